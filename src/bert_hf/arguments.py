@@ -1,0 +1,287 @@
+"""What a run may ask: dataclasses, one parser, and the device, threads and precision a run ends up with.
+
+`parse()` reads a YAML file (`--config`) and then the command line, which wins. A key nobody knows is an error.
+"""
+
+import difflib
+import json
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import HfArgumentParser, TrainingArguments
+
+from bert_hf.errors import InputError
+
+
+def option(default, help: str, choices: tuple | None = None):
+    """A dataclass field with its help text (and, if given, the values it may take)."""
+    metadata = {"help": help.replace("%", "%%")}
+    if choices:
+        metadata["choices"] = choices
+    return field(default=default, metadata=metadata)
+
+
+@dataclass
+class TokenizerArguments:
+    """Which tokenizer: one from elsewhere, or how to train one."""
+
+    tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Without it a tokenizer is trained.")
+    vocab_size: int = option(30522, "Size of a trained vocabulary (30,522 as the published uncased models).")
+    do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
+    strip_accents: bool | None = option(None, "Strip accents? By default as do_lower_case says.")
+    tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
+    min_frequency: int = option(2, "A piece enters a trained vocabulary when it was seen this often.")
+    limit_alphabet: int = option(1000, "Characters kept in a trained vocabulary; rarer ones become [UNK].")
+    tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
+
+
+@dataclass
+class CorpusArguments:
+    """Which text, and how to read it."""
+
+    dataset_name: str | None = option(None, "Hub dataset id.")
+    dataset_config_name: str | None = option(None, "Its configuration.")
+    train_file: list[str] | None = option(None, "Files or globs (.txt .jsonl .parquet, .gz/.xz), or a prepared folder.")
+    validation_file: list[str] | None = option(None, "Held-out text, the same kinds.")
+    validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
+    text_column: str | None = option(None, "Column that holds the text.")
+    language: str = option("en", "ISO 639 code that the sentence splitter is told.")
+    num_proc: int = option(1, "Processes that prepare the corpus.")
+    cache_dir: str = option("~/.cache/bert_hf", "Where a corpus prepared from raw text is kept for the next time.")
+    corpus_license: str | None = option(None, "Licence of the text, as it shall stand in the model card.")
+    corpus_source: str | None = option(None, "Source of the text, as it shall stand in the model card.")
+
+
+@dataclass
+class ModelArguments:
+    """Which network, and from where it starts."""
+
+    config_name: str | None = option(None, "Model JSON (a BertConfig) for training from scratch.")
+    model_name_or_path: str | None = option(None, "BERT checkpoint to go on from (folder or Hub id).")
+    initializer: str = option(
+        "truncated_normal", "Fresh weights: as the 2018 code (cut at 2 sigma) or as stock.", ("truncated_normal", "normal")
+    )
+    attn_implementation: str = option("sdpa", "Attention: eager, sdpa, flash_attention_2, …")
+
+
+@dataclass
+class ExampleArguments:
+    """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
+
+    max_seq_length: int = option(128, "Tokens in an example, [CLS] and both [SEP] included.")
+    long_seq_length: int | None = option(None, "Length in the last part of the run (the paper: 512). None: one length.")
+    long_seq_fraction: float = option(0.1, "Share of the steps at long_seq_length.")
+    mlm_probability: float = option(0.15, "Share of the tokens that are predicted.")
+    whole_word_mask: bool = option(False, "Choose whole words; 80/10/10 is kept.")
+    nsp: bool = option(True, "Next-sentence prediction; false trains the masked language model alone.")
+    short_seq_probability: float = option(0.1, "Documents whose examples aim at a random shorter length.")
+
+    def __post_init__(self):
+        if not 0 < self.mlm_probability < 1:
+            raise ValueError(f"--mlm_probability must lie between 0 and 1, not {self.mlm_probability}")
+        if self.max_seq_length < 8:
+            raise ValueError(f"--max_seq_length must be at least 8, not {self.max_seq_length}")
+        if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:
+            raise ValueError(f"--long_seq_length {self.long_seq_length} is below --max_seq_length {self.max_seq_length}")
+
+
+@dataclass
+class ClassificationArguments:
+    """Which checkpoint is fine-tuned on which labelled texts."""
+
+    model_name_or_path: str | None = option(None, "Pre-trained checkpoint (folder or Hub id).")
+    from_scratch: bool = option(False, "Keep the checkpoint's shape, but draw its weights at random.")
+    tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
+    task: str | None = option(None, "A task by name: spam.")
+    dataset_name: str | None = option(None, "Hub dataset id.")
+    dataset_config_name: str | None = option(None, "Its configuration.")
+    train_file: list[str] | None = option(None, "CSV, TSV or JSON lines; headerless label<TAB>text too.")
+    validation_file: list[str] | None = option(None, "Held-out rows; without it they are split off.")
+    test_file: list[str] | None = option(None, "Test rows; without it they are split off.")
+    text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
+    label_column: str | None = option(None, "Column of the label, likewise.")
+    max_seq_length: int = option(128, "Longer texts are cut.")
+    validation_split_percentage: float = option(10.0, "Rows split off for validation, in %.")
+    test_split_percentage: float = option(20.0, "Rows split off for the test, in %.")
+    split_seed: int = option(0, "Seed of the split, apart from --seed, so that several seeds share one split.")
+    language: str | None = option(None, "Language, as it shall stand in the model card.")
+    dataset_license: str | None = option(None, "Licence of the data, as it shall stand in the model card.")
+    dataset_source: str | None = option(None, "Source of the data, as it shall stand in the model card.")
+
+
+@dataclass
+class RunArguments(TrainingArguments):
+    """`TrainingArguments` that find their device, threads and precision."""
+
+    bf16: bool | None = option(None, "bf16 autocast. By default where the hardware multiplies in bf16.")
+    overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
+    logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
+
+    def __post_init__(self):
+        if not self.use_cpu and not torch.accelerator.is_available() and not _deepspeed():
+            self.use_cpu = True
+        if self.bf16 is None:
+            self.bf16 = False if self.fp16 else multiplies_in_bf16(self.use_cpu)
+        if self.use_cpu or not torch.accelerator.is_available():
+            torch.set_num_threads(cpu_threads())
+        super().__post_init__()
+        if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
+            print(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all", flush=True)
+            self._n_gpu = 1
+
+
+@dataclass
+class PreTrainingArguments(RunArguments):
+    """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
+
+    output_dir: str | None = option("runs/pretrain", "Where the run writes.")
+    learning_rate: float = option(1e-4, "Peak learning rate (A.2).")
+    adam_beta1: float = option(0.9, "Adam beta 1 (A.2).")
+    adam_beta2: float = option(0.999, "Adam beta 2 (A.2).")
+    adam_epsilon: float = option(1e-6, "Adam epsilon (2018 code).")
+    weight_decay: float = option(0.01, "Decay of all weights but LayerNorm and biases (A.2).")
+    warmup_steps: float = option(10_000, "Steps of linear warm-up (A.2); a number below 1 is a share of the steps.")
+    max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
+    max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
+    adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
+    decay_from_step_zero: bool = option(
+        False, "true: the linear decay of the 2018 code, which counts from step 0 and not from the end of warm-up."
+    )
+
+
+@dataclass
+class FineTuningArguments(RunArguments):
+    """The middle of the paper's fine-tuning grid by default (Devlin et al. 2019, A.3)."""
+
+    output_dir: str | None = option("runs/finetune", "Where the run writes.")
+    learning_rate: float = option(5e-5, "The paper's grid: 5e-5, 3e-5, 2e-5 (A.3).")
+    per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
+    num_train_epochs: float = option(3.0, "The paper's grid: 2, 3, 4 (A.3).")
+    weight_decay: float = option(0.01, "As in pre-training.")
+    adam_epsilon: float = option(1e-6, "As in pre-training.")
+    warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
+
+
+def _deepspeed() -> bool:
+    return os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
+
+
+def multiplies_in_bf16(use_cpu: bool) -> bool:
+    """True where bf16 matrix products are faster than fp32 ones: tensor cores, or AMX / AVX512-BF16 on a CPU."""
+    if not use_cpu and torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if _deepspeed():
+        return False  # its bf16 optimizer on a CPU is another engine with other numbers: only when asked for
+    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+
+
+def cpu_threads() -> int:
+    """Threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
+
+    `accelerate launch` sets OMP_NUM_THREADS=1 on its own where neither flag nor variable says more. Whether the
+    user did is read from the launcher's environment (Linux); elsewhere a launched "1" counts as the launcher's.
+    """
+    wanted = os.environ.get("OMP_NUM_THREADS")
+    if wanted is not None and wanted.isdigit() and (not _launched() or _user_set_threads()):
+        return int(wanted)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _launched() -> bool:
+    return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
+
+
+def _user_set_threads() -> bool:
+    try:
+        environment = Path(f"/proc/{os.getppid()}/environ").read_bytes()
+    except OSError:
+        return os.environ.get("OMP_NUM_THREADS") != "1"
+    return any(entry.startswith(b"OMP_NUM_THREADS=") for entry in environment.split(b"\0"))
+
+
+class _Parser(HfArgumentParser):
+    """argparse whose complaints are `InputError`s."""
+
+    def error(self, message: str):
+        raise InputError(message, where="command line", remedy="--help lists every flag")
+
+    def flags(self) -> list[str]:
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def parse(classes: tuple[type, ...], argv: list[str] | None = None, default_config: str | None = None) -> tuple:
+    """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
+
+    Args:
+        classes: dataclasses, of distinct field names.
+        argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
+        default_config: the YAML used when neither `--config` nor any other flag is given.
+
+    Raises:
+        InputError: unknown key or flag, value of the wrong type, missing or malformed file.
+    """
+    parser = _Parser(list(classes), allow_abbrev=False)
+    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
+    known, unknown = parser.parse_known_args(argv)
+    _refuse_unknown(parser, unknown)
+    words = argv if argv is not None else __import__("sys").argv[1:]
+    config = known.config or (default_config if not words else None)
+    if config is not None:
+        known = parser.parse_args(_yaml_words(parser, Path(config)) + list(words))
+    return tuple(_build(cls, known) for cls in classes)
+
+
+def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
+    if unknown:
+        name = unknown[0].split("=")[0]
+        near = difflib.get_close_matches(name, parser.flags(), 1)
+        remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
+        raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
+
+
+def _yaml_words(parser: _Parser, path: Path) -> list[str]:
+    """The YAML's entries as words of a command line, each checked by itself so that an error names its line."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except FileNotFoundError:
+        raise InputError("no such file", where=path, remedy="give --config the path of a YAML file") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else None
+        raise InputError(f"not readable as YAML: {error}", where=path, line=line, remedy="mend the file") from None
+    if node is None:
+        return []
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
+    words = []
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        entry = _entry_words(key.value, yaml.SafeLoader("").construct_object(value, deep=True))
+        try:
+            _, unknown = parser.parse_known_args(entry)
+        except InputError as error:
+            raise InputError(error.what, where=path, line=line, remedy="mend this line") from None
+        _refuse_unknown(parser, unknown, where=str(path), line=line)
+        words += entry
+    return words
+
+
+def _entry_words(key: str, value) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [f"--{key}", *map(str, value)]
+    if isinstance(value, dict):
+        return [f"--{key}", json.dumps(value)]
+    return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def _build(cls: type, values):
+    try:
+        return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
+    except (ValueError, ImportError) as error:
+        raise InputError(str(error), where="arguments", remedy="change the option it names") from None
