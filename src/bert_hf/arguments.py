@@ -44,7 +44,7 @@ class CorpusArguments:
 
     dataset_name: str | None = option(None, "Hub dataset id.")
     dataset_config_name: str | None = option(None, "Its configuration.")
-    train_file: list[str] | None = option(None, "Files or globs (.txt .jsonl .parquet, .gz/.xz), or a prepared folder.")
+    train_file: list[str] | None = option(None, "Files or globs (.txt .jsonl .parquet, also .gz .xz), or a folder.")
     validation_file: list[str] | None = option(None, "Held-out text, the same kinds.")
     validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
     text_column: str | None = option(None, "Column that holds the text.")
@@ -62,8 +62,9 @@ class ModelArguments:
     config_name: str | None = option(None, "Model JSON (a BertConfig) for training from scratch.")
     model_name_or_path: str | None = option(None, "BERT checkpoint to go on from (folder or Hub id).")
     initializer: str = option(
-        "truncated_normal", "Fresh weights: as the 2018 code (cut at 2 sigma) or as stock.", ("truncated_normal", "normal")
+        "truncated_normal", "Fresh weights: as the 2018 code, or as stock.", ("truncated_normal", "normal")
     )
+    dropout: float | None = option(None, "Dropout of hidden layers and attention, where it shall not be the model's.")
     attn_implementation: str = option("sdpa", "Attention: eager, sdpa, flash_attention_2, …")
 
 
@@ -72,12 +73,13 @@ class ExampleArguments:
     """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
 
     max_seq_length: int = option(128, "Tokens in an example, [CLS] and both [SEP] included.")
-    long_seq_length: int | None = option(None, "Length in the last part of the run (the paper: 512). None: one length.")
+    long_seq_length: int | None = option(None, "Length in the last part of the run (the paper: 512).")
     long_seq_fraction: float = option(0.1, "Share of the steps at long_seq_length.")
     mlm_probability: float = option(0.15, "Share of the tokens that are predicted.")
     whole_word_mask: bool = option(False, "Choose whole words; 80/10/10 is kept.")
     nsp: bool = option(True, "Next-sentence prediction; false trains the masked language model alone.")
     short_seq_probability: float = option(0.1, "Documents whose examples aim at a random shorter length.")
+    max_eval_samples: int = option(4000, "Held-out examples that are evaluated, at most.")
 
     def __post_init__(self):
         if not 0 < self.mlm_probability < 1:
@@ -85,7 +87,7 @@ class ExampleArguments:
         if self.max_seq_length < 8:
             raise ValueError(f"--max_seq_length must be at least 8, not {self.max_seq_length}")
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:
-            raise ValueError(f"--long_seq_length {self.long_seq_length} is below --max_seq_length {self.max_seq_length}")
+            raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
 
 
 @dataclass

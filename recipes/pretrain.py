@@ -1,0 +1,98 @@
+"""Pre-train BERT with masked-LM and next-sentence prediction (Devlin et al. 2019, section 3.1).
+
+On what this machine has:  accelerate launch recipes/pretrain.py
+On your text:              accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py \
+                               --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+from bert_hf.arguments import (
+    CorpusArguments,
+    ExampleArguments,
+    ModelArguments,
+    PreTrainingArguments,
+    TokenizerArguments,
+    parse,
+)
+from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
+from bert_hf.corpus import split_for, tokenizer_for
+from bert_hf.errors import one_line_errors
+from bert_hf.run import (
+    baselines,
+    command_line,
+    describe_machine,
+    finish,
+    make_model,
+    pretraining_card,
+    pretraining_identity,
+    report_heldout,
+    resolve_steps,
+    say,
+    start,
+)
+from bert_hf.tokenization import fingerprint_text
+from bert_hf.trainer import PreTrainer
+
+DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    tokens, text, network, shape, args = parse(
+        (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments), argv, str(DEFAULT)
+    )
+    # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
+    with args.main_process_first():
+        tokens.tokenizer_name = tokens.tokenizer_name or network.model_name_or_path
+        tokenizer = tokenizer_for(tokens, text)
+
+    # 2. Dataset: sentences, and the pairs drawn from them; fixed pairs and masks for the held-out documents
+    with args.main_process_first():
+        corpus, held_out = split_for(text, tokenizer)
+    phases = resolve_steps(args, shape, corpus)
+    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
+    examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)
+    evaluation = PreTrainingExamples(held_out, phases[:1], seed=0, limit=shape.max_eval_samples, **drawn)
+
+    # 3. Collator: masks 80/10/10, keyed by the example
+    collator = DataCollatorForPreTraining(
+        tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
+    )
+
+    # 4. Model: from scratch, or from any BERT checkpoint
+    model = make_model(network, shape, tokenizer, seed=args.seed)
+    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
+    data_hash = f"{corpus.fingerprint[:16]}+{held_out.fingerprint[:16]}"
+    identity = pretraining_identity(args, model.config, tokenizer_hash, data_hash, shape)
+    begun = start(args, identity)
+    if begun.finished:
+        return 0
+
+    # 5. Trainer
+    push_to, args.push_to_hub = (args.hub_model_id or Path(args.output_dir).name) if args.push_to_hub else None, False
+    trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
+    say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
+    reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
+    if begun.checkpoint is None:
+        before = trainer.evaluate()
+        if args.process_index == 0:
+            report_heldout("before", before, reference)
+    trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
+    after = trainer.evaluate()
+    card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())
+    finish(
+        trainer, trained.metrics, identity=identity, card=card, push_to=push_to, metrics={"eval": after},
+        baselines=reference,
+    )  # fmt: skip
+    if args.process_index == 0:
+        report_heldout("after", after, reference)
+    say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
+              f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

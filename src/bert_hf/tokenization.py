@@ -1,0 +1,182 @@
+"""A WordPiece tokenizer: train one, load one, check one."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
+
+from bert_hf.errors import InputError
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_LENGTH = 512  # positions of the published models
+_BATCH = 1000  # texts handed to the trainer at a time
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    *,
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int = 1000,
+) -> BertTokenizer:
+    """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
+
+    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
+    that an unknown word falls apart into pieces and at last into characters. [UNK] is left for characters outside the
+    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones.
+
+    Args:
+        texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
+        vocab_size: size asked for; a small text gives a smaller vocabulary.
+        strip_accents: None follows `do_lower_case`, as in the 2018 code.
+    """
+    blank = BertTokenizer(
+        do_lower_case=do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
+    )
+    trained = blank.train_new_from_iterator(
+        _batches(texts),
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        limit_alphabet=limit_alphabet,
+        show_progress=False,
+    )
+    vocabulary = _complete(trained.get_vocab(), vocab_size)
+    return BertTokenizer(
+        vocab=vocabulary,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+        model_max_length=MAX_LENGTH,
+    )
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """Specials, then every character in both its forms, then the learned pieces in order, `vocab_size` in all.
+
+    The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
+    characters is known.
+    """
+    pieces = [piece for piece, _ in sorted(trained.items(), key=lambda item: item[1]) if piece not in SPECIALS]
+    characters = sorted({piece.removeprefix("##") for piece in pieces if len(piece.removeprefix("##")) == 1})
+    forms = dict.fromkeys([*characters, *(f"##{character}" for character in characters)])
+    learned = [piece for piece in pieces if piece not in forms]
+    room = max(0, vocab_size - len(SPECIALS) - len(forms))
+    return {piece: index for index, piece in enumerate([*SPECIALS, *forms, *learned[:room]])}
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+    """Saves the tokenizer as stock transformers does, and a `vocab.txt` beside it for older tools."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
+
+
+def load_tokenizer(
+    name_or_path: str | Path,
+    *,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> PreTrainedTokenizerBase:
+    """A tokenizer from a folder, a Hub id or a bare `vocab.txt` (to which alone the options apply).
+
+    Raises:
+        InputError: nothing there, or nothing usable.
+    """
+    path = Path(name_or_path)
+    if path.is_file():
+        vocabulary = _read_vocabulary(path)
+        tokenizer = BertTokenizer(
+            vocab=vocabulary,
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            model_max_length=MAX_LENGTH,
+        )
+    else:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(name_or_path), trust_remote_code=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"no tokenizer can be loaded from it: {str(error).splitlines()[0]}",
+                where=name_or_path,
+                remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
+            ) from None
+    check_tokenizer(tokenizer)
+    return tokenizer
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    try:
+        pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError("not UTF-8", where=path, remedy=f"save it as UTF-8 (byte {error.start})") from None
+    seen: dict[str, int] = {}
+    for line, piece in enumerate((piece.rstrip("\r") for piece in pieces), start=1):
+        if piece in seen:
+            raise InputError(f"{piece!r} stands twice", where=path, line=line, remedy="keep one piece a line, once")
+        seen[piece] = line - 1
+    if missing := [special for special in SPECIALS if special not in seen]:
+        raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one a line")
+    return seen
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None) -> None:
+    """Has it what BERT needs, and do its ids fit into the model?
+
+    Raises:
+        InputError: a special token is missing, or ids reach beyond `model_vocab_size`.
+    """
+    where = tokenizer.name_or_path or "tokenizer"
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if getattr(tokenizer, f"{name}_token_id", None) is None:
+            raise InputError(
+                f"the tokenizer has no [{name.upper()}] token", where=where, remedy="choose a BERT tokenizer"
+            )
+    largest = max(tokenizer.get_vocab().values())
+    if model_vocab_size is not None and largest >= model_vocab_size:
+        raise InputError(
+            f"the tokenizer's ids reach {largest}, the model has {model_vocab_size} embeddings",
+            where=where,
+            remedy="use the model's own tokenizer, or train from scratch with --config_name",
+        )
+
+
+def same_ids(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase, texts: Iterable[str]) -> bool:
+    """Do both give the same ids on all of `texts`?"""
+    for batch in _batches(texts):
+        if first(batch)["input_ids"] != second(batch)["input_ids"]:
+            return False
+    return True
+
+
+def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """The Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
+    rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
+
+
+def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What makes two tokenizers give different ids, as one string (vocabulary, normaliser, pre-tokeniser)."""
+    state = json.loads(backend(tokenizer).to_str())
+    return json.dumps({key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}, sort_keys=True)
