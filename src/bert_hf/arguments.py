@@ -56,6 +56,14 @@ class CorpusArguments:
 
 
 @dataclass
+class FolderArguments:
+    """Where a recipe without a Trainer writes."""
+
+    output_dir: str | None = option(None, "Folder that is written.")
+    overwrite_output_dir: bool = option(False, "Replace what an earlier run of ours wrote there.")
+
+
+@dataclass
 class ModelArguments:
     """Which network, and from where it starts."""
 

@@ -139,6 +139,23 @@ def _remove_ours(folder: Path, record: dict | None) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def free_folder(output_dir: str | None, overwrite: bool, ours: str) -> Path:
+    """The folder a recipe without a Trainer may write: new, empty, or (with `overwrite`) one of ours.
+
+    Args:
+        ours: file by which such a folder is known as ours.
+    """
+    if output_dir is None:
+        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
+    folder = Path(output_dir)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not (overwrite and (folder / ours).is_file()):
+            remedy = "give another --output_dir" + (", or --overwrite_output_dir" if (folder / ours).is_file() else "")
+            raise InputError("the output folder is not empty", where=folder, remedy=remedy)
+        shutil.rmtree(folder)
+    return folder
+
+
 # ---- pre-training
 
 

@@ -1,0 +1,62 @@
+"""Train a WordPiece vocabulary on raw text.
+
+python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --vocab_size 30522 --output_dir runs/tokenizer
+"""
+
+import itertools
+import sys
+import time
+
+from transformers import AutoTokenizer
+
+from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
+from bert_hf.corpus import documents_of, sample
+from bert_hf.errors import InputError, one_line_errors
+from bert_hf.run import free_folder
+from bert_hf.tokenization import same_ids, save_tokenizer, train_tokenizer
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    tokens, text, out = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv)
+    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours="tokenizer.json")
+
+    # 1. A bounded sample of the documents, spread evenly over all of them
+    documents, _ = documents_of(text, text.train_file)
+    texts = sample(documents(), tokens.tokenizer_sample_bytes)
+    if not texts:
+        raise InputError("no text in it", where=(text.train_file or ["corpus"])[0], remedy="give files that hold text")
+
+    # 2. Train
+    begin = time.perf_counter()
+    tokenizer = train_tokenizer(
+        texts,
+        vocab_size=tokens.vocab_size,
+        do_lower_case=tokens.do_lower_case,
+        strip_accents=tokens.strip_accents,
+        tokenize_chinese_chars=tokens.tokenize_chinese_chars,
+        min_frequency=tokens.min_frequency,
+        limit_alphabet=tokens.limit_alphabet,
+    )
+    seconds = time.perf_counter() - begin
+
+    # 3. Save, and check that what is loaded gives the same ids on the whole sample
+    save_tokenizer(tokenizer, folder)
+    if not same_ids(tokenizer, AutoTokenizer.from_pretrained(folder), texts):
+        raise InputError("the saved tokenizer gives other ids", where=folder, remedy="report this: it is a fault of ours")
+
+    # 4. Report
+    ids = itertools.chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    total = unknown = 0
+    for index in ids:
+        total, unknown = total + 1, unknown + (index == tokenizer.unk_token_id)
+    print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s; round trip equal")
+    print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
+    print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
+    files = f" --train_file {' '.join(text.train_file)}" if text.train_file else ""
+    print(f"next: python recipes/prepare.py --tokenizer_name {folder}{files} --output_dir runs/corpus")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
