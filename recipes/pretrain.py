@@ -32,6 +32,7 @@ from bert_hf.run import (
     resolve_steps,
     say,
     start,
+    take_push,
 )
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
     # 5. Trainer
-    push_to, args.push_to_hub = (args.hub_model_id or Path(args.output_dir).name) if args.push_to_hub else None, False
+    push_to = take_push(args)
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
