@@ -1,0 +1,43 @@
+"""The smallest things that still behave like the real ones."""
+
+import numpy as np
+from transformers import BertConfig, BertTokenizer
+
+PIECES = [*(f"w{i}" for i in range(60)), *(f"##x{i}" for i in range(34))]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
+
+
+def tiny_tokenizer(folder) -> BertTokenizer:
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in VOCABULARY))
+    return BertTokenizer(vocab=str(path))
+
+
+def tiny_config(dropout: float = 0.1, **changes) -> BertConfig:
+    shape = {
+        "vocab_size": len(VOCABULARY),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    return BertConfig(**{**shape, **changes})
+
+
+class TinyStore:
+    """A corpus of random tokens: documents of very different lengths."""
+
+    def __init__(self, documents: int = 60, seed: int = 0, longest: int = 20):
+        rng = np.random.default_rng(seed)
+        sentences = rng.integers(2, longest, documents)
+        self.document_ends = np.cumsum(sentences)
+        self.document_starts = self.document_ends - sentences
+        lengths = rng.integers(1, 20, sentences.sum())
+        self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
+        self.tokens = rng.integers(5, len(VOCABULARY), lengths.sum())
+
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        return self.tokens[self.token_offsets[first_sentence] : self.token_offsets[last_sentence]]
