@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from bert_hf.sampling import MASK, ORDER, ExampleNumber, Phase, RunSampler, generator, two_phases
+
+
+def length(phase: int, epoch: int) -> int:
+    return 10 + 3 * phase + epoch % 2
+
+
+def sampler(start=0, total=100):
+    return RunSampler(two_phases(128, 512, 60), length, total, seed=7, start=start)
+
+
+def test_every_epoch_is_a_permutation():
+    numbers = list(sampler())
+    assert len(numbers) == 100
+    for phase, epoch in {(n.phase, n.epoch) for n in numbers}:
+        indices = [n.index for n in numbers if (n.phase, n.epoch) == (phase, epoch)]
+        assert len(indices) == len(set(indices))
+        assert set(indices) <= set(range(length(phase, epoch)))
+    first = [n.index for n in numbers if (n.phase, n.epoch) == (0, 0)]
+    second = [n.index for n in numbers if (n.phase, n.epoch) == (0, 1)][:10]
+    assert sorted(first) == list(range(10))
+    assert first != second
+
+
+def test_the_second_phase_begins_at_its_boundary():
+    numbers = list(sampler())
+    assert [n.phase for n in numbers] == [0] * 60 + [1] * 40
+
+
+@pytest.mark.parametrize("start", [1, 10, 59, 60, 61, 99, 100])
+def test_starting_late_gives_the_same_rest(start):
+    assert list(sampler(start)) == list(sampler())[start:]
+    assert len(sampler(start)) == 100  # the length of the run, wherever it starts
+
+
+def test_one_length_is_one_phase():
+    assert two_phases(128, None, None) == (Phase(128, None),)
+
+
+def test_a_generator_is_its_key():
+    draws = generator(1, MASK, 0, 3, 5).random(4)
+    assert (draws == generator(1, MASK, 0, 3, 5).random(4)).all()
+    others = [(2, MASK, 0, 3, 5), (1, ORDER, 0, 3, 5), (1, MASK, 1, 3, 5), (1, MASK, 0, 4, 5), (1, MASK, 0, 3, 6)]
+    for other in others:
+        assert not np.isin(draws, generator(*other).random(1000)).any()
+
+
+def test_a_number_names_phase_epoch_and_index():
+    assert ExampleNumber(0, 1, 2)._asdict() == {"phase": 0, "epoch": 1, "index": 2}
