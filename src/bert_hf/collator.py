@@ -1,4 +1,4 @@
-"""Example numbers → one batch: `PreTrainingExamples` looks the pair up, `DataCollatorForPreTraining` masks and pads."""
+"""Example numbers → one batch: `PreTrainingExamples` looks up pairs, `DataCollatorForPreTraining` masks and pads."""
 
 from typing import Protocol
 
@@ -56,6 +56,7 @@ class PreTrainingExamples(Dataset):
         self.short_seq_probability, self.limit = short_seq_probability, limit
         self._plan: tuple[tuple[int, int], EpochPlan] | None = None
         self._order: np.ndarray | None = None
+        self._lengths: dict[tuple[int, int], int] = {}
         if nsp:
             self._check_pairs()
 
@@ -91,7 +92,9 @@ class PreTrainingExamples(Dataset):
 
     def epoch_length(self, phase: int, epoch: int) -> int:
         """Number of examples in an epoch of a phase."""
-        return len(self.plan(phase, epoch))
+        if (phase, epoch) not in self._lengths:
+            self._lengths[phase, epoch] = len(self.plan(phase, epoch))
+        return self._lengths[phase, epoch]
 
     def __len__(self) -> int:
         length = self.epoch_length(0, 0)

@@ -1,8 +1,8 @@
 """Sentences → (A, B) pairs for next-sentence prediction (Devlin et al. 2019, section 3.1 "Task #2" and A.2).
 
 The algorithm is that of the 2018 code (google-research/bert@eedf571, create_pretraining_data.py): gather sentences of
-a document until a target length, cut between two of them, and in half of the cases put a stranger, a segment of another
-document, in B's place. Three things differ, on purpose:
+a document until a target length, cut between two of them, and in half of the cases put a stranger, a segment of
+another document, in B's place. Three things differ, on purpose:
 
 - A chunk has at least two sentences, so that the draw of 50 % stands; in 2018 a chunk of one always got a stranger.
 - The tails that strangers displace are dealt out among the strangers, so that every sentence of the corpus stands in

@@ -173,6 +173,11 @@ class SafeTrainer(Trainer):
             torch.cuda.random.set_rng_state(generators["cuda"])
         self._restore_log(state["log"])
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "train_loss" in logs and self.state.global_step:  # of the whole run, and not since it was resumed
+            logs["train_loss"] = self._total_loss_scalar / self.state.global_step
+        super().log(logs, start_time)
+
     def _restore_log(self, log: dict) -> None:
         self._tr_loss = log["loss"].to(self.args.device)
         self._total_loss_scalar, self._globalstep_last_logged = log["total"], log["logged"]
@@ -416,16 +421,18 @@ class PreTrainer(SafeTrainer):
         elif "train_runtime" in logs:
             logs.update(self._speed(**self._whole))
         if self._numbered and self.state.global_step:
-            first = self.train_dataset.phases[0]
-            done = self.state.global_step * self.global_batch
-            if first.end is None or done <= first.end:  # planning another phase's epoch would cost time
-                self.state.epoch = done / self._examples_per_epoch()
+            self.state.epoch = self._epochs_done()
         super().log(logs, start_time)
 
-    def _examples_per_epoch(self) -> int:
-        if not hasattr(self, "_epoch_examples"):
-            self._epoch_examples = len(self.train_dataset)
-        return self._epoch_examples
+    def _epochs_done(self) -> float:
+        """Passes over the text; Trainer's own count restarts when a run does."""
+        done, begin, epochs = self.state.global_step * self.global_batch, 0, 0.0
+        for number, phase in enumerate(self.train_dataset.phases):
+            end = done if phase.end is None else min(done, phase.end)
+            if end > begin:
+                epochs += (end - begin) / self.train_dataset.epoch_length(number, 0)
+            begin = max(begin, end)
+        return epochs
 
     def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
         if not self._peak:
