@@ -1,0 +1,86 @@
+import pytest
+import torch
+
+from bert_hf import arguments
+from bert_hf.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.errors import InputError
+
+CLASSES = (CorpusArguments, ExampleArguments, PreTrainingArguments)
+
+
+def write(tmp_path, text):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path):
+    path = write(tmp_path, "learning_rate: 3.0e-4\nmax_steps: 7\ntrain_file: [a.txt, b.txt]\nnsp: false\nseed:\n")
+    corpus, shape, args = parse(CLASSES, ["--config", path, "--max_steps", "9", "--use_cpu"])
+    assert (args.learning_rate, args.max_steps, corpus.train_file, shape.nsp) == (3e-4, 9, ["a.txt", "b.txt"], False)
+    assert args.seed == 42  # an empty value leaves the default
+
+
+def test_yaml_numbers_without_a_point_are_numbers_too(tmp_path):
+    *_, args = parse(CLASSES, ["--config", write(tmp_path, "learning_rate: 1e-4\n")])
+    assert args.learning_rate == 1e-4
+
+
+def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
+    path = write(tmp_path, "max_steps: 7\n")
+    assert parse(CLASSES, [], path)[-1].max_steps == 7
+    assert parse(CLASSES, ["--seed", "1"], path)[-1].max_steps == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line"),
+    [
+        ("max_step: 7\n", [], "run.yaml:1: unknown option 'max_step'; did you mean max_steps?"),
+        ("seed: 1\n\nmax_steps: many\n", [], "run.yaml:3: argument --max_steps"),
+        ("a: [1\n", [], "not readable as YAML"),
+        ("- a\n", [], "run.yaml:1: holds no `key: value` lines"),
+        ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean max_steps?"),
+        ("", ["--max_steps", "x"], "command line: argument --max_steps"),
+        ("", ["--mlm_probability", "1.5"], "arguments: --mlm_probability must lie between 0 and 1"),
+        ("", ["--max_seq_length", "4"], "arguments: --max_seq_length must be at least 8"),
+        ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
+        ("", ["--lr_scheduler_type", "zigzag"], "zigzag"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, text, words, line):
+    with pytest.raises(InputError) as caught:
+        parse(CLASSES, ["--config", write(tmp_path, text), *words])
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match=r"no\.yaml: no such file"):
+        parse(CLASSES, ["--config", "no.yaml"])
+
+
+def test_threads_are_cores_by_local_ranks_unless_the_user_says(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "LOCAL_RANK", "ACCELERATE_MIXED_PRECISION", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(arguments.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert arguments.cpu_threads() == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert arguments.cpu_threads() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert arguments.cpu_threads() == 3  # plain python: it is the user's
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(arguments, "_user_set_threads", lambda: False)
+    assert arguments.cpu_threads() == 2  # set by the launcher, not by the user
+    monkeypatch.setattr(arguments, "_user_set_threads", lambda: True)
+    assert arguments.cpu_threads() == 3
+
+
+def test_bf16_is_the_hardware_s_unless_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(arguments, "multiplies_in_bf16", lambda use_cpu: True)
+    assert PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16
+    assert not PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False).bf16
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+def test_without_an_accelerator_the_cpu_is_used(tmp_path):
+    assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu

@@ -1,0 +1,21 @@
+import bert_hf
+
+
+def test_all_is_exactly_this():
+    assert bert_hf.__all__ == [
+        "BertForPreTraining",
+        "BertModel",
+        "Corpus",
+        "DataCollatorForPreTraining",
+        "InputError",
+        "PreTrainer",
+        "PreTrainingExamples",
+        "SafeTrainer",
+        "load_tokenizer",
+        "train_tokenizer",
+    ]
+
+
+def test_all_of_it_is_there_and_described():
+    for name in bert_hf.__all__:
+        assert getattr(bert_hf, name).__doc__
