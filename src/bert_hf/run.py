@@ -78,9 +78,10 @@ def start(args: TrainingArguments, identity: dict) -> Start:
 
 def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
     record = _read_record(folder)
-    if getattr(args, "overwrite_output_dir", False) and folder.exists():
+    if getattr(args, "overwrite_output_dir", False) and folder.exists() and any(folder.iterdir()):
         _remove_ours(folder, record)
-        record = None
+        write_record(folder, identity, finished=False)
+        return Start(None, False)
     if record is None:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(

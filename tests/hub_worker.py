@@ -1,0 +1,47 @@
+"""Pushes a small run through the real client and loads it back; prints what it saw as JSON.
+
+    HF_ENDPOINT=… HF_TOKEN=… python tests/hub_worker.py FOLDER
+
+A process of its own, because huggingface_hub reads HF_ENDPOINT when it is imported.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForPreTraining, AutoTokenizer, BertForPreTraining
+
+from bert_hf import hub
+from bert_hf.errors import InputError
+
+
+def refusal(folder, repo) -> str:
+    try:
+        hub.push(folder, repo)
+    except InputError as error:
+        return str(error)
+    return "pushed"
+
+
+def main(folder: Path) -> None:
+    seen = {"address": hub.push(folder, "me/tiny")}
+    local = BertForPreTraining.from_pretrained(folder)
+    pushed = AutoModelForPreTraining.from_pretrained("me/tiny")
+    tensors = pushed.state_dict()
+    seen["equal"] = all(torch.equal(value, tensors[name]) for name, value in local.state_dict().items())
+    text = "w1 w2 w3"
+    seen["ids"] = AutoTokenizer.from_pretrained("me/tiny")(text) == AutoTokenizer.from_pretrained(folder)(text)
+    (folder / "trainer_state.json").write_text(json.dumps({"x": os.environ["HF_TOKEN"]}))
+    seen["token in a file"] = refusal(folder, "me/tiny")
+    (folder / "trainer_state.json").write_bytes(b"\x80\x04evil")
+    seen["pickle"] = refusal(folder, "me/tiny")
+    (folder / "trainer_state.json").unlink()
+    os.environ["HF_TOKEN"] = "hf_reader"
+    seen["no rights"] = refusal(folder, "me/other")
+    print("SEEN " + json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,228 @@
+"""The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, with stock loading at the end."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
+
+from bert_hf import checkpointing, trainer
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 64, "max_position_embeddings": 64, "vocab_size": 30522,
+}  # fmt: skip
+
+
+def recipe(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"recipes/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Text, a model shape, and whatever the recipes make of them."""
+    folder = tmp_path_factory.mktemp("relay")
+    documents = [
+        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
+        for d in range(60)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "tiny.json").write_text(json.dumps(TINY))
+    return folder
+
+
+def pretrain(place, *words, output="pretrained"):
+    return recipe("pretrain")(
+        [
+            "--config_name", str(place / "tiny.json"), "--train_file", str(place / "corpus"),
+            "--validation_split_percentage", "20", "--max_seq_length", "32", "--long_seq_length", "64",
+            "--max_steps", "8", "--per_device_train_batch_size", "4", "--logging_steps", "2", "--save_steps", "2",
+            "--warmup_steps", "2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
+            "--output_dir", str(place / output), *words,
+        ]
+    )  # fmt: skip
+
+
+def test_1_tokenizer(place, capsys):
+    words = ["--train_file", str(place / "text.txt"), "--vocab_size", "200", "--output_dir", str(place / "tokenizer")]
+    assert recipe("train_tokenizer")(words) == 0
+    said = capsys.readouterr().out
+    assert "round trip equal" in said
+    assert "unknown tokens: 0 of" in said
+    assert recipe("train_tokenizer")(words) == 2  # it is there already
+    assert "error:" in capsys.readouterr().err
+
+
+def test_2_corpus(place, capsys):
+    words = ["--train_file", str(place / "text.txt"), "--tokenizer_name", str(place / "tokenizer")]
+    assert recipe("prepare")([*words, "--output_dir", str(place / "corpus")]) == 0
+    assert "60 documents" in capsys.readouterr().out
+    assert json.loads((place / "corpus/manifest.json").read_text())["documents"] == 60
+
+
+class Cut(TrainerCallback):
+    """Ends the process' training as a kill would: without anything after the checkpoint."""
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step == 4:
+            raise KeyboardInterrupt
+
+
+def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, monkeypatch):
+    assert pretrain(place) == 0
+    said = capsys.readouterr().out
+    assert "held out, before: MLM loss" in said
+    assert "held out, after: MLM loss" in said
+    with monkeypatch.context() as patch:
+        make = trainer.PreTrainer.__init__
+        patch.setattr(
+            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(place, output="cut")
+    assert pretrain(place, output="cut") == 0
+    assert "going on from" in capsys.readouterr().out
+    first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "cut"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    figures = [json.loads((place / run / "all_results.json").read_text()) for run in ("pretrained", "cut")]
+    for name in ("eval_mlm_loss", "eval_nsp_accuracy", "train_loss", "unigram_mlm_loss"):
+        assert figures[0][name] == figures[1][name]
+
+
+def test_4_the_folder_holds_what_is_promised(place):
+    folder = place / "pretrained"
+    promised = (
+        "config.json model.safetensors tokenizer.json README.md train_results.json eval_results.json all_results.json "
+        "trainer_state.json loss.png log_history.csv"
+    ).split()
+    assert all((folder / name).is_file() for name in promised)
+    assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
+    with Image.open(folder / "loss.png") as picture:
+        assert picture.size[0] > 600
+    assert checkpointing.newest_good(folder).name == "checkpoint-8"
+    figures = json.loads((folder / "all_results.json").read_text())
+    assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= figures.keys()
+    card = (folder / "README.md").read_text()
+    assert f"{figures['eval_mlm_loss']:.4f}" in card
+    assert "not stated by the user" in card
+    _, loaded = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
+    assert not any(loaded.values())
+
+
+def test_5_the_same_command_again_says_it_is_finished(place, capsys):
+    assert pretrain(place) == 0
+    assert "this very run, finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "key"), [(["--seed", "7"], "seed"), (["--learning_rate", "1e-3"], "optimizer"), (["--mlm_probability", "0.3"], "examples")]
+)
+def test_6_another_run_s_folder_is_refused(place, capsys, words, key):
+    before = (place / "pretrained/model.safetensors").read_bytes()
+    assert pretrain(place, *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert f"holds another run: {key} differ" in error
+    assert (place / "pretrained/model.safetensors").read_bytes() == before
+
+
+def test_7_overwriting_removes_only_what_is_ours(place, capsys):
+    (place / "cut/notes.txt").write_text("mine")
+    assert pretrain(place, "--seed", "7", "--max_steps", "2", "--overwrite_output_dir", output="cut") == 0
+    assert (place / "cut/notes.txt").read_text() == "mine"
+    assert not (place / "cut/checkpoint-8").exists()
+    (place / "foreign").mkdir()
+    (place / "foreign/thesis.txt").write_text("mine")
+    assert pretrain(place, "--overwrite_output_dir", output="foreign") == 2
+    assert (place / "foreign/thesis.txt").read_text() == "mine"
+
+
+def test_8_going_on_from_a_checkpoint(place, capsys):
+    words = ["--model_name_or_path", str(place / "pretrained"), "--max_steps", "2"]
+    assert pretrain(place, *words, output="adapted") == 0
+    assert "drawn afresh" not in capsys.readouterr().out
+    stock = AutoModelForPreTraining.from_pretrained(place / "pretrained")
+    stock.bert.save_pretrained(place / "body")  # an encoder without heads
+    words = ["--model_name_or_path", str(place / "body"), "--tokenizer_name", str(place / "tokenizer")]
+    assert pretrain(place, *words, "--max_steps", "2", output="adapted2") == 0
+    assert "drawn afresh: cls.predictions" in capsys.readouterr().out
+
+
+def finetune(place, *words, output="spam"):
+    return recipe("finetune_classification")(
+        [
+            "--config", str(ROOT / "configs/finetune/spam-messages.yaml"),
+            "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"),
+            "--model_name_or_path", str(place / "pretrained"), "--num_train_epochs", "1", "--disable_tqdm", "true",
+            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
+        ]
+    )  # fmt: skip
+
+
+def test_9_finetune(place, capsys):
+    assert finetune(place) == 0
+    said = capsys.readouterr().out
+    assert "new in the model: classifier.bias, classifier.weight" in said  # one new layer and nothing else
+    assert "TF-IDF + SVM" in said
+    figures = json.loads((place / "spam/all_results.json").read_text())
+    assert {"eval_f1", "test_f1", "test_accuracy", "test_matthews_correlation", "baseline_f1"} <= figures.keys()
+    answer = pipeline("text-classification", str(place / "spam"))("You have won a prize!")
+    assert answer[0]["label"] in ("ham", "spam")
+    assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
+    assert finetune(place, "--from_scratch", "true", output="scratch") == 0
+    assert "weights drawn at random" in capsys.readouterr().out
+
+
+PRETRAIN_FAULTS = [
+    (["--train_file", "nowhere.txt"], "nowhere.txt: no such file"),
+    (["--train_file", "{place}/empty.txt"], "the file is empty"),
+    (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no column 'body'"),
+    (["--train_file", "{place}/latin.txt"], "latin.txt:1:5: byte 0xe9 is not UTF-8"),
+    (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "needs at least 2 documents"),
+    (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64 positions"),
+    (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
+    (["--config_name", "nowhere.json"], "nowhere.json: no BERT can be made of it"),
+    (["--output_dir", "{place}/full"], "the output folder holds something that no run of ours wrote"),
+    (["--tokenizer_name", "{place}/nowhere"], "no tokenizer can be loaded from it"),
+    (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt", "--model_name_or_path", "{place}/pretrained"],
+     "the tokenizer's ids reach"),
+    (["--config", "{place}/bad.yaml"], "bad.yaml:2: unknown option 'max_stepz'; did you mean max_steps?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), PRETRAIN_FAULTS)
+def test_bad_input_is_one_line_and_exit_code_2(place, capsys, words, message):
+    (place / "empty.txt").write_text("")
+    (place / "rows.jsonl").write_text('{"text": "x"}\n')
+    (place / "latin.txt").write_bytes(b"caf \xe9\n")
+    (place / "one.txt").write_text("One document. With two sentences.\n")
+    (place / "bad.yaml").write_text("seed: 1\nmax_stepz: 3\n")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(500)), *map(chr, range(97, 123))]
+    (place / "big.txt").write_text("\n".join(pieces) + "\n")
+    (place / "full").mkdir(exist_ok=True)
+    (place / "full/thesis.txt").write_text("mine")
+    code = pretrain(place, "--cache_dir", str(place / "cache"), *(w.format(place=place) for w in words), output="bad")
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert sum(line.startswith("error: ") for line in error.splitlines()) == 1
+    assert "Traceback" not in error
+    assert not (place / "bad/model.safetensors").exists()
+
+
+def test_bad_input_of_fine_tuning(place, capsys):
+    assert finetune(place, "--train_file", "nowhere.tsv", output="bad") == 2
+    assert finetune(place, "--model_name_or_path", str(place / "nowhere"), output="bad") == 2
+    assert finetune(place, "--max_seq_length", "128", output="bad") == 2
+    errors = capsys.readouterr().err
+    for message in ("no such file", "no tokenizer can be loaded", "--max_seq_length 128 is beyond the model's 64"):
+        assert message in errors

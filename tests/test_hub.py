@@ -1,0 +1,101 @@
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hub_server import HubServer
+from PIL import Image
+
+from bert_hf import BertForPreTraining, hub
+
+TOKEN = "hf_canary0123456789"
+FIGURES = {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9, "train_runtime": 3.0, "unigram_mlm_loss": 6.5}
+HISTORY = [
+    {"step": 10, "loss": 7.0, "mlm_loss": 6.3, "nsp_loss": 0.7, "nsp_accuracy": 0.5},
+    {"step": 20, "eval_loss": 6.0, "eval_mlm_loss": 5.4, "eval_nsp_accuracy": 0.6},
+]
+
+
+def card(**changes):
+    return hub.Card(title="tiny", pipeline_tag="fill-mask", command="accelerate launch x", machine="CPU", **changes)
+
+
+@pytest.fixture
+def folder(tmp_path, config, tokenizer):
+    BertForPreTraining(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    hub.write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
+    hub.write_card(tmp_path, card(license="cc-by-4.0", source="my shelf", language="en"), FIGURES)
+    (tmp_path / "all_results.json").write_text(json.dumps(FIGURES))
+    (tmp_path / "optimizer.pt").write_bytes(b"PK\x03\x04")  # must not travel
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3/model.safetensors").write_bytes(b"x")
+    return tmp_path
+
+
+def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    expected = {
+        path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pt"
+    }
+    with HubServer(TOKEN) as server:
+        environment = {
+            **os.environ, "HF_ENDPOINT": server.address, "HF_TOKEN": TOKEN, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0",
+            "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        worker = Path(__file__).with_name("hub_worker.py")
+        done = subprocess.run(
+            [sys.executable, str(worker), str(folder)],
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        seen = json.loads(done.stdout.split("SEEN ")[1])
+        stored = server.repos["me/tiny"]
+    assert set(stored) - {".gitattributes"} == expected
+    assert not any(TOKEN.encode() in data for data in stored.values())
+    assert not any(data[:2] == b"\x80\x04" or data[:4] == b"PK\x03\x04" for data in stored.values())
+    assert seen["equal"] is True
+    assert seen["ids"] is True
+    assert "/me/tiny/" in seen["address"]
+    assert "the file holds your token" in seen["token in a file"]
+    assert "a pickle is not pushed" in seen["pickle"]
+    assert seen["no rights"].startswith("me/other: the push failed: ")
+    assert "hf auth login" in seen["no rights"]
+
+
+def front_matter(folder):
+    return yaml.safe_load((folder / "README.md").read_text().split("---")[1])
+
+
+def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
+    text, front = (folder / "README.md").read_text(), front_matter(folder)
+    assert front["license"] == "cc-by-4.0"
+    assert front["language"] == "en"
+    assert front["pipeline_tag"] == "fill-mask"
+    results = front["model-index"][0]["results"][0]
+    assert {m["type"]: m["value"] for m in results["metrics"]}["eval_mlm_loss"] == 2.34567
+    assert results["dataset"]["name"] == "my shelf"
+    assert "2.3457" in text
+    assert "train_runtime" not in text
+    assert "accelerate launch x" in text
+
+
+def test_nothing_is_guessed(tmp_path):
+    hub.write_card(tmp_path, card(), FIGURES)
+    assert "license" not in front_matter(tmp_path)
+    assert "language" not in front_matter(tmp_path)
+    assert (tmp_path / "README.md").read_text().count("not stated by the user") == 2
+
+
+def test_curves(tmp_path):
+    hub.write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
+    with open(tmp_path / "log_history.csv", newline="") as file:
+        rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+    assert rows == HISTORY
+    with Image.open(tmp_path / "loss.png") as picture:
+        assert picture.size == (1320, 480)
+        assert len(picture.convert("RGB").getcolors(1_000_000)) > 20
