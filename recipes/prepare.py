@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "
           f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens in {seconds:.1f} s")  # fmt: skip
     print(f"{size / manifest['tokens']:.2f} bytes a token, unknown tokens {manifest['unknown_share']:.4%}")
-    print(f"next: accelerate launch recipes/pretrain.py --config configs/pretrain/bert-mini-cpu.yaml --train_file {folder}")
+    launch = "accelerate launch recipes/pretrain.py --config configs/pretrain/bert-mini-cpu.yaml"
+    print(f"next: {launch} --train_file {folder}")
     return 0
 
 

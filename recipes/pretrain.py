@@ -43,7 +43,9 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     tokens, text, network, shape, args = parse(
-        (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments), argv, str(DEFAULT)
+        (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments),
+        argv,
+        str(DEFAULT),
     )
     # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
     with args.main_process_first():

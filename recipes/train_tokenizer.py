@@ -43,7 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     # 3. Save, and check that what is loaded gives the same ids on the whole sample
     save_tokenizer(tokenizer, folder)
     if not same_ids(tokenizer, AutoTokenizer.from_pretrained(folder), texts):
-        raise InputError("the saved tokenizer gives other ids", where=folder, remedy="report this: it is a fault of ours")
+        raise InputError(
+            "the saved tokenizer gives other ids", where=folder, remedy="report this: it is a fault of ours"
+        )
 
     # 4. Report
     ids = itertools.chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"])

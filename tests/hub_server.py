@@ -1,6 +1,6 @@
 """A Hub on 127.0.0.1, as far as huggingface_hub's client needs one: create, commit, LFS, and reading back.
 
-    with HubServer(token="hf_x") as hub:  os.environ["HF_ENDPOINT"] = hub.address
+with HubServer(token="hf_x") as hub:  os.environ["HF_ENDPOINT"] = hub.address
 """
 
 import base64
@@ -137,9 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             if data is None:
                 code = "EntryNotFound" if repo in hub.repos else "RepoNotFound"
                 return self.answer(404, {"error": code}, X_Error_Code=code, X_Repo_Commit=hub.sha(repo))
-            return self.answer(
-                200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=hub.sha(repo)
-            )
+            return self.answer(200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=hub.sha(repo))
         if match := re.match(r"^/api/models/([^/]+/[^/]+)(/tree/[^/]+|/revision/[^/]+)?", path):
             repo = match[1]
             if repo not in hub.repos:

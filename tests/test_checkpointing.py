@@ -88,7 +88,11 @@ def test_rotation_keeps_the_newest_and_the_best(tmp_path):
     for step in range(1, 6):
         make(tmp_path, step)
     rotate(tmp_path, 2, spared=str(tmp_path / "checkpoint-1"))
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-4", "checkpoint-5"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-1",
+        "checkpoint-4",
+        "checkpoint-5",
+    ]
     rotate(tmp_path, None)
     assert (tmp_path / "checkpoint-4").exists()
 

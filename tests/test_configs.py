@@ -69,11 +69,19 @@ def check_style(path):
     """Flat, under the headings in their order, the launch line first, every file it names there."""
     text = path.read_text()
     assert text.startswith("# accelerate launch --config_file ")
-    found = [line[2:].split(":")[0] for line in text.splitlines() if line.startswith("# ") and line[2:].split(":")[0] in HEADINGS]
+    found = [
+        line[2:].split(":")[0]
+        for line in text.splitlines()
+        if line.startswith("# ") and line[2:].split(":")[0] in HEADINGS
+    ]
     assert found == [heading for heading in HEADINGS if heading in found]
     values = yaml.safe_load(text)
     assert not any(isinstance(value, dict) for value in values.values())
-    named = [word for word in text.replace("[", " ").replace("]", " ").split() if word.startswith(("configs/", "recipes/", "src/"))]
+    named = [
+        word
+        for word in text.replace("[", " ").replace("]", " ").split()
+        if word.startswith(("configs/", "recipes/", "src/"))
+    ]
     for word in named:
         assert (ROOT / word.rstrip(".,:)")).exists(), word
 

@@ -56,7 +56,12 @@ def test_columns_can_be_named(tmp_path):
         ("a.tsv", b"text\tlabel\nx\xe9\t1\n", {}, "a.tsv:2:2: byte 0xe9 is not UTF-8"),
         ("a.jsonl", '{"text": "x", "label": 1}\nnope\n', {}, "a.jsonl:2: not JSON"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: the row has no text"),
-        ("a.tsv", "text\tlabel\nx\t1\n", {"text_column": "body"}, "a.tsv:1: no column 'body'; its columns: text, label"),
+        (
+            "a.tsv",
+            "text\tlabel\nx\t1\n",
+            {"text_column": "body"},
+            "a.tsv:1: no column 'body'; its columns: text, label",
+        ),
         ("a.csv", "a,b\nx,y\nu,v\n", {}, "a.csv:1: which column holds the label?; --label_column, one of: a, b"),
         ("a.csv", "text,label\n", {}, "a.csv: no rows in it"),
         ("a.xml", "<a/>", {}, "a.xml: unknown kind"),

@@ -39,13 +39,11 @@ def folder(tmp_path, config, tokenizer):
 
 def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    expected = {
-        path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pt"
-    }
+    expected = {path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".pt"}
     with HubServer(TOKEN) as server:
         environment = {
-            **os.environ, "HF_ENDPOINT": server.address, "HF_TOKEN": TOKEN, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0",
-            "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1",
+            **os.environ, "HF_ENDPOINT": server.address, "HF_TOKEN": TOKEN, "HF_HOME": str(home),
+            "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         worker = Path(__file__).with_name("hub_worker.py")
         done = subprocess.run(

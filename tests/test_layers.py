@@ -51,7 +51,9 @@ def test_joints_join_stones_and_not_joints():
 
 def test_nothing_imports_a_door():
     for path in SOURCE.glob("*.py"):
-        assert not any("recipes" in line for line in path.read_text().splitlines() if line.startswith(("import", "from")))
+        assert not any(
+            "recipes" in line for line in path.read_text().splitlines() if line.startswith(("import", "from"))
+        )
 
 
 def test_doors_are_thin():

@@ -162,9 +162,7 @@ def test_gradient_checkpointing_changes_nothing(config):
 
 def test_hidden_states_and_attentions_can_be_asked_for(config):
     config._attn_implementation = "eager"
-    outputs = BertForPreTraining(config)(
-        **batch(config), output_hidden_states=True, output_attentions=True
-    )
+    outputs = BertForPreTraining(config)(**batch(config), output_hidden_states=True, output_attentions=True)
     assert len(outputs.hidden_states) == config.num_hidden_layers + 1
     assert outputs.attentions[0].shape == (4, config.num_attention_heads, 16, 16)
 

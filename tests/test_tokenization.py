@@ -13,7 +13,9 @@ def test_round_trip_through_auto_tokenizer(tmp_path):
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert type(loaded).__name__ == "BertTokenizer"
     assert same_ids(trained, loaded, TEXTS)
-    assert loaded("fox", "dog")["token_type_ids"] == [0] * 3 + [1] * 2 or loaded("fox", "dog")["token_type_ids"][-1] == 1
+    assert (
+        loaded("fox", "dog")["token_type_ids"] == [0] * 3 + [1] * 2 or loaded("fox", "dog")["token_type_ids"][-1] == 1
+    )
     assert loaded.model_max_length == 512
     bare = load_tokenizer(tmp_path / "vocab.txt")
     assert same_ids(trained, bare, TEXTS)

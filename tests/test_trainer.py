@@ -22,7 +22,9 @@ class StopAt(TrainerCallback):
         control.should_training_stop = state.global_step == self.step
 
 
-def make(folder, tokenizer, *, micro=8, accumulation=2, steps=12, dropout=0.1, stop=None, phases=True, short=0.1, **options):
+def make(
+    folder, tokenizer, *, micro=8, accumulation=2, steps=12, dropout=0.1, stop=None, phases=True, short=0.1, **options
+):
     torch.manual_seed(0)
     model = BertForPreTraining(tiny_config(dropout))
     lengths = two_phases(32, 64 if phases else None, 8 * 16)

@@ -35,9 +35,7 @@ class InputError(Exception):
 
     def __reduce__(self):
         # Exceptions travel between worker processes as (class, args); ours takes keyword arguments.
-        make = functools.partial(
-            InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column
-        )
+        make = functools.partial(InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column)
         return make, (self.what,)
 
 

@@ -44,9 +44,7 @@ class LabelledTexts:
 # ---- reading
 
 
-def read_labelled(
-    files: list[str], text_column: str | None = None, label_column: str | None = None
-) -> LabelledTexts:
+def read_labelled(files: list[str], text_column: str | None = None, label_column: str | None = None) -> LabelledTexts:
     """Reads CSV, TSV, JSON lines (also .gz, .xz), and headerless `label<TAB>text` as the SMS Spam Collection ships it.
 
     Columns that are not named are found: by a usual name, else the label is the column of fewest distinct values and
@@ -128,7 +126,10 @@ def _columns(rows: list[dict], path: Path, text: str | None, label: str | None) 
         label = usual[0] if len(usual) == 1 else fewest[0] if len(fewest) == 1 else None
         if label is None or distinct[label] > MOST_LABELS:
             raise InputError(
-                "which column holds the label?", where=path, line=1, remedy=f"--label_column, one of: {', '.join(names)}"
+                "which column holds the label?",
+                where=path,
+                line=1,
+                remedy=f"--label_column, one of: {', '.join(names)}",
             )
     if text is None:
         length = {name: np.mean([len(str(row.get(name, ""))) for row in rows]) for name in names if name != label}
@@ -229,10 +230,14 @@ def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
         splits = read_hub(name, args.dataset_config_name, *columns)
         splits = {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}
     else:
-        raise InputError("no data are named", where="--train_file", remedy="give --train_file, --dataset_name or --task")
+        raise InputError(
+            "no data are named", where="--train_file", remedy="give --train_file, --dataset_name or --task"
+        )
     labels = order_labels(set(splits["train"].labels), args.task)
     if len(set(splits["train"].labels)) < 2:
-        raise InputError(f"only one label: {labels[0]}", where="--train_file", remedy="give rows of two labels or more")
+        raise InputError(
+            f"only one label: {labels[0]}", where="--train_file", remedy="give rows of two labels or more"
+        )
     if "test" not in splits:
         splits["train"], splits["test"] = split_off(splits["train"], args.test_split_percentage, args.split_seed)
     if "validation" not in splits:
@@ -240,7 +245,9 @@ def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
         splits["train"], splits["validation"] = split_off(splits["train"], share, args.split_seed)
     for name, rows in splits.items():
         if strange := set(rows.labels) - set(labels):
-            raise InputError(f"label {sorted(strange)[0]!r} is not in the training rows", where=name, remedy="check it")
+            raise InputError(
+                f"label {sorted(strange)[0]!r} is not in the training rows", where=name, remedy="check it"
+            )
     return splits, labels
 
 

@@ -13,12 +13,21 @@ from bert_hf.errors import InputError
 
 matplotlib.use("Agg")  # no window, whatever the machine
 
-from matplotlib import pyplot as plt  # noqa: E402 - the backend is chosen first
+from matplotlib import pyplot as plt
 
-PUSHED = (
-    "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
-    "*_results.json trainer_state.json loss.png log_history.csv"
-).split()
+PUSHED = [
+    "config.json",
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "README.md",
+    "*_results.json",
+    "trainer_state.json",
+    "loss.png",
+    "log_history.csv",
+]
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 TIMEOUT = 60  # seconds without a byte: huggingface_hub itself waits for ever
 
@@ -214,5 +223,3 @@ def _refuse_secrets(files: list[Path], token: str | None) -> None:
             raise InputError("a pickle is not pushed", where=path, remedy="remove the file")
         if token and path.suffix != ".safetensors" and token.encode() in path.read_bytes():
             raise InputError("the file holds your token", where=path, remedy="remove it from the file, and renew it")
-
-

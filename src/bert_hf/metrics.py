@@ -12,8 +12,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews
 class ClassificationMetric(evaluate.Metric):
     """Accuracy, F1 (of two classes: of the positive one, id 1; of more: macro) and Matthews correlation.
 
-        >>> ClassificationMetric().compute(predictions=[1, 0, 1], references=[1, 0, 0])["accuracy"]
-        0.6666666666666666
+    >>> ClassificationMetric().compute(predictions=[1, 0, 1], references=[1, 0, 0])["accuracy"]
+    0.6666666666666666
     """
 
     def __init__(self, num_labels: int = 2, **kwargs):

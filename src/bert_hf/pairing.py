@@ -134,9 +134,7 @@ def _draw_stranger(plan: EpochPlan, example, document, starts, ends, token_offse
     plan.b_start[example], plan.b_end[example] = first, min(max(end, first + 1), ends[other])
 
 
-def truncate(
-    a: np.ndarray, b: np.ndarray, max_tokens: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def truncate(a: np.ndarray, b: np.ndarray, max_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Cuts A and B to `max_tokens` together, as the 2018 code: token by token off the longer one (B on a tie), each
     from the front or the back with probability one half. Written as counts, so the draws are two binomials."""
     excess = len(a) + len(b) - max_tokens

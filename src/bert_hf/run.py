@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -35,11 +36,25 @@ from bert_hf.tokenization import check_tokenizer
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_WRITTEN = (
-    "config.json generation_config.json model.safetensors model.safetensors.index.json tokenizer.json "
-    "tokenizer_config.json vocab.txt special_tokens_map.json README.md train_results.json eval_results.json "
-    "test_results.json all_results.json trainer_state.json loss.png log_history.csv run.json"
-).split()
+_WRITTEN = [
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "README.md",
+    "train_results.json",
+    "eval_results.json",
+    "test_results.json",
+    "all_results.json",
+    "trainer_state.json",
+    "loss.png",
+    "log_history.csv",
+    "run.json",
+]
 
 
 @dataclass
@@ -225,7 +240,8 @@ def make_model(
                 initializer=network.initializer,
                 **changed,
             )
-            if fresh := sorted(set(loaded["missing_keys"])):
+            fresh = sorted(loaded["missing_keys"])
+            if fresh and os.environ.get("RANK", "0") == "0":
                 print(f"not in {where}, drawn afresh: {', '.join(fresh)}", flush=True)
         else:
             config = BertConfig.from_json_file(where)
@@ -250,6 +266,7 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
     """What the card of a pre-trained model says beside its figures."""
     config = model.config
     per_device, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    batch = per_device * accumulated * args.world_size
     notes = []
     if config.attention_probs_dropout_prob != 0.1 or config.hidden_dropout_prob != 0.1:
         notes.append(f"Dropout {config.hidden_dropout_prob} in place of the paper's 0.1 changes the numbers.")
@@ -275,7 +292,7 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             ),
             "vocabulary": f"{len(tokenizer):,} WordPieces",
             "steps": args.max_steps,
-            "batch": f"{per_device} × {accumulated} × {args.world_size} = {per_device * accumulated * args.world_size}",
+            "batch": f"{per_device} × {accumulated} × {args.world_size} = {batch}",
             "sequence length": f"{shape.max_seq_length}, then {shape.long_seq_length}"
             if shape.long_seq_length
             else shape.max_seq_length,
@@ -415,7 +432,7 @@ def report_test(figures: dict, baseline: dict) -> str:
 
 
 def take_push(args: TrainingArguments) -> str | None:
-    """Takes the push out of Trainer's hands, which loses errors and sends too much; returns where to push at the end."""
+    """Takes the push out of Trainer's hands, which loses errors and sends too much; returns where it shall go."""
     if not args.push_to_hub:
         return None
     args.push_to_hub = False

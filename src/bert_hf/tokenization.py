@@ -162,10 +162,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | 
 
 def same_ids(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase, texts: Iterable[str]) -> bool:
     """Do both give the same ids on all of `texts`?"""
-    for batch in _batches(texts):
-        if first(batch)["input_ids"] != second(batch)["input_ids"]:
-            return False
-    return True
+    return all(first(batch)["input_ids"] == second(batch)["input_ids"] for batch in _batches(texts))
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, with stock loading at the end."""
+"""The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, stock loading at the end."""
 
 import importlib.util
 import json
@@ -99,10 +99,18 @@ def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, 
 
 def test_4_the_folder_holds_what_is_promised(place):
     folder = place / "pretrained"
-    promised = (
-        "config.json model.safetensors tokenizer.json README.md train_results.json eval_results.json all_results.json "
-        "trainer_state.json loss.png log_history.csv"
-    ).split()
+    promised = [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "README.md",
+        "train_results.json",
+        "eval_results.json",
+        "all_results.json",
+        "trainer_state.json",
+        "loss.png",
+        "log_history.csv",
+    ]
     assert all((folder / name).is_file() for name in promised)
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     with Image.open(folder / "loss.png") as picture:
@@ -123,7 +131,12 @@ def test_5_the_same_command_again_says_it_is_finished(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "key"), [(["--seed", "7"], "seed"), (["--learning_rate", "1e-3"], "optimizer"), (["--mlm_probability", "0.3"], "examples")]
+    ("words", "key"),
+    [
+        (["--seed", "7"], "seed"),
+        (["--learning_rate", "1e-3"], "optimizer"),
+        (["--mlm_probability", "0.3"], "examples"),
+    ],
 )
 def test_6_another_run_s_folder_is_refused(place, capsys, words, key):
     before = (place / "pretrained/model.safetensors").read_bytes()
@@ -188,13 +201,13 @@ PRETRAIN_FAULTS = [
     (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no column 'body'"),
     (["--train_file", "{place}/latin.txt"], "latin.txt:1:5: byte 0xe9 is not UTF-8"),
     (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "needs at least 2 documents"),
-    (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64 positions"),
+    (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
     (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
     (["--config_name", "nowhere.json"], "nowhere.json: no BERT can be made of it"),
     (["--output_dir", "{place}/full"], "the output folder holds something that no run of ours wrote"),
     (["--tokenizer_name", "{place}/nowhere"], "no tokenizer can be loaded from it"),
-    (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt", "--model_name_or_path", "{place}/pretrained"],
-     "the tokenizer's ids reach"),
+    (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt",
+      "--model_name_or_path", "{place}/pretrained"], "the tokenizer's ids reach"),
     (["--config", "{place}/bad.yaml"], "bad.yaml:2: unknown option 'max_stepz'; did you mean max_steps?"),
 ]  # fmt: skip
 
@@ -206,7 +219,15 @@ def test_bad_input_is_one_line_and_exit_code_2(place, capsys, words, message):
     (place / "latin.txt").write_bytes(b"caf \xe9\n")
     (place / "one.txt").write_text("One document. With two sentences.\n")
     (place / "bad.yaml").write_text("seed: 1\nmax_stepz: 3\n")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"piece{i}" for i in range(500)), *map(chr, range(97, 123))]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(f"piece{i}" for i in range(500)),
+        *map(chr, range(97, 123)),
+    ]
     (place / "big.txt").write_text("\n".join(pieces) + "\n")
     (place / "full").mkdir(exist_ok=True)
     (place / "full/thesis.txt").write_text("mine")

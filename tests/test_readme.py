@@ -1,0 +1,52 @@
+"""What the README says is so: every path is there, every command's flags parse, the tree is the house."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from test_configs import FINETUNE, PRETRAIN
+
+from bert_hf.arguments import parse
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^    (accelerate launch .+)$", README, re.MULTILINE)
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/data.md", "docs/exactness.md", "configs/README.md"])
+def test_links_and_paths_exist(name):
+    text = (ROOT / name).read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert ((ROOT / name).parent / target).exists(), target
+    for path in re.findall(r"\b(?:configs|recipes|tests|benchmarks|src)/[\w./-]+\.\w+", text):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_parse(command):
+    words = shlex.split(command)
+    machine, script, flags = words[3], words[4], words[5:]
+    assert words[2] == "--config_file"
+    assert (ROOT / machine).is_file()
+    assert (ROOT / script).is_file()
+    parse(PRETRAIN if "pretrain" in script else FINETUNE, flags)
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 3
+
+
+def test_make_targets_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+)\b", README)) - {"it"} <= targets
+
+
+def test_the_tree_names_every_room_and_door():
+    for path in [*(ROOT / "src/bert_hf").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
+        if path.stem != "__init__":
+            assert re.search(rf"\b{path.stem}\.py", README), path.name
