@@ -3,7 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_hf.pairing import NEXT, STRANGER, plan_epoch, truncate
+from bert_hf.pairing import plan_epoch, truncate
+
+NEXT, STRANGER = 0, 1  # written out: the meaning is Google's and transformers', whatever the code calls it
 
 
 def store(sizes: list[int], tokens_in_sentence: int = 10):
@@ -49,6 +51,17 @@ def test_half_are_strangers_with_one_sentence_documents_too(rng):
     plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
     check(plan, starts, ends)
     assert abs((plan.label == STRANGER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+
+
+def test_displaced_tails_are_dealt_and_not_drawn(rng):
+    """Where no document is large, every sentence stands in exactly one example."""
+    starts, ends, offsets = store(rng.integers(2, 30, 300))
+    plan = plan_epoch(starts, ends, offsets, 60, 0.1, True, rng)
+    stands = np.zeros(ends[-1], dtype=int)
+    for a_start, a_end, b_start, b_end in zip(*plan[:4], strict=True):
+        stands[a_start:a_end] += 1
+        stands[b_start:b_end] += 1
+    assert (stands == 1).all()
 
 
 def test_one_document_that_holds_most_of_the_text(rng):

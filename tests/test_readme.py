@@ -18,7 +18,10 @@ def test_it_is_short():
     assert len(README.splitlines()) <= 200
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/data.md", "docs/exactness.md", "configs/README.md"])
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "docs/data.md", "docs/exactness.md", "configs/README.md"]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_and_paths_exist(name):
     text = (ROOT / name).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):

@@ -1,6 +1,8 @@
 """What a run shows of itself: curves, a model card with its real figures, and the push to the Hub."""
 
 import csv
+import math
+import re
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -28,8 +30,15 @@ PUSHED = [
     "loss.png",
     "log_history.csv",
 ]
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 TIMEOUT = 60  # seconds without a byte: huggingface_hub itself waits for ever
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
+_TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
+# Licence names that the Hub knows and that texts have; it refuses a card with any other, save as `other` with a name.
+_LICENCES = (
+    "apache-2.0 mit bsd cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-sa-4.0 "
+    "cc-by-nc-nd-4.0 cc gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl psfl-2.0 unlicense unknown other"
+).split()
+_COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy": "tab:blue", "loss": "tab:blue"}
 
 
 # ---- curves
@@ -44,7 +53,9 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
         writer.writerows(history)
     accuracies = [name for name in columns if name.endswith(("accuracy", "_f1"))]
     figure, panels = plt.subplots(1, 2 if accuracies else 1, figsize=(11 if accuracies else 6, 4), squeeze=False)
-    losses = [name for name in columns if name.endswith("loss") and name != "train_loss"]
+    losses = [name for name in columns if name.endswith("loss")]
+    if any("mlm" in name for name in losses):  # the sum of the two says nothing that its parts do not
+        losses = [name for name in losses if "mlm" in name or "nsp" in name]
     _draw(panels[0][0], history, losses, "loss (nats)", (baselines or {}).get("unigram_mlm_loss"), "unigram baseline")
     if accuracies:
         majority = (baselines or {}).get("majority_nsp_accuracy")
@@ -56,13 +67,14 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
 
 def _draw(panel, history: list[dict], names: list[str], label: str, level: float | None, level_name: str) -> None:
     """One panel: training figures as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
-    colours = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green"}
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
+        if not points or name.startswith("train_"):  # the mean over the run is a figure, not a curve
+            continue
         held_out = name.startswith("eval_")
-        colour = next((colours[key] for key in colours if key in name), "tab:gray")
+        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
-        text = name.removeprefix("eval_").replace("_", " ").replace("mlm", "MLM").replace("nsp", "NSP")
+        text = name.removeprefix("eval_").replace("_", " ").replace("mlm", "MLM").replace("nsp", "NSP").replace("f1", "F1")
         panel.plot(*zip(*points, strict=True), color=colour, label=f"{text}, {'held out' if held_out else 'training'}")
         panel.lines[-1].set(**style)
     if level is not None:
@@ -70,7 +82,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
     panel.set(xlabel="step", ylabel=label)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
-    if names:
+    if panel.lines:
         panel.legend(fontsize=8, frameon=False)
 
 
@@ -93,18 +105,22 @@ class Card:
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."
     notes: list[str] = field(default_factory=list)  # options that change the numbers
+    repo_id: str | None = None  # where it is going to be pushed: the code that loads it names this
 
 
 def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
-    """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made."""
-    numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+    """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made.
+
+    Figures that are no finite numbers are left out, and so is whatever looks like a token.
+    """
+    numbers = {name: v for name, v in figures.items() if isinstance(v, int | float) and math.isfinite(v)}
     shown = {name: value for name, value in numbers.items() if _is_result(name)}
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=card.pipeline_tag,
         language=card.language,
-        license=card.license,
+        **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
         model_name=card.title,
@@ -114,7 +130,19 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
         ],
         widget=[{"text": card.example}],
     )
-    ModelCard(f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}").save(folder / "README.md")
+    text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"
+    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))  # the command may hold one
+    ModelCard(text).save(folder / "README.md")
+
+
+def _licence(given: str | None) -> dict[str, str]:
+    """The user's words as the front matter spells a licence."""
+    if given is None:
+        return {}
+    name = given.strip().lower().replace(" ", "-")
+    if name in _LICENCES:
+        return {"license": name}
+    return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", name).strip("-")}
 
 
 def _is_result(name: str) -> bool:
@@ -123,17 +151,17 @@ def _is_result(name: str) -> bool:
 
 
 def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
-    head = "AutoModelForMaskedLM" if card.pipeline_tag == "fill-mask" else "AutoModelForSequenceClassification"
+    model = repr(card.repo_id or folder.name).replace("'", '"')
+    example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
     lines = [
         f"# {card.title}",
         "",
         "A BERT that stock transformers loads, with no custom code:",
         "",
         "```python",
-        "from transformers import AutoTokenizer, pipeline",
-        f"from transformers import {head}",
+        "from transformers import pipeline",
         "",
-        f'answer = pipeline("{card.pipeline_tag}", model="{folder.name}")("{card.example}")',
+        f'pipeline("{card.pipeline_tag}", model={model})("{example}")',
         "```",
         "",
         "## Figures of this run",
@@ -171,7 +199,8 @@ def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
 
 
 def _table(head: tuple[str, str], rows: dict) -> list[str]:
-    return [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    cells = ((str(name).replace("|", "\\|"), str(value).replace("|", "\\|")) for name, value in rows.items())
+    return [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)]
 
 
 # ---- push
@@ -187,13 +216,7 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
     """
     files = sorted({path for pattern in PUSHED for path in folder.glob(pattern)})
     _refuse_secrets(files, huggingface_hub.get_token())
-    try:
-        import httpx2
-
-        client = httpx2.Client(timeout=httpx2.Timeout(TIMEOUT), follow_redirects=True)
-        huggingface_hub.set_client_factory(lambda: client)
-    except ImportError:  # an older huggingface_hub with another client: its own timeouts hold
-        pass
+    _limit_waiting()
     try:
         repo = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True)
         return str(
@@ -205,8 +228,6 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
                 allow_patterns=[path.name for path in files],
             )
         )
-    except InputError:
-        raise
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
@@ -216,10 +237,37 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
         ) from None
 
 
+def _limit_waiting() -> None:
+    """Gives the client a timeout and leaves the rest of it as it is: hooks (offline mode among them), redirects.
+
+    The library is not named: huggingface_hub 1 uses httpx, 2 uses httpx2. The factory makes a new client each time,
+    because huggingface_hub closes its client after a failed connection and asks for another.
+    """
+    stock = huggingface_hub.get_session()
+    make, hooks = type(stock), stock.event_hooks
+    huggingface_hub.set_client_factory(lambda: make(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT))
+
+
 def _refuse_secrets(files: list[Path], token: str | None) -> None:
+    """Raises for a pickle (by content, whatever its name) and for a file with a token in it."""
     for path in files:
-        start = path.open("rb").read(4)
-        if path.suffix in _PICKLES or start[:2] == b"\x80\x04" or start == b"PK\x03\x04":
+        if _is_pickle(path):
             raise InputError("a pickle is not pushed", where=path, remedy="remove the file")
-        if token and path.suffix != ".safetensors" and token.encode() in path.read_bytes():
+        if path.suffix in (".safetensors", ".png"):
+            continue  # numbers and pixels; a chance match in gigabytes would be read for nothing
+        text = path.read_bytes()
+        if (token and token.encode() in text) or _TOKEN.search(text.decode("utf-8", "replace")):
             raise InputError("the file holds your token", where=path, remedy="remove it from the file, and renew it")
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as a pickle (protocol 2 to 5) or as the zip around one; a stock tensor file does not.
+
+    The first eight bytes of a safetensors file are the length of its JSON header and may be anything, so there the
+    byte after them decides.
+    """
+    with path.open("rb") as file:
+        start = file.read(9)
+    if path.suffix == ".safetensors":
+        return start[8:9] != b"{"
+    return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
