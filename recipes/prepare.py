@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     documents, made_from = documents_of(text, text.train_file)
     begin = time.perf_counter()
     corpus = prepare(
-        documents(), tokenizer, folder, language=text.language, num_proc=text.num_proc, made_from=made_from
+        documents(), tokenizer, folder, language=text.language or "en", num_proc=text.num_proc, made_from=made_from
     )
     seconds = time.perf_counter() - begin
 

@@ -20,13 +20,17 @@ class HubServer:
     Args:
         token: the one that may write; any other gets 403.
         large: files of this suffix are asked for through LFS.
+
+    A repository whose name holds `stalled` is never answered: its creation waits until the server ends.
     """
 
     def __init__(self, token: str, large: str = ".safetensors"):
         self.token, self.large = token, large
         self.repos: dict[str, dict[str, bytes]] = {}
         self.objects: dict[str, bytes] = {}
+        self.verified: set[str] = set()
         self.requests: list[str] = []
+        self.over = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -35,10 +39,13 @@ class HubServer:
         return self
 
     def __exit__(self, *_):
+        self.over.set()
         self._server.shutdown()
+        self._server.server_close()
 
     def sha(self, repo: str) -> str:
-        listing = json.dumps(sorted((name, hashlib.sha1(data).hexdigest()) for name, data in self.repos[repo].items()))
+        files = self.repos.get(repo, {})
+        listing = json.dumps(sorted((name, hashlib.sha1(data).hexdigest()) for name, data in files.items()))
         return hashlib.sha1(listing.encode()).hexdigest()
 
 
@@ -77,18 +84,20 @@ class _Handler(BaseHTTPRequestHandler):
         hub.requests.append(f"POST {self.path}")
         if self.path.startswith("/api/validate-yaml"):
             return self.answer(200, {"warnings": [], "errors": []})
-        if self.path.endswith("/info/lfs/objects/batch"):
-            wanted = json.loads(body)["objects"]
-            actions = {"upload": {"href": f"{hub.address}/lfs"}}
-            found = [
-                {**entry, "actions": {"upload": {"href": f"{actions['upload']['href']}/{entry['oid']}"}}}
-                for entry in wanted
-            ]
-            return self.answer(200, {"transfer": "basic", "objects": found})
         if not self.may_write():
             return self.answer(403, {"error": "You don't have the rights to write here"}, X_Error_Message="forbidden")
+        if self.path.endswith("/info/lfs/objects/batch"):
+            return self.large_files(json.loads(body)["objects"])
+        if self.path == "/lfs-verify":
+            entry = json.loads(body)
+            assert len(hub.objects[entry["oid"]]) == entry["size"]
+            hub.verified.add(entry["oid"])
+            return self.answer(200, {})
         if self.path == "/api/repos/create":
             request = json.loads(body)
+            if "stalled" in request["name"]:
+                hub.over.wait()
+                return None
             repo = f"{request.get('organization') or 'me'}/{request['name']}"
             hub.repos.setdefault(repo, {})
             return self.answer(200, {"url": f"{hub.address}/{repo}"})
@@ -96,6 +105,16 @@ class _Handler(BaseHTTPRequestHandler):
         if match is None:
             return self.answer(404, {"error": self.path})
         return self.preupload(json.loads(body)) if match[2] == "preupload" else self.commit(match[1], body)
+
+    def large_files(self, wanted: list[dict]) -> None:
+        def actions(oid):
+            return {
+                "upload": {"href": f"{self.hub.address}/lfs/{oid}"},
+                "verify": {"href": f"{self.hub.address}/lfs-verify"},
+            }
+
+        found = [{**entry, "actions": actions(entry["oid"])} for entry in wanted]
+        self.answer(200, {"transfer": "basic", "objects": found})
 
     def preupload(self, request: dict) -> None:
         def mode(path):

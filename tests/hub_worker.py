@@ -38,6 +38,8 @@ def main(folder: Path) -> None:
     (folder / "trainer_state.json").write_bytes(b"\x80\x04evil")
     seen["pickle"] = refusal(folder, "me/tiny")
     (folder / "trainer_state.json").unlink()
+    hub.TIMEOUT = 1
+    seen["stalled"] = refusal(folder, "me/stalled")
     os.environ["HF_TOKEN"] = "hf_reader"
     seen["no rights"] = refusal(folder, "me/other")
     print("SEEN " + json.dumps(seen))

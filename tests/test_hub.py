@@ -1,16 +1,19 @@
 import csv
 import json
 import os
+import pickle
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import yaml
 from hub_server import HubServer
 from PIL import Image
 
-from bert_hf import BertForPreTraining, hub
+from bert_hf import BertForPreTraining, InputError, hub
 
 TOKEN = "hf_canary0123456789"
 FIGURES = {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9, "train_runtime": 3.0, "unigram_mlm_loss": 6.5}
@@ -21,7 +24,8 @@ HISTORY = [
 
 
 def card(**changes):
-    return hub.Card(title="tiny", pipeline_tag="fill-mask", command="accelerate launch x", machine="CPU", **changes)
+    said = {"title": "tiny", "pipeline_tag": "fill-mask", "command": "accelerate launch x", "machine": "CPU"}
+    return hub.Card(**{**said, **changes})
 
 
 @pytest.fixture
@@ -53,6 +57,8 @@ def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
         assert done.returncode == 0, done.stderr[-3000:]
         seen = json.loads(done.stdout.split("SEEN ")[1])
         stored = server.repos["me/tiny"]
+        assert set(server.objects) == server.verified  # model.safetensors went through LFS, the rest in the commit
+        assert len(server.objects) == 1
     assert set(stored) - {".gitattributes"} == expected
     assert not any(TOKEN.encode() in data for data in stored.values())
     assert not any(data[:2] == b"\x80\x04" or data[:4] == b"PK\x03\x04" for data in stored.values())
@@ -63,6 +69,39 @@ def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
     assert "a pickle is not pushed" in seen["pickle"]
     assert seen["no rights"].startswith("me/other: the push failed: ")
     assert "hf auth login" in seen["no rights"]
+    assert seen["stalled"].startswith("me/stalled: the push failed: ")
+    assert "timed out" in seen["stalled"]
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_under_an_allowed_name_is_refused(tmp_path, protocol, name):
+    (tmp_path / name).write_bytes(pickle.dumps({"weights": [1.0]}, protocol=protocol))
+    with pytest.raises(InputError, match="a pickle is not pushed"):
+        hub.push(tmp_path, "me/tiny")
+
+
+def test_a_tensor_file_that_begins_like_a_pickle_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    header = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(0x0480)  # its length: 80 04 00 …
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    with pytest.raises(InputError, match="offline mode is enabled"):  # past the check, and not past HF_HUB_OFFLINE
+        hub.push(tmp_path, "me/tiny")
+
+
+def test_any_token_in_a_file_stops_the_push(tmp_path):
+    (tmp_path / "trainer_state.json").write_text('{"token": "hf_%s"}' % ("aB3" * 12))
+    with pytest.raises(InputError, match="the file holds your token"):
+        hub.push(tmp_path, "me/tiny")
+
+
+@pytest.mark.parametrize("flag", ["--hub_token short", "--hub_token=short", "--other hf_" + "aB3" * 12])
+def test_a_token_on_the_command_line_is_not_in_the_card(tmp_path, flag):
+    hub.write_card(tmp_path, card(command=f"accelerate launch x {flag} --seed 1"), FIGURES)
+    text = (tmp_path / "README.md").read_text()
+    assert "short" not in text
+    assert "hf_" not in text.replace("bert_hf", "")
+    assert "(token) --seed 1" in text
 
 
 def front_matter(folder):
@@ -82,11 +121,37 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert "accelerate launch x" in text
 
 
+@pytest.mark.parametrize(
+    ("given", "license", "name"),
+    [("CC BY-SA 4.0", "cc-by-sa-4.0", None), ("MIT", "mit", None), ("Ours & only ours", "other", "ours-only-ours")],
+)
+def test_a_licence_is_spelt_as_the_hub_takes_it(tmp_path, given, license, name):
+    hub.write_card(tmp_path, card(license=given), FIGURES)
+    front = front_matter(tmp_path)
+    assert (front["license"], front.get("license_name")) == (license, name)
+    assert f"Licence of the text: {given}" in (tmp_path / "README.md").read_text()
+
+
+def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
+    hub.write_card(tmp_path, card(repo_id="me/tiny", example='He said "\\[MASK]".'), {"eval_loss": float("nan")})
+    text = (tmp_path / "README.md").read_text()
+    code = text.split("```python")[1].split("```")[0]
+    compile(code, "card", "exec")
+    assert 'model="me/tiny"' in code
+    assert "model-index" not in front_matter(tmp_path)  # not a number is not a figure
+
+
 def test_nothing_is_guessed(tmp_path):
     hub.write_card(tmp_path, card(), FIGURES)
     assert "license" not in front_matter(tmp_path)
     assert "language" not in front_matter(tmp_path)
     assert (tmp_path / "README.md").read_text().count("not stated by the user") == 2
+
+
+def test_curves_of_a_log_without_steps_or_lines(tmp_path):
+    hub.write_curves([{"loss": 1.0}], tmp_path)
+    hub.write_curves([], tmp_path)
+    assert (tmp_path / "loss.png").stat().st_size > 0
 
 
 def test_curves(tmp_path):

@@ -48,7 +48,7 @@ class CorpusArguments:
     validation_file: list[str] | None = option(None, "Held-out text, the same kinds.")
     validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
     text_column: str | None = option(None, "Column that holds the text.")
-    language: str = option("en", "ISO 639 code that the sentence splitter is told.")
+    language: str | None = option(None, "ISO 639 code that the sentence splitter is told; English rules without it.")
     num_proc: int = option(1, "Processes that prepare the corpus.")
     cache_dir: str = option("~/.cache/bert_hf", "Where a corpus prepared from raw text is kept for the next time.")
     corpus_license: str | None = option(None, "Licence of the text, as it shall stand in the model card.")

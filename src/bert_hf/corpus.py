@@ -370,10 +370,11 @@ def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files:
             )
         return corpus
     documents, made_from = documents_of(args, files)
-    folder = Path(args.cache_dir).expanduser() / fingerprint(tokenizer, args.language, made_from)[:16]
+    language = args.language or "en"
+    folder = Path(args.cache_dir).expanduser() / fingerprint(tokenizer, language, made_from)[:16]
     if (folder / MANIFEST).is_file():
         return Corpus.open(folder)
-    return prepare(documents(), tokenizer, folder, language=args.language, num_proc=args.num_proc, made_from=made_from)
+    return prepare(documents(), tokenizer, folder, language=language, num_proc=args.num_proc, made_from=made_from)
 
 
 def split_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:

@@ -35,8 +35,8 @@ _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the H
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
 # Licence names that the Hub knows and that texts have; it refuses a card with any other, save as `other` with a name.
 _LICENCES = (
-    "apache-2.0 mit bsd cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-sa-4.0 "
-    "cc-by-nc-nd-4.0 cc gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl psfl-2.0 unlicense unknown other"
+    "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
+    "cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl unlicense unknown other"
 ).split()
 _COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy": "tab:blue", "loss": "tab:blue"}
 
@@ -74,7 +74,8 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         held_out = name.startswith("eval_")
         colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
-        text = name.removeprefix("eval_").replace("_", " ").replace("mlm", "MLM").replace("nsp", "NSP").replace("f1", "F1")
+        text = name.removeprefix("eval_").replace("_", " ")
+        text = re.sub("mlm|nsp|f1", lambda found: found[0].upper(), text)
         panel.plot(*zip(*points, strict=True), color=colour, label=f"{text}, {'held out' if held_out else 'training'}")
         panel.lines[-1].set(**style)
     if level is not None:
@@ -111,7 +112,7 @@ class Card:
 def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
     """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made.
 
-    Figures that are no finite numbers are left out, and so is whatever looks like a token.
+    Figures that are not finite numbers are left out, and so is whatever looks like a token.
     """
     numbers = {name: v for name, v in figures.items() if isinstance(v, int | float) and math.isfinite(v)}
     shown = {name: value for name, value in numbers.items() if _is_result(name)}
@@ -123,11 +124,12 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title,
+        model_name=card.title if shown else None,  # with no figure there is no `model-index`
         eval_results=[
             EvalResult(task, card.source or "not stated", card.source or "not stated", name, round(value, 5))
             for name, value in shown.items()
-        ],
+        ]
+        or None,
         widget=[{"text": card.example}],
     )
     text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"

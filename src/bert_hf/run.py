@@ -279,7 +279,7 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
         machine=machine,
         source=text.corpus_source,
         license=text.corpus_license,
-        language=text.language if text.train_file or text.dataset_name else "en",
+        language=text.language,
         corpus={
             "documents": f"{len(corpus):,}",
             "tokens": f"{corpus.tokens:,}",
@@ -433,6 +433,10 @@ def report_test(figures: dict, baseline: dict) -> str:
 
 def take_push(args: TrainingArguments) -> str | None:
     """Takes the push out of Trainer's hands, which loses errors and sends too much; returns where it shall go."""
+    if args.hub_token is not None:
+        raise InputError(
+            "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
+        )
     if not args.push_to_hub:
         return None
     args.push_to_hub = False
@@ -467,9 +471,12 @@ def finish(
         path = folder / "all_results.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **baselines}, indent=4, sort_keys=True) + "\n")
     hub.write_curves(trainer.state.log_history, folder, baselines or {})
+    card.repo_id = push_to
     hub.write_card(folder, card, json.loads((folder / "all_results.json").read_text()))
     if push_to:
-        print(f"pushed to {hub.push(folder, push_to, private=trainer.args.hub_private_repo)}", flush=True)
+        asked = trainer.args
+        address = hub.push(folder, push_to, private=asked.hub_private_repo, revision=asked.hub_revision)
+        print(f"pushed to {address}", flush=True)
     write_record(folder, json.loads(json.dumps(identity)), finished=True)
 
 
