@@ -1,7 +1,6 @@
 """Task rows → inputs: labelled texts from any common file, a split without leaks, token ids, and a baseline."""
 
 import csv
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.sources import expand, kind_of, read_lines
+from bert_hf.sources import expand, kind_of, read_lines, read_rows
 from bert_hf.tasks import TASKS, order_labels
 
 MOST_LABELS = 50  # a column of more distinct values is no label
@@ -72,17 +71,7 @@ def read_labelled(files: list[str], text_column: str | None = None, label_column
 def _rows(path: Path) -> Iterator[tuple[int, dict]]:
     kind = kind_of(path)
     if kind in (".jsonl", ".json"):
-        for number, line in read_lines(path):
-            if line.strip():
-                try:
-                    row = json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise InputError(
-                        f"not JSON: {error.msg}", where=path, line=number, remedy="write one object a line"
-                    ) from None
-                if not isinstance(row, dict):
-                    raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
-                yield number, row
+        yield from read_rows(path)
     elif kind == ".csv":
         yield from _separated(path, ",", csv.QUOTE_MINIMAL)
     elif kind in (".tsv", ".txt", ""):

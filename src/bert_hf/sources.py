@@ -5,6 +5,7 @@ Everything here yields documents as plain strings, one at a time.
 
 import ast
 import contextlib
+import functools
 import glob
 import gzip
 import importlib.metadata
@@ -123,7 +124,8 @@ def _read_plain(path: Path) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
+def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
+    """(line number, object) of a file of JSON lines; blank lines are passed over."""
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -135,6 +137,11 @@ def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
             ) from None
         if not isinstance(row, dict):
             raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
+        yield number, row
+
+
+def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
+    for number, row in read_rows(path):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         text_column = text_column or choose_column(list(row), strings, path, number)
         text = row.get(text_column)
@@ -195,24 +202,29 @@ def read_hub(name: str, config: str | None = None, text_column: str | None = Non
 
 # ---- the embedded default: English documentation that is on the machine already
 
-# In this order, until DEFAULT_BYTES are reached: the standard library, then packages that this project depends on.
-DEFAULT_PACKAGES = ("numpy", "scipy", "sklearn", "pandas", "matplotlib", "sympy", "networkx", "torch", "accelerate")
-DEFAULT_BYTES = 9_000_000
+# In this order: the standard library, then packages that come with this project. Of each no more than a share, so
+# that the text has many subjects: a stranger from the same package is hard to tell from the next sentence.
+DEFAULT_PACKAGES = (
+    "numpy scipy sklearn pandas matplotlib sympy networkx torch huggingface_hub fontTools datasets accelerate aiohttp "
+    "PIL jinja2 joblib"
+).split()
+DEFAULT_SHARE = 1_000_000  # characters of one package
 _SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "_vendor", "_inductor", "_dynamo"}
 _PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
 
 
 def default_versions() -> dict[str, str]:
     """What decides the default text: versions of Python and of the packages it is read from."""
-    versions = {"python": platform.python_version(), "bytes": str(DEFAULT_BYTES)}
+    versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
     for name in DEFAULT_PACKAGES:
-        distribution = {"sklearn": "scikit-learn"}.get(name, name)
+        distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(distribution)
     return versions
 
 
-def default_documents() -> Iterator[str]:
+@functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work
+def default_documents() -> tuple[str, ...]:
     """Documentation found on this machine, as documents: each help topic of Python, each module's docstrings.
 
     Docstrings are read with `ast`: no module is imported, nothing is downloaded. Only prose is kept, paragraph by
@@ -220,34 +232,35 @@ def default_documents() -> Iterator[str]:
     copies of others. About 9 MB.
     """
     seen: set[str] = set()
-    size = 0
-    for module in _default_modules():
-        paragraphs = [text for text in _prose(module) if _is_new(text, seen)]
-        if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
-            document = "\n".join(paragraphs)
-            size += len(document)
-            yield document
-        if size >= DEFAULT_BYTES:
-            return
+    documents = []
+    for modules in _default_modules():
+        size = 0
+        for module in modules:
+            paragraphs = [text for text in _prose(module) if _is_new(text, seen)]
+            if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
+                documents.append("\n".join(paragraphs))
+                size += len(documents[-1])
+            if size >= DEFAULT_SHARE:
+                break
+    return tuple(documents)
 
 
-def _default_modules() -> Iterator[list[str]]:
-    """The docstrings of one module (or one help topic) after the other."""
+def _default_modules() -> Iterator[Iterator[list[str]]]:
+    """Package by package, the docstrings of one module (or one help topic) after the other."""
     library = Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
     if topics.is_file():
-        for node in ast.walk(ast.parse(topics.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 400:
-                yield [node.value]
+        nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
+        strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        yield ([text] for text in strings if len(text) > 400)
     roots = [library]
     for name in DEFAULT_PACKAGES:
         spec = importlib.util.find_spec(name)  # finds a top-level package without importing it
         if spec is not None and spec.submodule_search_locations:
             roots.append(Path(next(iter(spec.submodule_search_locations))))
     for root in roots:
-        for path in sorted(root.rglob("*.py")):
-            if not _SKIPPED.intersection(path.relative_to(root).parts[:-1]):
-                yield _docstrings(path)
+        paths = (path for path in sorted(root.rglob("*.py")) if not _SKIPPED & set(path.relative_to(root).parts[:-1]))
+        yield map(_docstrings, paths)
 
 
 def _docstrings(path: Path) -> list[str]:
