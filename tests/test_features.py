@@ -54,7 +54,7 @@ def test_columns_can_be_named(tmp_path):
         ("a.csv", 'text,label\n"x,1\n', {}, "a.csv:2: not CSV"),
         ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: the row has no 'label'"),
         ("a.tsv", b"text\tlabel\nx\xe9\t1\n", {}, "a.tsv:2:2: byte 0xe9 is not UTF-8"),
-        ("a.jsonl", '{"text": "x", "label": 1}\nnope\n', {}, "a.jsonl:2: not JSON"),
+        ("a.jsonl", '{"text": "x", "label": 1}\nnope\n', {}, "a.jsonl:2:1: not JSON"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: the row has no text"),
         (
             "a.tsv",
