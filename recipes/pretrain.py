@@ -21,6 +21,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
 from bert_hf.errors import one_line_errors
 from bert_hf.run import (
+    HeldOutBefore,
     baselines,
     command_line,
     describe_machine,
@@ -76,13 +77,11 @@ def main(argv: list[str] | None = None) -> int:
 
     # 5. Trainer
     push_to = take_push(args)
+    args.eval_on_start = begun.checkpoint is None
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
-    if begun.checkpoint is None:
-        before = trainer.evaluate()
-        if args.process_index == 0:
-            report_heldout("before", before, reference)
+    trainer.add_callback(HeldOutBefore(reference))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
     card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())

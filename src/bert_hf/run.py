@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -324,6 +325,17 @@ def baselines(examples: PreTrainingExamples, collator: DataCollatorForPreTrainin
         share = float(np.mean(pairs))
         result["majority_nsp_accuracy"], result["nsp_pairs"] = max(share, 1 - share), len(pairs)
     return result
+
+
+class HeldOutBefore(TrainerCallback):
+    """Prints the held-out figures of the untrained model. (Inside `train`, since DeepSpeed evaluates only there.)"""
+
+    def __init__(self, reference: dict):
+        self.reference = reference
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
+        if state.global_step == 0 and state.is_world_process_zero:
+            report_heldout("before", metrics, self.reference)
 
 
 def report_heldout(when: str, figures: dict, reference: dict) -> None:
