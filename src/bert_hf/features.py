@@ -166,10 +166,15 @@ def near_duplicate_groups(texts: list[str]) -> np.ndarray:
             node = leader[node]
         return node
 
+    def unite(one: int, two: int) -> None:
+        # The smaller number leads: groups, and with them the split, must not depend on the order of a set.
+        small, large = sorted((find(one), find(two)))
+        leader[large] = small
+
     first: dict[str, int] = {}
     for number, sequence in enumerate(words):
         other = first.setdefault(" ".join(sequence) or texts[number], number)
-        leader[find(number)] = find(other)
+        unite(number, other)
     shingles = [set(zip(sequence, sequence[1:], sequence[2:], strict=False)) for sequence in words]
     holders: dict[tuple, list[int]] = defaultdict(list)
     for number in sorted(set(first.values())):
@@ -181,7 +186,7 @@ def near_duplicate_groups(texts: list[str]) -> np.ndarray:
             shared.update(combinations(numbers, 2))
     for (one, two), count in shared.items():
         if count >= 0.5 * len(shingles[one] | shingles[two]):
-            leader[find(one)] = find(two)
+            unite(one, two)
     return np.unique([find(number) for number in range(len(texts))], return_inverse=True)[1]
 
 
