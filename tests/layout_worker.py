@@ -40,7 +40,7 @@ def train(out: Path, micro: int, accumulation: int, steps: int, lr: float, stock
         disable_tqdm=True,
         report_to="none",
         bf16=False,
-        use_cpu=True,
+        use_cpu=torch.accelerator.is_available(),  # elsewhere it must be found out
     )
     torch.manual_seed(0)
     family = transformers if stock else sys.modules[BertForPreTraining.__module__]

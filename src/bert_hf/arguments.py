@@ -131,7 +131,7 @@ class RunArguments(TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
 
     def __post_init__(self):
-        if not self.use_cpu and not torch.accelerator.is_available() and not _deepspeed():
+        if not torch.accelerator.is_available():
             self.use_cpu = True
         if self.bf16 is None:
             self.bf16 = False if self.fp16 else multiplies_in_bf16(self.use_cpu)
