@@ -12,8 +12,8 @@ from tiny import TinyStore, tiny_config, tiny_tokenizer
 
 
 @pytest.fixture(scope="session")
-def tokenizer(tmp_path_factory):
-    return tiny_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+def tokenizer():
+    return tiny_tokenizer()
 
 
 @pytest.fixture

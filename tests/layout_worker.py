@@ -47,7 +47,7 @@ def train(out: Path, micro: int, accumulation: int, steps: int, lr: float, stock
     model = family.BertForPreTraining(tiny_config(dropout=0.0))
     before = {name: value.detach().clone() for name, value in model.state_dict().items()}
     examples = PreTrainingExamples(TinyStore(200, longest=12), (Phase(48, None),), short_seq_probability=0.5, seed=3)
-    collator = DataCollatorForPreTraining(tiny_tokenizer(out))
+    collator = DataCollatorForPreTraining(tiny_tokenizer())
     # By class: Trainer drops an optimizer that was passed in ready-made when it runs under DeepSpeed.
     optimizer = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": lr})}
     kind = transformers.Trainer if stock else PreTrainer

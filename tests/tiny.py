@@ -7,10 +7,8 @@ PIECES = [*(f"w{i}" for i in range(60)), *(f"##x{i}" for i in range(34))]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
 
 
-def tiny_tokenizer(folder) -> BertTokenizer:
-    path = folder / "vocab.txt"
-    path.write_text("".join(f"{piece}\n" for piece in VOCABULARY))
-    return BertTokenizer(vocab=str(path))
+def tiny_tokenizer() -> BertTokenizer:
+    return BertTokenizer(vocab={piece: index for index, piece in enumerate(VOCABULARY)})
 
 
 def tiny_config(dropout: float = 0.1, **changes) -> BertConfig:
