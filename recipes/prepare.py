@@ -1,34 +1,45 @@
 """Raw text → a tokenized corpus on disk, ready for any number of runs.
 
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
+
+Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes one
+of n parts, on any machine that sees the text, and whichever part ends last completes the folder.
 """
 
 import sys
 import time
 
-from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
-from bert_hf.corpus import MANIFEST, documents_of, prepare, tokenizer_for
+from bert_hf.arguments import CorpusArguments, FolderArguments, PrepareArguments, TokenizerArguments, parse
+from bert_hf.corpus import OWNED, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.errors import one_line_errors
 from bert_hf.run import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, out = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv)
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=MANIFEST)
+    tokens, text, work, out = parse((TokenizerArguments, CorpusArguments, PrepareArguments, FolderArguments), argv)
+    part = work.part()
+    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
 
     # 1. Tokenizer: the named one, or one trained on the text
     tokenizer = tokenizer_for(tokens, text)
 
     # 2. Documents → sentences → ids
-    documents, made_from = documents_of(text, text.train_file)
     begin = time.perf_counter()
     corpus = prepare(
-        documents(), tokenizer, folder, language=text.language or "en", num_proc=text.num_proc, made_from=made_from
+        inputs_of(text, text.train_file),
+        tokenizer,
+        folder,
+        language=language_of(text),
+        num_proc=text.num_proc,
+        shard=part,
     )
     seconds = time.perf_counter() - begin
 
     # 3. Report
+    if corpus is None:
+        print(f"part {work.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
+        return 0
     manifest = corpus.manifest
     size = sum(shard["bytes"] for shard in manifest["shards"])
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "

@@ -10,22 +10,19 @@ import time
 from transformers import AutoTokenizer
 
 from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
-from bert_hf.corpus import documents_of, sample
+from bert_hf.corpus import inputs_of, sample_inputs
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.run import free_folder
-from bert_hf.tokenization import same_ids, save_tokenizer, train_tokenizer
+from bert_hf.tokenization import TOKENIZER_FILES, same_ids, save_tokenizer, train_tokenizer
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     tokens, text, out = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv)
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours="tokenizer.json")
+    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
-    documents, _ = documents_of(text, text.train_file)
-    texts = sample(documents(), tokens.tokenizer_sample_bytes)
-    if not texts:
-        raise InputError("no text in it", where=(text.train_file or ["corpus"])[0], remedy="give files that hold text")
+    texts = sample_inputs(inputs_of(text, text.train_file), tokens.tokenizer_sample_bytes)
 
     # 2. Train
     begin = time.perf_counter()

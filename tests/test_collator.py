@@ -14,7 +14,7 @@ def collator(tokenizer):
 
 
 def test_a_batch_is_literally_this(tokenizer):
-    feature = {"next_sentence_label": 1, "number": ExampleNumber(0, 0, 0), "seed": 0, "max_seq_length": 16}
+    feature = {"next_sentence_label": 1, "number": ExampleNumber(0, 0, 0, 0), "seed": 0, "max_seq_length": 16}
     features = [
         {**feature, "segment_a": np.array([5, 6, 7]), "segment_b": np.array([8, 9])},
         {**feature, "segment_a": np.array([10]), "segment_b": np.array([11]), "next_sentence_label": 0},
@@ -44,8 +44,8 @@ def test_only_real_tokens_are_masked_and_exactly_so_many(store, collator, tokeni
 
 def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
     examples = PreTrainingExamples(store, (Phase(48, None),))
-    first, second = (collator.example(examples[ExampleNumber(0, epoch, 5)]) for epoch in (0, 1))
-    again = collator.example(examples[ExampleNumber(0, 0, 5)])
+    first, second = (collator.example(examples[ExampleNumber(0, epoch, 0, 5)]) for epoch in (0, 1))
+    again = collator.example(examples[ExampleNumber(0, 0, 0, 5)])
     assert not np.array_equal(first["input_ids"], second["input_ids"])
     assert all(np.array_equal(first[name], again[name]) for name in first)
 
@@ -53,7 +53,7 @@ def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
 def rows_of(store, tokenizer, *, batch_size, workers=0, start=0, rank=0, ranks=1) -> dict:
     """Every example of a two-phase run, by its number, as a loader of that layout makes it."""
     examples = PreTrainingExamples(store, two_phases(32, 64, 120), seed=9)
-    sampler = RunSampler(examples.phases, examples.epoch_length, 200, 9, start)
+    sampler = RunSampler(examples.phases, examples.window_length, 200, 9, start)
     numbers = list(sampler)
     batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)][rank::ranks]
     collator = DataCollatorForPreTraining(tokenizer)
@@ -85,7 +85,7 @@ def test_no_example_that_was_consumed_is_read_again(store, tokenizer):
     read = []
     get = examples.corpus.ids
     examples.corpus.ids = lambda *span: read.append(span) or get(*span)
-    for number in RunSampler(examples.phases, examples.epoch_length, 100, 42, start=90):
+    for number in RunSampler(examples.phases, examples.window_length, 100, 42, start=90):
         examples[number]
     assert len(read) == 20  # ten examples, two segments each
 

@@ -1,13 +1,19 @@
 import json
-import pickle
+import os
+import signal
+import subprocess
+import sys
 
-import datasets
+import fsspec
 import numpy as np
 import pytest
 
+from bert_hf import corpus as corpus_module
 from bert_hf.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.corpus import Corpus, corpus_for, prepare, sample, split_for, split_sentences, tokenizer_for
+from bert_hf.corpus import corpus_for, is_prepared, prepare, sample, sample_inputs, split_for, tokenizer_for
+from bert_hf.encoding import split_sentences
 from bert_hf.errors import InputError
+from bert_hf.sources import Piece, TextFile, Texts
 from bert_hf.tokenization import train_tokenizer
 
 
@@ -19,119 +25,159 @@ def words():
 
 @pytest.fixture
 def corpus(documents, words, tmp_path):
-    return prepare(documents, words, tmp_path / "corpus", made_from={"by": "test"})
-
-
-@pytest.mark.parametrize(
-    ("language", "text", "sentences"),
-    [
-        ("en", "It was Dr. Smith. He left.", ["It was Dr. Smith.", "He left."]),
-        ("de", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
-        ("zh", "今天天气很好。我们去公园吧！", ["今天天气很好。", "我们去公园吧！"]),
-        ("xx", "No such language. It still works.", ["No such language.", "It still works."]),
-        ("en", "one a line\n\nand another\r\n", ["one a line", "and another"]),
-        ("en", "\n \n", []),
-    ],
-)
-def test_sentences(language, text, sentences):
-    assert split_sentences(text, language) == sentences
-
-
-def test_text_without_full_stops_is_cut_at_white_space():
-    text = " ".join(["word"] * 1000)
-    sentences = split_sentences(text)
-    assert len(sentences) > 1
-    assert max(map(len, sentences)) <= 1000
-    assert " ".join(sentences) == text
-    assert "".join(split_sentences("x" * 2500)) == "x" * 2500
+    return prepare([Texts(tuple(documents))], words, tmp_path / "corpus")
 
 
 def test_ids_are_the_tokenizer_s(documents, corpus, words):
     assert corpus.manifest["documents"] == len(corpus) == 20
+    window = corpus.window((0,))
     for number, document in enumerate(documents):
-        start, end = corpus.document_starts[number], corpus.document_ends[number]
+        start, end = window.document_starts[number], window.document_ends[number]
         sentences = split_sentences(document)
         assert end - start == len(sentences)
         for offset, sentence in enumerate(sentences):
             expected = words(sentence, add_special_tokens=False)["input_ids"]
-            assert corpus.ids(start + offset, start + offset + 1).tolist() == expected
-    assert corpus.manifest["tokens"] == corpus.token_offsets[-1] == corpus.tokens
-    assert corpus.manifest["sentences"] == corpus.document_ends[-1]
+            assert window.ids(start + offset, start + offset + 1).tolist() == expected
+    assert corpus.manifest["tokens"] == window.token_offsets[-1] == corpus.tokens
+    assert corpus.manifest["sentences"] == window.document_ends[-1]
 
 
-def test_datasets_opens_the_shards(corpus):
-    rows = datasets.Dataset.from_file(str(corpus.folder / corpus.manifest["shards"][0]["file"]))
-    assert rows.num_rows == 20
-    assert rows[3]["input_ids"] == corpus.ids(corpus.document_starts[3], corpus.document_ends[3]).tolist()
-    assert corpus.ids(0, 1).dtype == np.uint16
+def shards(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*") if path.is_file()}
 
 
-def test_prepared_twice_is_the_same_bytes(documents, words, tmp_path):
-    both = [prepare(documents, words, tmp_path / name, made_from={}) for name in "ab"]
-    assert both[0].fingerprint == both[1].fingerprint
-    assert both[0].manifest["shards"] == both[1].manifest["shards"]
-    other = prepare(documents, words, tmp_path / "c", made_from={}, language="de")
-    assert other.fingerprint != both[0].fingerprint
+def inputs(documents, count=4):
+    return [Texts(tuple(documents[i::count]), f"{i}.txt") for i in range(count)]
+
+
+def test_prepared_by_many_is_the_same_bytes(documents, words, tmp_path):
+    """One process, two, two on one input, three machines in any order: one result."""
+    prepare(inputs(documents), words, tmp_path / "one")
+    prepare(inputs(documents), words, tmp_path / "two", num_proc=2)
+    for part in (2, 0, 1):
+        done = prepare(inputs(documents), words, tmp_path / "machines", shard=(part, 3))
+        assert (done is None) == (part != 1)
+    assert shards(tmp_path / "one") == shards(tmp_path / "two") == shards(tmp_path / "machines")
+    prepare(inputs(documents, 1), words, tmp_path / "alone")
+    prepare(inputs(documents, 1), words, tmp_path / "shared", num_proc=2)
+    assert shards(tmp_path / "alone") == shards(tmp_path / "shared")
+
+
+def test_any_change_is_another_fingerprint(documents, words, tokenizer, tmp_path):
+    made = {
+        "first": prepare(inputs(documents), words, tmp_path / "a"),
+        "again": prepare(inputs(documents), words, tmp_path / "b"),
+        "language": prepare(inputs(documents), words, tmp_path / "c", language="de"),
+        "text": prepare(inputs([*documents[:-1], "Another. Text."]), words, tmp_path / "d"),
+        "tokenizer": prepare(inputs(documents), tokenizer, tmp_path / "e"),
+        "left out": prepare(inputs(documents), words, tmp_path / "f", without={0: frozenset({1})}),
+    }
+    prints = [corpus.fingerprint for corpus in made.values()]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == len(prints) - 1
+    assert made["left out"].manifest["documents"] == 19
+
+
+class Cut(Texts):
+    """Ends in the middle, as a killed process does."""
+
+    def read(self):
+        yield Piece("One sentence. And two.", True)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_preparation_goes_on(documents, words, tmp_path, monkeypatch):
+    texts = inputs(documents)
+    with pytest.raises(KeyboardInterrupt):
+        prepare([*texts[:2], Cut(texts[2].texts, "2.txt"), texts[3]], words, tmp_path / "c")
+    assert not (tmp_path / "c" / "manifest.json").exists()
+    assert sorted(path.name for path in (tmp_path / "c").glob("*data-*")) == [
+        f"data-0000{i}.{kind}" for i in range(2) for kind in ("arrow", "json")
+    ]
+    with pytest.raises(InputError, match="not prepared to the end"):
+        is_prepared([str(tmp_path / "c")])
+    made, encode = [], corpus_module.encode_group
+    monkeypatch.setattr(corpus_module, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+    prepare(texts, words, tmp_path / "c")
+    assert len(made) == 2  # the other two were there
+    prepare(inputs(documents), words, tmp_path / "whole")
+    assert shards(tmp_path / "c") == shards(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_made_again(documents, words, tmp_path):
+    prepare(inputs(documents), words, tmp_path / "c")
+    before = shards(tmp_path / "c")
+    for name, damage in [("data-00001.arrow", lambda b: b[:-9] + b"x" * 9), ("data-00002.json", lambda b: b"{}")]:
+        (tmp_path / "c" / name).write_bytes(damage(before[name]))
+    (tmp_path / "c" / "data-00003.arrow").unlink()
+    prepare(inputs(documents), words, tmp_path / "c")
+    assert shards(tmp_path / "c") == before
+
+
+def test_another_corpus_in_the_folder_is_refused(documents, words, tmp_path):
+    prepare(inputs(documents), words, tmp_path / "c")
+    with pytest.raises(InputError, match=r"other language\).*--overwrite_output_dir"):
+        prepare(inputs(documents), words, tmp_path / "c", language="de")
+    with pytest.raises(InputError, match="other inputs"):
+        prepare(inputs(documents, 3), words, tmp_path / "c")
+
+
+def test_a_killed_worker_is_one_line(words, tmp_path):
+    """The process that encodes is killed by the system, as it is when memory runs out."""
+    texts = [Suicidal(("Some text. More text.",), f"{i}.txt") for i in range(2)]
+    with pytest.raises(InputError, match="a worker process was killed"):
+        prepare(texts, words, tmp_path / "c", num_proc=2)
+
+
+class Suicidal(Texts):
+    """Kills whoever reads it."""
+
+    def read(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_import_nothing_heavy():
+    """A worker process of `prepare` imports these: half a second, and not ten."""
+    code = "import sys, bert_hf.encoding, bert_hf.sources, bert_hf.store; print({'torch', 'transformers'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_empty_and_one_sentence_documents_are_counted(words, tmp_path):
-    corpus = prepare(["", "  \n", "One sentence.", "Two of them. Here."], words, tmp_path / "c")
+    texts = Texts(("", "  \n", "One sentence.", "Two of them. Here."))
+    corpus = prepare([texts, Texts((" ",), "empty")], words, tmp_path / "c")
     assert corpus.manifest["documents"] == 2
-    assert corpus.manifest["empty_documents"] == 2
+    assert corpus.manifest["empty_documents"] == 3
     assert corpus.manifest["one_sentence_documents"] == 1
+    assert corpus.manifest["shards"][1]["documents"] == 0
 
 
 def test_no_text_leaves_nothing_behind(words, tmp_path):
     with pytest.raises(InputError, match="no text in it"):
-        prepare(["", " "], words, tmp_path / "c")
+        prepare([Texts(("", " "))], words, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_preparation_leaves_nothing(words, tmp_path):
-    def failing():
-        yield "A document. With text."
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        prepare(failing(), words, tmp_path / "c")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_subsets_and_splits_keep_documents_whole(corpus):
-    train, held_out = corpus.split(20)
-    assert len(train) + len(held_out) == 20
-    assert len(held_out) >= 2
-    assert not set(train.document_starts) & set(held_out.document_starts)
-    again = corpus.split(20)[1]
-    assert (again.document_starts == held_out.document_starts).all()
-    inner = held_out.subset(np.array([1]))
-    assert inner.document_starts.tolist() == [held_out.document_starts[1]]
-    assert train.tokens + held_out.tokens == corpus.tokens
+def test_text_at_fault_in_a_worker_names_its_place(words, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_bytes(b"fine\nbad \xff byte\n")
+    texts = [TextFile(str(tmp_path / f"{name}.txt")) for name in "ab"]
+    with pytest.raises(InputError, match=r"\.txt:2:5: byte 0xff is not UTF-8"):
+        prepare(texts, words, tmp_path / "c", num_proc=2)
+    assert list((tmp_path / "c").glob("*data*")) == []
 
 
-def test_unigram_counts(corpus, words):
-    counts = corpus.unigram_counts(len(words))
-    assert counts.sum() == corpus.tokens
-    assert counts[words.convert_tokens_to_ids(".")] == corpus.manifest["sentences"]
-
-
-def test_it_travels_to_a_worker(corpus):
-    copy = pickle.loads(pickle.dumps(corpus.subset(np.array([2, 5]))))
-    assert len(copy) == 2
-    assert copy.ids(0, 3).tolist() == corpus.ids(0, 3).tolist()
-
-
-@pytest.mark.parametrize("fault", ["no manifest", "garbage", "short shard"])
-def test_a_damaged_corpus_is_named(corpus, fault):
-    if fault == "short shard":
-        shard = corpus.folder / "data-00000.arrow"
-        shard.write_bytes(shard.read_bytes()[:-10])
-    elif fault == "garbage":
-        (corpus.folder / "manifest.json").write_text("{}")
-    else:
-        (corpus.folder / "manifest.json").unlink()
-    with pytest.raises(InputError, match=r"prepare\.py"):
-        Corpus.open(corpus.folder)
+def test_a_line_is_a_sentence_in_the_format_of_2018(words, tmp_path):
+    (tmp_path / "a.txt").write_text("  First. Not a second one.  \nNext line\n\n \n\nAnother document\n")
+    args = CorpusArguments(
+        train_file=[str(tmp_path / "a.txt")], sentence_per_line=True, cache_dir=str(tmp_path / "cache")
+    )
+    corpus = corpus_for(args, words, args.train_file)
+    window = corpus.window((0,))
+    sentences = [words.decode(window.ids(i, i + 1)) for i in range(window.document_ends[-1])]
+    assert sentences == [words.decode(words.encode(line, add_special_tokens=False)) for line in (
+        "First. Not a second one.", "Next line", "Another document")]  # fmt: skip
+    assert (window.document_ends - window.document_starts).tolist() == [2, 1]
 
 
 def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
@@ -142,21 +188,15 @@ def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     monkeypatch.setattr("bert_hf.corpus.prepare", None)
     monkeypatch.setattr("bert_hf.corpus.train_tokenizer", None)
     assert tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
-    assert corpus_for(args, tokenizer, args.train_file).folder == first.folder
+    assert corpus_for(args, tokenizer, args.train_file).shelf.folder == first.shelf.folder
     train, held_out = split_for(args, tokenizer)
     assert len(train) + len(held_out) == 20
 
 
 def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
-    args = CorpusArguments(train_file=[str(corpus.folder)])
+    args = CorpusArguments(train_file=[str(corpus.shelf.folder)])
     with pytest.raises(InputError, match="another tokenizer"):
         corpus_for(args, tokenizer, args.train_file)
-
-
-def test_too_few_documents_to_hold_out(words, tmp_path):
-    corpus = prepare(["A b. C d.", "E f. G h."], words, tmp_path / "c")
-    with pytest.raises(InputError, match="too few to hold"):
-        corpus.split(5)
 
 
 def test_a_sample_is_bounded_and_spread():
@@ -168,8 +208,36 @@ def test_a_sample_is_bounded_and_spread():
     assert sample(documents[:5], 1000) == documents[:5]
 
 
+def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
+    read = []
+
+    class Noted(Texts):
+        def read(self):
+            read.append(self.name)
+            yield from super().read()
+
+    texts = [Noted(("word " * 200,), f"{i}") for i in range(100)]
+    assert 0 < len(sample_inputs(texts, 2000)) <= 2
+    assert len(read) < 30
+    assert sorted(map(int, read)) != list(range(len(read)))  # not the first ones
+    with pytest.raises(InputError, match="no text in it"):
+        sample_inputs([Texts((" ",))], 1000)
+
+
 def test_the_manifest_says_what_made_it(corpus):
-    manifest = json.loads((corpus.folder / "manifest.json").read_text())
+    manifest = json.loads((corpus.shelf.folder / "manifest.json").read_text())
     assert {"documents", "sentences", "tokens", "fingerprint", "shards"} <= manifest.keys()
-    assert manifest["made_from"] == {"by": "test"}
-    assert {"file", "bytes", "sha256", "documents"} <= manifest["shards"][0].keys()
+    assert manifest["made_from"]["inputs"] == ["texts"]
+    assert {"file", "bytes", "sha256", "documents", "source"} <= manifest["shards"][0].keys()
+
+
+def test_a_corpus_behind_a_url(corpus, words, tmp_path):
+    for path in corpus.shelf.folder.rglob("*"):
+        if path.is_file():
+            with fsspec.open(f"memory://far/{path.relative_to(corpus.shelf.folder)}", "wb") as file:
+                file.write(path.read_bytes())
+    args = CorpusArguments(train_file=["memory://far"], cache_dir=str(tmp_path / "cache"))
+    assert tokenizer_for(TokenizerArguments(), args).get_vocab() == words.get_vocab()
+    train, held_out = split_for(args, words)
+    assert len(train) + len(held_out) == 20
+    assert train.fingerprint == corpus.fingerprint

@@ -4,8 +4,9 @@ import pytest
 from bert_hf.sampling import MASK, ORDER, ExampleNumber, Phase, RunSampler, generator, two_phases
 
 
-def length(phase: int, epoch: int) -> int:
-    return 10 + 3 * phase + epoch % 2
+def length(phase: int, epoch: int, window: int) -> int | None:
+    """Two windows an epoch, of lengths that change."""
+    return 5 + 3 * phase + epoch % 2 + window if window < 2 else None
 
 
 def sampler(start=0, total=100):
@@ -15,14 +16,14 @@ def sampler(start=0, total=100):
 def test_every_epoch_is_a_permutation():
     numbers = list(sampler())
     assert len(numbers) == 100
-    for phase, epoch in {(n.phase, n.epoch) for n in numbers}:
-        indices = [n.index for n in numbers if (n.phase, n.epoch) == (phase, epoch)]
+    for key in {(n.phase, n.epoch, n.window) for n in numbers}:
+        indices = [n.index for n in numbers if (n.phase, n.epoch, n.window) == key]
         assert len(indices) == len(set(indices))
-        assert set(indices) <= set(range(length(phase, epoch)))
-    first = [n.index for n in numbers if (n.phase, n.epoch) == (0, 0)]
-    second = [n.index for n in numbers if (n.phase, n.epoch) == (0, 1)][:10]
-    assert sorted(first) == list(range(10))
-    assert first != second
+        assert set(indices) <= set(range(length(*key)))
+    first, second = ([n for n in numbers if (n.phase, n.epoch) == (0, epoch)] for epoch in (0, 2))
+    assert sorted(first) == [ExampleNumber(0, 0, w, i) for w in range(2) for i in range(length(0, 0, w))]
+    assert [n.window for n in first] == [0] * 5 + [1] * 6  # one window after the other
+    assert [n.index for n in first] != [n.index for n in second]
 
 
 def test_the_second_phase_begins_at_its_boundary():
@@ -41,12 +42,13 @@ def test_one_length_is_one_phase():
 
 
 def test_a_generator_is_its_key():
-    draws = generator(1, MASK, 0, 3, 5).random(4)
-    assert (draws == generator(1, MASK, 0, 3, 5).random(4)).all()
-    others = [(2, MASK, 0, 3, 5), (1, ORDER, 0, 3, 5), (1, MASK, 1, 3, 5), (1, MASK, 0, 4, 5), (1, MASK, 0, 3, 6)]
+    draws = generator(1, MASK, 0, 3, 2, 5).random(4)
+    assert (draws == generator(1, MASK, 0, 3, 2, 5).random(4)).all()
+    others = [(2, MASK, 0, 3, 2, 5), (1, ORDER, 0, 3, 2, 5), (1, MASK, 1, 3, 2, 5), (1, MASK, 0, 4, 2, 5)]
+    others += [(1, MASK, 0, 3, 1, 5), (1, MASK, 0, 3, 2, 6)]
     for other in others:
         assert not np.isin(draws, generator(*other).random(1000)).any()
 
 
-def test_a_number_names_phase_epoch_and_index():
-    assert ExampleNumber(0, 1, 2)._asdict() == {"phase": 0, "epoch": 1, "index": 2}
+def test_a_number_names_phase_epoch_window_and_index():
+    assert ExampleNumber(0, 1, 2, 3)._asdict() == {"phase": 0, "epoch": 1, "window": 2, "index": 3}

@@ -1,14 +1,21 @@
 import gzip
 import json
 import lzma
+import os
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bert_hf import sources
 from bert_hf.errors import InputError
-from bert_hf.sources import default_documents, expand, read_documents, read_lines
+from bert_hf.sources import Piece, TextFile, Texts, cut_pieces, documents, expand, hub_shards, kind_of, read_lines
+
+
+def read_documents(patterns, text_column=None):
+    return [text for path in expand(patterns) for text in documents(TextFile(path, text_column).read())]
+
 
 PLAIN = "First one.\nSecond one.\n\n\n  \nAnother document.\n"
 
@@ -72,13 +79,74 @@ def test_line_numbers(tmp_path):
     assert list(read_lines(tmp_path / "a.txt")) == [(1, "x"), (2, "y")]
 
 
-def test_the_default_text_is_prose_and_imports_nothing(monkeypatch):
-    monkeypatch.setattr(sources, "DEFAULT_SHARE", 150_000)
-    monkeypatch.setattr(sources, "DEFAULT_PACKAGES", ())
-    documents = default_documents.__wrapped__()
-    assert documents == default_documents.__wrapped__()
-    assert sum(map(len, documents)) >= 150_000
-    paragraphs = [line for document in documents for line in document.split("\n")]
-    assert len(paragraphs) == len(set(paragraphs))
-    assert not any(">>>" in line[:4] for line in paragraphs)
-    assert all(len(line.split()) >= 8 for line in paragraphs)
+def test_pieces_are_bounded_and_lose_nothing(tmp_path, monkeypatch):
+    text = "\n".join(f"line {i} of it" for i in range(100))
+    pieces = list(cut_pieces(text, 50))
+    assert "".join(piece.text for piece in pieces) == text
+    assert all(len(piece.text) <= 50 and piece.text.endswith("\n") for piece in pieces[:-1])
+    assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert list(cut_pieces("x" * 120, 50)) == [Piece("x" * 50, False), Piece("x" * 50, False), Piece("x" * 20, True)]
+    assert list(cut_pieces("")) == [Piece("", True)]
+
+
+@pytest.mark.parametrize("word", ["word ", "ä ", "漢字", "😀"])
+def test_a_long_line_is_read_in_parts_between_characters(tmp_path, monkeypatch, word):
+    monkeypatch.setattr(sources, "PIECE", 64)
+    (tmp_path / "a.txt").write_text(word * 200 + "\n\nnext")
+    pieces = list(TextFile(str(tmp_path / "a.txt")).read())
+    assert all(len(piece.text) <= 64 for piece in pieces)
+    assert [piece.ends for piece in pieces].count(True) == 2
+    assert pieces[-1] == ("next", True)
+    assert "".join(piece.text for piece in pieces[:-1]) == word * 200
+
+
+def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b"}\n{"text": "\\ud83d\\ude00"}\n')
+    assert read_documents([str(tmp_path / "a.jsonl")]) == ["a\ufffdb", "😀"]
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match="not a regular file"):
+        expand([str(tmp_path / "pipe.txt")])
+
+
+def test_urls_are_read_like_files():
+    with fsspec.open("memory://corpus/a.txt.gz", "wb") as file:
+        file.write(gzip.compress(PLAIN.encode()))
+    with fsspec.open("memory://corpus/b.jsonl", "wb") as file:
+        file.write(b'{"text": "row"}\n')
+    assert expand(["memory://corpus/*"]) == ["memory:///corpus/a.txt.gz", "memory:///corpus/b.jsonl"]
+    assert read_documents(["memory://corpus/*"]) == ["First one.\nSecond one.", "Another document.", "row"]
+    source = TextFile("memory://corpus/b.jsonl")
+    assert source.name == "b.jsonl"
+    assert source.checksum() == source.checksum() != TextFile("memory://corpus/a.txt.gz").checksum()
+    for wrong in ("memory://corpus/none.txt", "memory://corpus/*.none", "nosuch://x"):
+        with pytest.raises(InputError):
+            read_documents([wrong])
+    assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
+
+
+def test_a_checksum_is_of_the_content_and_a_name_of_no_machine(tmp_path):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text("same")
+    first, second = (TextFile(str(tmp_path / folder / "x.txt")) for folder in "ab")
+    assert (first.name, first.checksum()) == (second.name, second.checksum())
+    assert first.stamp() != second.stamp()
+    (tmp_path / "b" / "x.txt").write_text("other")
+    assert first.checksum() != second.checksum()
+    assert Texts(("a", "b")).checksum() != Texts(("ab",)).checksum()
+
+
+def test_hub_shards_are_sources(tmp_path, monkeypatch):
+    """Through `datasets` itself, on a folder in place of a Hub id."""
+    for name in "ab":
+        pq.write_table(pa.table({"text": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
+    shards = hub_shards(str(tmp_path))
+    assert [shard.index for shard in shards] == [0, 1]
+    assert [piece.text for shard in shards for piece in shard.read()] == ["a1", "a2", "b1", "b2"]
+    with pytest.raises(InputError, match="no column 'body'"):
+        list(hub_shards(str(tmp_path), text_column="body")[0].read())
+    with pytest.raises(InputError, match="cannot be read"):
+        hub_shards(str(tmp_path / "none"))

@@ -26,7 +26,7 @@ def tiny_config(dropout: float = 0.1, **changes) -> BertConfig:
 
 
 class TinyStore:
-    """A corpus of random tokens: documents of very different lengths."""
+    """A corpus of random tokens in one window: documents of very different lengths."""
 
     def __init__(self, documents: int = 60, seed: int = 0, longest: int = 20):
         rng = np.random.default_rng(seed)
@@ -36,6 +36,12 @@ class TinyStore:
         lengths = rng.integers(1, 20, sentences.sum())
         self.token_offsets = np.concatenate([[0], np.cumsum(lengths)])
         self.tokens = rng.integers(5, len(VOCABULARY), lengths.sum())
+
+    def windows(self, rng=None) -> list[str]:
+        return ["all"]
+
+    def window(self, part, following=()) -> "TinyStore":
+        return self
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         return self.tokens[self.token_offsets[first_sentence] : self.token_offsets[last_sentence]]

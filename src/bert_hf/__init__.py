@@ -1,13 +1,22 @@
 """BERT, pre-trained from scratch and fine-tuned, in the Hugging Face ecosystem."""
 
-from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.corpus import Corpus
-from bert_hf.errors import InputError
-from bert_hf.modeling import BertForPreTraining, BertModel
-from bert_hf.tokenization import load_tokenizer, train_tokenizer
-from bert_hf.trainer import PreTrainer, SafeTrainer
+import importlib
 
-__all__ = [
+# Imported when they are asked for: a process that only encodes text needs no torch.
+_HOMES = {
+    "BertForPreTraining": "modeling",
+    "BertModel": "modeling",
+    "Corpus": "store",
+    "DataCollatorForPreTraining": "collator",
+    "InputError": "errors",
+    "PreTrainer": "trainer",
+    "PreTrainingExamples": "collator",
+    "SafeTrainer": "trainer",
+    "load_tokenizer": "tokenization",
+    "train_tokenizer": "tokenization",
+}
+
+__all__ = [  # noqa: F822 (found by __getattr__)
     "BertForPreTraining",
     "BertModel",
     "Corpus",
@@ -19,3 +28,13 @@ __all__ = [
     "load_tokenizer",
     "train_tokenizer",
 ]
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bert_hf' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"bert_hf.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@
 import difflib
 import json
 import os
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -49,10 +50,39 @@ class CorpusArguments:
     validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
     text_column: str | None = option(None, "Column that holds the text.")
     language: str | None = option(None, "ISO 639 code that the sentence splitter is told; English rules without it.")
+    sentence_per_line: bool = option(False, "A line is a sentence, as in the 2018 code: nothing is split or cut.")
     num_proc: int = option(1, "Processes that prepare the corpus.")
     cache_dir: str = option("~/.cache/bert_hf", "Where a corpus prepared from raw text is kept for the next time.")
+    corpus_cache_gb: float | None = option(None, "Disk that the shards of a corpus behind a URL may fill, in GB.")
     corpus_license: str | None = option(None, "Licence of the text, as it shall stand in the model card.")
     corpus_source: str | None = option(None, "Source of the text, as it shall stand in the model card.")
+
+
+@dataclass
+class PrepareArguments:
+    """How much of the work of preparing is done here."""
+
+    shard: str | None = option(None, "i/n: prepare every n-th input from the i-th (from 0) on, on one of n machines.")
+    deduplicate: str | None = option(
+        None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near")
+    )
+    check: bool = option(False, "Only look at the text and say what is found; write nothing.")
+    check_bytes: int = option(20_000_000, "Text that is looked at, at most, spread over all.")
+
+    def part(self) -> tuple[int, int]:
+        """(i, n) of `--shard`.
+
+        Raises:
+            InputError: it is not i/n with 0 ≤ i < n.
+        """
+        if self.shard is None:
+            return 0, 1
+        match = re.fullmatch(r"(\d+)/(\d+)", self.shard)
+        if not match or not int(match[1]) < int(match[2]):
+            raise InputError(
+                f"{self.shard!r} is not i/n with i from 0 to n - 1", where="--shard", remedy="give 0/4, 1/4, …"
+            )
+        return int(match[1]), int(match[2])
 
 
 @dataclass

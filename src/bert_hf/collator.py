@@ -1,5 +1,6 @@
 """Example numbers → one batch: `PreTrainingExamples` looks up pairs, `DataCollatorForPreTraining` masks and pads."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,13 +12,13 @@ from bert_hf.errors import InputError
 from bert_hf.masking import choose_tokens, choose_words, replace
 from bert_hf.modeling import IGNORED
 from bert_hf.pairing import EpochPlan, plan_epoch, truncate
-from bert_hf.sampling import MASK, ORDER, PLAN, ExampleNumber, Phase, generator
+from bert_hf.sampling import MASK, ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 
 NSP_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP] · [CLS] A [SEP]
 
 
 class TokenStore(Protocol):
-    """What the examples need of a corpus (`bert_hf.corpus.Corpus` is one)."""
+    """Documents that are open together: what pairs are drawn from (`bert_hf.store.Window` is one)."""
 
     token_offsets: np.ndarray  # (S + 1,) tokens before each sentence
     document_starts: np.ndarray  # (D,) first sentence of each document
@@ -26,11 +27,22 @@ class TokenStore(Protocol):
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray: ...
 
 
-class PreTrainingExamples(Dataset):
-    """The examples of a corpus, addressed by `ExampleNumber`; a plain index means (phase 0, epoch 0, index).
+class WindowedCorpus(Protocol):
+    """What the examples need of a corpus (`bert_hf.store.Corpus` is one)."""
 
-    Pairs and lengths are drawn anew every epoch from (seed, phase, epoch), so nothing is copied on disk. A held-out
-    set is always read at epoch 0: its pairs and masks are fixed.
+    def windows(self, rng: np.random.Generator) -> Sequence:
+        """The parts that are opened one after the other, in the order of one epoch."""
+
+    def window(self, part, following=()) -> TokenStore:
+        """Opens a part; `following` is the one that will be asked for next."""
+
+
+class PreTrainingExamples(Dataset):
+    """The examples of a corpus, addressed by `ExampleNumber`; a plain index means that example of the first window.
+
+    Pairs and lengths are drawn anew every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and
+    memory is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
+    are fixed.
 
     Args:
         corpus: the tokenized text.
@@ -38,13 +50,17 @@ class PreTrainingExamples(Dataset):
         nsp: next-sentence pairs; False gives single segments.
         limit: addressed by plain index, use only so many examples (held-out sets).
 
+    Attributes:
+        lengths: {(phase, epoch, window): number of examples, None past the last window}, of what was asked so far. A
+            run that goes on is given it, and does not open what it has read already.
+
     Raises:
         InputError: pairs asked of a corpus that has no two documents, or no document of two sentences.
     """
 
     def __init__(
         self,
-        corpus: TokenStore,
+        corpus: WindowedCorpus,
         phases: tuple[Phase, ...] = (Phase(128, None),),
         *,
         nsp: bool = True,
@@ -54,50 +70,72 @@ class PreTrainingExamples(Dataset):
     ):
         self.corpus, self.phases, self.nsp, self.seed = corpus, phases, nsp, seed
         self.short_seq_probability, self.limit = short_seq_probability, limit
-        self._plan: tuple[tuple[int, int], EpochPlan] | None = None
+        self.lengths: dict[tuple[int, int, int], int | None] = {}
+        self._parts: tuple[tuple[int, int], Sequence] | None = None
+        self._plan: tuple[tuple[int, int, int], TokenStore, EpochPlan] | None = None
         self._order: np.ndarray | None = None
-        self._lengths: dict[tuple[int, int], int] = {}
-        if nsp:
-            self._check_pairs()
+        self.window_length(0, 0, 0)  # a corpus that gives no pairs is noticed now
 
-    def _check_pairs(self) -> None:
-        documents = len(self.corpus.document_starts)
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_plan": None}  # a worker draws it itself
+
+    def _windows(self, phase: int, epoch: int) -> Sequence:
+        if self._parts is None or self._parts[0] != (phase, epoch):
+            self._parts = (phase, epoch), self.corpus.windows(generator(self.seed, WINDOWS, phase, epoch))
+        return self._parts[1]
+
+    def _check_pairs(self, store: TokenStore) -> None:
+        documents = len(store.document_starts)
         if documents < 2:
             raise InputError(
                 f"next-sentence prediction needs at least 2 documents, and the text has {documents}",
                 where="corpus",
                 remedy="separate documents by blank lines, or pass --nsp false",
             )
-        if not (self.corpus.document_ends - self.corpus.document_starts > 1).any():
+        if not (store.document_ends - store.document_starts > 1).any():
             raise InputError(
                 "no document has two sentences, so no sentence has a next one",
                 where="corpus",
                 remedy="give documents of several sentences, or pass --nsp false",
             )
 
-    def plan(self, phase: int, epoch: int) -> EpochPlan:
-        """The pairs of one epoch; the last one asked for is kept."""
-        if self._plan is None or self._plan[0] != (phase, epoch):
+    def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
+        """The documents of a window and the pairs drawn from them; the last ones asked for are kept."""
+        if self._plan is None or self._plan[0] != (phase, epoch, window):
+            parts = self._windows(phase, epoch)
+            store = self.corpus.window(parts[window], parts[window + 1] if window + 1 < len(parts) else ())
+            if self.nsp:
+                self._check_pairs(store)
             plan = plan_epoch(
-                self.corpus.document_starts,
-                self.corpus.document_ends,
-                self.corpus.token_offsets,
+                store.document_starts,
+                store.document_ends,
+                store.token_offsets,
                 self.phases[phase].max_seq_length - (NSP_SPECIALS if self.nsp else SINGLE_SPECIALS),
                 self.short_seq_probability,
                 self.nsp,
-                generator(self.seed, PLAN, phase, epoch),
+                generator(self.seed, PLAN, phase, epoch, window),
             )
-            self._plan = ((phase, epoch), plan)
-        return self._plan[1]
+            self._plan = (phase, epoch, window), store, plan
+        return self._plan[1:]
+
+    def window_length(self, phase: int, epoch: int, window: int) -> int | None:
+        """Number of examples in a window of an epoch; None where the epoch has no such window."""
+        key = (phase, epoch, window)
+        if key not in self.lengths:
+            there = window < self.window_count(phase, epoch)
+            self.lengths[key] = len(self.plan(*key)[1]) if there else None
+        return self.lengths[key]
+
+    def window_count(self, phase: int, epoch: int) -> int:
+        """Number of windows in an epoch of a phase."""
+        return len(self._windows(phase, epoch))
 
     def epoch_length(self, phase: int, epoch: int) -> int:
-        """Number of examples in an epoch of a phase."""
-        if (phase, epoch) not in self._lengths:
-            self._lengths[phase, epoch] = len(self.plan(phase, epoch))
-        return self._lengths[phase, epoch]
+        """Number of examples in an epoch of a phase: all its windows are opened."""
+        return sum(self.window_length(phase, epoch, window) for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
-        length = self.epoch_length(0, 0)
+        length = self.window_length(0, 0, 0)
         return length if self.limit is None else min(length, self.limit)
 
     def __getitem__(self, number: ExampleNumber | int) -> dict:
@@ -112,25 +150,25 @@ class PreTrainingExamples(Dataset):
                 raise IndexError(number)
             # In shuffled order, so that a limit takes from all documents.
             if self._order is None:
-                self._order = generator(self.seed, ORDER, 0, 0).permutation(self.epoch_length(0, 0))
-            number = ExampleNumber(0, 0, int(self._order[number]))
-        number = ExampleNumber(*number)
-        plan = self.plan(number.phase, number.epoch)
-        a_start, a_end, b_start, b_end, label = (int(column[number.index]) for column in plan)
+                self._order = generator(self.seed, ORDER, 0, 0).permutation(self.window_length(0, 0, 0))
+            number = ExampleNumber(0, 0, 0, int(self._order[number]))
+        phase, epoch, window, index = number
+        store, plan = self.plan(phase, epoch, window)
+        a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)
         return {
-            "segment_a": self.corpus.ids(a_start, a_end),
-            "segment_b": self.corpus.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
+            "segment_a": store.ids(a_start, a_end),
+            "segment_b": store.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
             "next_sentence_label": label,
-            "number": number,
+            "number": ExampleNumber(*number),
             "seed": self.seed,
-            "max_seq_length": self.phases[number.phase].max_seq_length,
+            "max_seq_length": self.phases[phase].max_seq_length,
         }
 
 
 class DataCollatorForPreTraining:
     """Pairs of segments → a batch for `BertForPreTraining`: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
 
-    Every draw is keyed by the example's (seed, phase, epoch, index), so a batch's neighbours, the worker and the rank
+    Every draw is keyed by the example's seed and number, so a batch's neighbours, the worker and the rank
     make no difference.
 
         >>> examples = PreTrainingExamples(corpus, nsp=True)

@@ -68,7 +68,7 @@ def read_labelled(files: list[str], text_column: str | None = None, label_column
     return LabelledTexts(texts, labels)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict]]:
+def _rows(path: str) -> Iterator[tuple[int, dict]]:
     kind = kind_of(path)
     if kind in (".jsonl", ".json"):
         yield from read_rows(path)
@@ -80,7 +80,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict]]:
         raise InputError(f"unknown kind {kind!r}", where=path, remedy="use .csv, .tsv or .jsonl, also .gz or .xz")
 
 
-def _separated(path: Path, separator: str, quoting: int) -> Iterator[tuple[int, dict]]:
+def _separated(path: str, separator: str, quoting: int) -> Iterator[tuple[int, dict]]:
     lines = (f"{line}\n" for _, line in read_lines(path))
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
     try:

@@ -29,10 +29,10 @@ from transformers.utils import logging
 from bert_hf import checkpointing, hub
 from bert_hf.arguments import ClassificationArguments, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.corpus import Corpus
 from bert_hf.errors import InputError
 from bert_hf.modeling import IGNORED, BertForPreTraining
 from bert_hf.sampling import Phase, two_phases
+from bert_hf.store import Corpus, RemoteShelf
 from bert_hf.tokenization import check_tokenizer
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
@@ -166,20 +166,25 @@ def _remove_ours(folder: Path, record: dict | None) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def free_folder(output_dir: str | None, overwrite: bool, ours: str) -> Path:
+def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
     """The folder a recipe without a Trainer may write: new, empty, or (with `overwrite`) one of ours.
 
     Args:
-        ours: file by which such a folder is known as ours.
+        ours: globs of the files that such a run writes; the first is one by which its folder is known.
+        resumable: a folder of ours may be gone on with.
     """
     if output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")
     folder = Path(output_dir)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not (overwrite and (folder / ours).is_file()):
-            remedy = "give another --output_dir" + (", or --overwrite_output_dir" if (folder / ours).is_file() else "")
+        known = (folder / ours[0]).is_file()
+        if known and resumable and not overwrite:
+            return folder
+        if not (overwrite and known):
+            remedy = "give another --output_dir" + (", or --overwrite_output_dir" if known else "")
             raise InputError("the output folder is not empty", where=folder, remedy=remedy)
-        shutil.rmtree(folder)
+        for path in [path for pattern in reversed(ours) for path in folder.glob(pattern)]:  # the known one at last
+            path.unlink()
     return folder
 
 
@@ -212,7 +217,13 @@ def resolve_steps(args: TrainingArguments, shape: ExampleArguments, corpus: Corp
     if args.max_steps <= 0:
         one_length = (Phase(shape.max_seq_length, None),)
         drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-        epoch = len(PreTrainingExamples(corpus, one_length, seed=args.seed, **drawn))
+        if isinstance(corpus.shelf, RemoteShelf):
+            raise InputError(
+                "how long an epoch is cannot be known of a corpus that is not here",
+                where="--num_train_epochs",
+                remedy="give --max_steps",
+            )
+        epoch = PreTrainingExamples(corpus, one_length, seed=args.seed, **drawn).epoch_length(0, 0)
         args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
     long_steps = round(args.max_steps * shape.long_seq_fraction)
     return two_phases(shape.max_seq_length, shape.long_seq_length, (args.max_steps - long_steps) * batch)

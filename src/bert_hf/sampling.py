@@ -1,6 +1,6 @@
-"""The order of examples: a position in the run → (phase, epoch, index), and the random generator that is theirs.
+"""The order of examples: a position in the run → its number, and the random generator that is its own.
 
-An example is a function of (seed, epoch, index) and of nothing else: not of batch, worker, rank, prefetch or resume.
+An example is a function of the seed and its number and of nothing else: not of batch, worker, rank, prefetch or resume.
 Everything random about it is drawn from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al. 2011,
 "Parallel random numbers: as easy as 1, 2, 3") that needs no history.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 # What a generator is for. A purpose is part of its key, so that no two draws share a stream.
-ORDER, PLAN, MASK = 1, 2, 3
+ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
 
 
 class ExampleNumber(NamedTuple):
@@ -20,7 +20,8 @@ class ExampleNumber(NamedTuple):
 
     phase: int  # which sequence length: an index into the run's phases
     epoch: int  # pass over the corpus within the phase
-    index: int  # which example of that epoch
+    window: int  # which of the epoch's windows: the shards that are open together
+    index: int  # which example of that window
 
 
 class Phase(NamedTuple):
@@ -30,11 +31,12 @@ class Phase(NamedTuple):
     end: int | None  # position (examples from the start of the run) where the next phase begins; None: never
 
 
-def generator(seed: int, purpose: int, phase: int, epoch: int, index: int = 0) -> np.random.Generator:
+def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
     """The random generator keyed by its arguments: equal arguments, equal draws, on any machine."""
     key = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64((purpose << 56) | (phase << 48) | epoch))
-    # The counter's two upper words hold the index: 2^64 blocks of draws lie between neighbouring examples.
-    return np.random.Generator(np.random.Philox(key=np.array(key), counter=np.array([0, 0, index, 0], np.uint64)))
+    # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.
+    counter = np.array([0, 0, index, window], np.uint64)
+    return np.random.Generator(np.random.Philox(key=np.array(key), counter=counter))
 
 
 def two_phases(max_seq_length: int, long_seq_length: int | None, boundary: int | None) -> tuple[Phase, ...]:
@@ -52,7 +54,8 @@ class RunSampler(Sampler[ExampleNumber]):
 
     Args:
         phases: the run's phases; only the last has no end.
-        epoch_length: (phase, epoch) → number of examples. It may depend on the run's seed, and on nothing else.
+        window_length: (phase, epoch, window) → number of examples, None where the epoch has no such window. It may
+            depend on the run's seed, and on nothing else.
         total: examples in the run.
         seed: seed of the run.
         start: examples already consumed by the whole run (all ranks).
@@ -61,27 +64,29 @@ class RunSampler(Sampler[ExampleNumber]):
     def __init__(
         self,
         phases: tuple[Phase, ...],
-        epoch_length: Callable[[int, int], int],
+        window_length: Callable[[int, int, int], int | None],
         total: int,
         seed: int,
         start: int = 0,
     ):
-        self.phases, self.epoch_length, self.total, self.seed, self.start = phases, epoch_length, total, seed, start
+        self.phases, self.window_length, self.total, self.seed, self.start = phases, window_length, total, seed, start
 
     def __len__(self) -> int:
         return self.total
 
     def __iter__(self) -> Iterator[ExampleNumber]:
-        position, begin = self.start, 0
+        begin = 0  # of the phase, then of the window
         for number, phase in enumerate(self.phases):
             end = self.total if phase.end is None else min(phase.end, self.total)
-            epoch_begin, epoch = begin, 0
-            while position < end:
-                length = self.epoch_length(number, epoch)
-                if position < epoch_begin + length:
-                    order = generator(self.seed, ORDER, number, epoch).permutation(length)
-                    for index in order[position - epoch_begin : end - epoch_begin].tolist():
-                        yield ExampleNumber(number, epoch, index)
-                    position = min(end, epoch_begin + length)
-                epoch_begin, epoch = epoch_begin + length, epoch + 1
+            epoch = window = 0
+            while begin < end:
+                length = self.window_length(number, epoch, window)
+                if length is None:
+                    epoch, window = epoch + 1, 0
+                    continue
+                if self.start < begin + length:
+                    order = generator(self.seed, ORDER, number, epoch, window).permutation(length)
+                    for index in order[max(0, self.start - begin) : end - begin].tolist():
+                        yield ExampleNumber(number, epoch, window, index)
+                begin, window = begin + length, window + 1
             begin = end

@@ -1,130 +1,342 @@
-"""Where raw text comes from: files of any common kind, a Hub dataset, or the English documentation on this machine.
+"""Where text comes from: files of any common kind, here or behind a URL, or a Hub dataset.
 
-Everything here yields documents as plain strings, one at a time.
+A source is one input: it has a `name`, a `checksum()` of what it holds, and `read()`, which yields its documents in
+order, as `Piece`s that are never longer than `PIECE` characters, whatever stands in the file. Sources travel between
+processes.
 """
 
-import ast
 import contextlib
-import functools
 import glob
 import gzip
-import importlib.metadata
-import importlib.util
-import inspect
+import hashlib
 import json
 import lzma
-import platform
-import re
-import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.errors import InputError
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
+PIECE = 1 << 20  # characters (of a line of plain text: bytes)
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+# What a server, a network or a file system may answer in place of a file.
+UNREACHABLE = (OSError, ValueError, RuntimeError, ImportError)
 
 
-def expand(patterns: list[str]) -> list[Path]:
-    """The files that paths and globs mean, in the order given, a glob's files sorted.
+class Piece(NamedTuple):
+    """A document, or a part of one that is too long to be held at once."""
+
+    text: str
+    ends: bool = True  # the document ends with it
+
+
+def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
+    """A document as pieces of at most `longest` characters, cut at a line's end, else at white space, else there."""
+    begin = 0
+    while len(text) - begin > longest:
+        at = text.rfind("\n", begin, begin + longest)
+        at = at if at > begin else text.rfind(" ", begin, begin + longest)
+        at = at + 1 if at > begin else begin + longest
+        yield Piece(text[begin:at], False)
+        begin = at
+    yield Piece(text[begin:] if begin else text, True)
+
+
+def documents(pieces: Iterable[Piece]) -> Iterator[str]:
+    """Whole documents again, for texts that are known to be small."""
+    held: list[str] = []
+    for piece in pieces:
+        held.append(piece.text)
+        if piece.ends:
+            yield "".join(held)
+            held = []
+
+
+# ---- sources
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents that are in memory already."""
+
+    texts: tuple[str, ...]
+    name: str = "texts"
+
+    def checksum(self) -> str:
+        """SHA-256 of all that `read` yields."""
+        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
+
+    def read(self) -> Iterator[Piece]:
+        """The documents."""
+        for text in self.texts:
+            yield from cut_pieces(text)
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file (.txt, .jsonl, .json lines, .parquet; each also .gz or .xz) or the URL of one (any fsspec protocol).
+
+    In plain text blank lines stand between documents; elsewhere a row is a document. `text_column` defaults to "text",
+    or to the only column that holds strings.
+    """
+
+    path: str
+    text_column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: the same on every machine."""
+        return self.path.rstrip("/").rsplit("/", 1)[-1]
+
+    def stamp(self) -> list:
+        """Enough to notice without reading it that it is another file: path, size, time of change."""
+        if is_url(self.path):
+            return [self.path, self.checksum()]
+        stat = Path(self.path).stat()
+        return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
+
+    def checksum(self) -> str:
+        """SHA-256 of its bytes; of a URL, what the server says of it (size, version, time)."""
+        with reading(self.path):
+            if is_url(self.path):
+                system, path = fsspec.url_to_fs(self.path)
+                return hashlib.sha256(f"{system.ukey(path)} {system.size(path)}".encode()).hexdigest()
+            with open(self.path, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def read(self) -> Iterator[Piece]:
+        """Its documents.
+
+        Raises:
+            InputError: what is wrong with it, and in which line.
+        """
+        kind = kind_of(self.path)
+        if kind == ".parquet":
+            yield from _read_parquet(self.path, self.text_column)
+        elif kind in (".jsonl", ".json"):
+            yield from _read_json_lines(self.path, self.text_column)
+        elif kind in (".txt", ""):
+            yield from _read_plain(self.path)
+        else:
+            remedy = f"use {' '.join(KINDS)}, also .gz or .xz"
+            raise InputError(f"unknown kind {kind!r}", where=self.path, remedy=remedy)
+
+
+@dataclass(frozen=True)
+class HubShard:
+    """One shard of a Hub dataset, streamed; no script of it is run."""
+
+    dataset: str
+    config: str | None
+    index: int
+    shards: int
+    text_column: str | None = None
+    split: str = "train"
+
+    @property
+    def name(self) -> str:
+        """Dataset and number of the shard."""
+        return f"{self.dataset}-{self.config or 'default'}-{self.split}-{self.index:05d}-of-{self.shards:05d}"
+
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
+    def checksum(self) -> str:
+        """SHA-256 of the shard's name and the dataset's revision."""
+        import huggingface_hub
+
+        with reading(self.dataset, _HUB):
+            revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
+        return hashlib.sha256(f"{self.name} {revision}".encode()).hexdigest()
+
+    def read(self) -> Iterator[Piece]:
+        """Its rows, a document each."""
+        column = self.text_column
+        with reading(self.dataset, _HUB):
+            rows = _stream(self.dataset, self.config, self.split).shard(self.shards, self.index)
+            for row in rows:
+                strings = [name for name, value in row.items() if isinstance(value, str)]
+                column = column or choose_column(list(row), strings, self.dataset)
+                if column not in row:
+                    remedy = f"--text_column, one of: {', '.join(row)}"
+                    raise InputError(f"no column {column!r}", where=self.dataset, remedy=remedy)
+                if row[column]:
+                    yield from cut_pieces(_whole(row[column]))
+
+
+_HUB = "check the id, --dataset_config_name and the network, or give --train_file"
+
+
+def _stream(dataset: str, config: str | None, split: str):
+    import datasets
+
+    return datasets.load_dataset(dataset, config, split=split, streaming=True)
+
+
+def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
+    """The shards of a Hub dataset's `train` split."""
+    with reading(dataset, _HUB):
+        count = _stream(dataset, config, "train").num_shards
+    return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
+
+
+@contextlib.contextmanager
+def reading(where: str | Path, remedy: str = "check the address and the network"):
+    """What a server or a file system answers in place of data becomes one line."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
+
+
+def is_url(path: str | Path) -> bool:
+    """Has it a protocol (s3://, hf://, https://, …)?"""
+    return "://" in str(path)
+
+
+def expand(patterns: list[str]) -> list[str]:
+    """The files that paths, URLs and globs mean, in the order given, a glob's files sorted.
 
     Raises:
         InputError: a path or a glob that names no file, or an empty file.
     """
-    files = []
+    files: list[str] = []
     for pattern in patterns:
-        found = [Path(pattern)] if Path(pattern).exists() else [Path(name) for name in sorted(glob.glob(pattern))]
-        if not found:
-            raise InputError("no such file", where=pattern, remedy="check the path (globs need quotes)")
-        for path in found:
-            if path.is_dir():
-                raise InputError(
-                    "a folder, and not one made by prepare.py", where=path, remedy=f"name files, e.g. '{path}/*.txt'"
-                )
-            if path.stat().st_size == 0:
-                raise InputError("the file is empty", where=path, remedy="give a file that holds text")
-        files += found
+        files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
     return files
 
 
-def describe(patterns: list[str]) -> list[list]:
-    """[path, bytes, time of change] of each file: enough to notice that a source is another one."""
-    stats = [(path, path.stat()) for path in expand(patterns)]
-    return [[str(path.resolve()), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+def _expand_path(pattern: str) -> list[str]:
+    found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise InputError("no such file", where=pattern, remedy="check the path (globs need quotes)")
+    for path in map(Path, found):
+        if path.is_dir():
+            raise InputError(
+                "a folder, and not one made by prepare.py", where=path, remedy=f"name files, e.g. '{path}/*.txt'"
+            )
+        if not path.is_file():
+            raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
+        if path.stat().st_size == 0:
+            raise InputError("the file is empty", where=path, remedy="give a file that holds text")
+    return found
 
 
-def kind_of(path: Path) -> str:
+def _expand_url(pattern: str) -> list[str]:
+    with reading(pattern):
+        system, path = fsspec.url_to_fs(pattern)
+        if not glob.has_magic(path):
+            return [pattern]
+        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
+    if not found:
+        raise InputError("no such file", where=pattern, remedy="check the address")
+    return found
+
+
+def kind_of(path: str | Path) -> str:
     """The suffix below a compression suffix: `.txt`, `.jsonl`, …"""
+    path = Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
     return Path(path.stem).suffix.lower() if path.suffix.lower() in _OPENERS else path.suffix.lower()
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """Opens a file for reading, decompressed."""
-    return _OPENERS.get(path.suffix.lower(), open)(path, "rb")
+def open_bytes(path: str | Path) -> BinaryIO:
+    """Opens a file or a URL for reading, decompressed."""
+    opener = _OPENERS.get(Path(path).suffix.lower())
+    if is_url(path):
+        file = fsspec.open(str(path), "rb").open()
+        return opener(file, "rb") if opener else file
+    return (opener or open)(path, "rb")
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
+    """(line number, column, bytes, whether the line ends with them): lines, in parts of at most `longest` bytes.
+
+    A part ends at a space, or at least between two characters.
+    """
+    number, column, rest = 1, 0, b""
+    try:
+        with open_bytes(path) as file:
+            while raw := file.readline(longest - len(rest) if longest > 0 else -1):
+                if number == 1 and column == 0 and not rest:
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
+                raw, rest = rest + raw, b""
+                ends = raw.endswith(b"\n")
+                if not ends and 0 < longest <= len(raw):
+                    cut = raw.rfind(b" ") + 1 or _between_characters(raw)
+                    raw, rest = raw[:cut], raw[cut:]
+                yield number, column, raw, ends
+                number, column = (number + 1, 0) if ends else (number, column + len(raw))
+            if rest:
+                yield number, column, rest, True
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        packed = Path(path).suffix.lower() in _OPENERS
+        what = f"cannot be decompressed: {error}" if packed else f"cannot be read: {error}"
+        raise InputError(what, where=path, line=number, remedy="fetch the file again") from None
+
+
+def _between_characters(raw: bytes) -> int:
+    """The last place at which UTF-8 may be cut."""
+    for back in range(1, min(4, len(raw))):
+        if raw[-back] & 0xC0 != 0x80:  # a first byte: is its character whole?
+            need = 1 if raw[-back] < 0x80 else 2 if raw[-back] < 0xE0 else 3 if raw[-back] < 0xF0 else 4
+            return len(raw) if need <= back else max(1, len(raw) - back)
+    return len(raw)
+
+
+def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
+    """Text of (a part of) a line; Windows' line end becomes Unix'."""
+    try:
+        text = raw.decode("utf-8")
+        return text.removesuffix("\n").removesuffix("\r") + "\n" if text.endswith("\n") else text
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
+            where=path,
+            line=number,
+            column=column + error.start + 1,
+            remedy="convert the file, e.g. with iconv -t UTF-8",
+        ) from None
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """(line number, line without its end) of a UTF-8 text file, compressed or not.
 
     Raises:
         InputError: bytes that are not UTF-8 (with line and column), or a damaged compressed file.
     """
-    with open_bytes(path) as file:
-        number = 0
-        try:
-            for number, raw in enumerate(file, start=1):
-                if number == 1:
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
-                yield number, raw.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"byte 0x{error.object[error.start]:02x} is not UTF-8",
-                where=path,
-                line=number,
-                column=error.start + 1,
-                remedy="convert the file, e.g. with iconv -t UTF-8",
-            ) from None
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            raise InputError(
-                f"cannot be decompressed: {error}", where=path, line=number + 1, remedy="fetch the file again"
-            ) from None
+    for number, _, raw, _ in _raw_lines(path):
+        yield number, _decode(raw, path, number).removesuffix("\n")
 
 
-def read_documents(patterns: list[str], text_column: str | None = None) -> Iterator[str]:
-    """The documents of files (.txt, .jsonl, .json lines, .parquet; each also .gz or .xz).
-
-    In plain text blank lines stand between documents; elsewhere a row is a document. `text_column` defaults to
-    "text", or to the only column that holds strings.
-    """
-    for path in expand(patterns):
-        kind = kind_of(path)
-        if kind == ".parquet":
-            yield from _read_parquet(path, text_column)
-        elif kind in (".jsonl", ".json"):
-            yield from _read_json_lines(path, text_column)
-        elif kind in (".txt", ""):
-            yield from _read_plain(path)
-        else:
-            raise InputError(f"unknown kind {kind!r}", where=path, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
-
-
-def _read_plain(path: Path) -> Iterator[str]:
-    lines: list[str] = []
-    for _, line in read_lines(path):
-        if line.strip():
-            lines.append(line)
-        elif lines:
-            yield "\n".join(lines)
-            lines = []
-    if lines:
-        yield "\n".join(lines)
+def _read_plain(path: str) -> Iterator[Piece]:
+    held: list[str] = []  # of the document that has begun
+    size, begun, blank = 0, False, True  # blank: the line so far
+    for number, column, raw, ends in _raw_lines(path, PIECE):
+        part = _decode(raw, path, number, column)
+        blank = blank and not part.strip()
+        if not blank:
+            if size + len(part) > PIECE and held:
+                yield Piece("".join(held), False)
+                held, size = [], 0
+            held.append(part)
+            size, begun = size + len(part), True
+        elif ends and begun:
+            yield Piece("".join(held).rstrip("\n"), True)
+            held, size, begun = [], 0, False
+        blank = blank or ends
+    if begun:
+        yield Piece("".join(held).rstrip("\n"), True)
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
+def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
     """(line number, object) of a file of JSON lines; blank lines are passed over."""
     for number, line in read_lines(path):
         if not line.strip():
@@ -135,12 +347,24 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
             raise InputError(
                 f"not JSON: {error.msg}", where=path, line=number, column=error.colno, remedy="write one object a line"
             ) from None
+        except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
+            reason = str(error).split(";")[0]
+            raise InputError(f"not JSON: {reason}", where=path, line=number, remedy="mend the line") from None
         if not isinstance(row, dict):
             raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
         yield number, row
 
 
-def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
+def _whole(text: str) -> str:
+    """JSON can hold halves of surrogate pairs, which no tokenizer takes: U+FFFD stands for them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
     for number, row in read_rows(path):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         text_column = text_column or choose_column(list(row), strings, path, number)
@@ -149,22 +373,24 @@ def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
             what = f"column {text_column!r} is not text" if text_column in row else f"no column {text_column!r}"
             columns = ", ".join(row)
             raise InputError(what, where=path, line=number, remedy=f"--text_column, one of: {columns}")
-        yield text
+        yield from cut_pieces(_whole(text))
 
 
-def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
+def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
     try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or Path(path).suffix in _OPENERS else path)
+        schema = file.schema_arrow
+        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        column = text_column or choose_column(schema.names, strings, path)
+        if column not in strings:
+            what = f"column {column!r} is not text" if column in schema.names else f"no column {column!r}"
+            raise InputError(what, where=path, remedy=f"--text_column, one of: {', '.join(strings) or 'none is text'}")
+        for batch in file.iter_batches(batch_size=256, columns=[column]):
+            for text in batch.column(0).to_pylist():
+                if text is not None:
+                    yield from cut_pieces(text)
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
         raise InputError(f"not a Parquet file: {error}", where=path, remedy="fetch it again") from None
-    schema = file.schema_arrow
-    strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    column = text_column or choose_column(schema.names, strings, path)
-    if column not in strings:
-        what = f"column {column!r} is not text" if column in schema.names else f"no column {column!r}"
-        raise InputError(what, where=path, remedy=f"--text_column, one of: {', '.join(strings) or 'none is text'}")
-    for batch in file.iter_batches(batch_size=256, columns=[column]):
-        yield from (text for text in batch.column(0).to_pylist() if text is not None)
 
 
 def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:
@@ -175,127 +401,3 @@ def choose_column(columns: list[str], strings: list[str], where: Path | str, lin
         return strings[0]
     names = ", ".join(columns)
     raise InputError("which column holds the text?", where=where, line=line, remedy=f"--text_column, one of: {names}")
-
-
-def read_hub(name: str, config: str | None = None, text_column: str | None = None, split: str = "train"):
-    """The documents of a Hub dataset (streamed; no script of it is run)."""
-    import datasets
-
-    try:
-        rows = datasets.load_dataset(name, config, split=split, streaming=True)
-        for row in rows:
-            strings = [column for column, value in row.items() if isinstance(value, str)]
-            text_column = text_column or choose_column(list(row), strings, name)
-            if text_column not in row:
-                raise InputError(
-                    f"no column {text_column!r}", where=name, remedy=f"--text_column, one of: {', '.join(row)}"
-                )
-            if row[text_column]:
-                yield row[text_column]
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"cannot be loaded: {str(error).splitlines()[0]}",
-            where=name,
-            remedy="check the id, --dataset_config_name and the network, or give --train_file",
-        ) from None
-
-
-# ---- the embedded default: English documentation that is on the machine already
-
-# In this order: the standard library, then packages that come with this project. Of each no more than a share, so
-# that the text has many subjects: a stranger from the same package is hard to tell from the next sentence.
-DEFAULT_PACKAGES = (
-    "numpy scipy sklearn pandas matplotlib sympy networkx torch huggingface_hub fontTools datasets accelerate aiohttp "
-    "PIL jinja2 joblib"
-).split()
-DEFAULT_SHARE = 1_000_000  # characters of one package
-_SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "_vendor", "_inductor", "_dynamo"}
-_PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
-
-
-def default_versions() -> dict[str, str]:
-    """What decides the default text: versions of Python and of the packages it is read from."""
-    versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
-    for name in DEFAULT_PACKAGES:
-        distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(distribution)
-    return versions
-
-
-@functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work
-def default_documents() -> tuple[str, ...]:
-    """Documentation found on this machine, as documents: each help topic of Python, each module's docstrings.
-
-    Docstrings are read with `ast`: no module is imported, nothing is downloaded. Only prose is kept, paragraph by
-    paragraph, and a paragraph that begins or reads like an earlier one is dropped, so that held-out modules are not
-    copies of others. About 9 MB.
-    """
-    seen: set[str] = set()
-    documents = []
-    for modules in _default_modules():
-        size = 0
-        for module in modules:
-            paragraphs = [text for text in _prose(module) if _is_new(text, seen)]
-            if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
-                documents.append("\n".join(paragraphs))
-                size += len(documents[-1])
-            if size >= DEFAULT_SHARE:
-                break
-    return tuple(documents)
-
-
-def _default_modules() -> Iterator[Iterator[list[str]]]:
-    """Package by package, the docstrings of one module (or one help topic) after the other."""
-    library = Path(sysconfig.get_path("stdlib"))
-    topics = library / "pydoc_data" / "topics.py"
-    if topics.is_file():
-        nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
-        strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
-        yield ([text] for text in strings if len(text) > 400)
-    roots = [library]
-    for name in DEFAULT_PACKAGES:
-        spec = importlib.util.find_spec(name)  # finds a top-level package without importing it
-        if spec is not None and spec.submodule_search_locations:
-            roots.append(Path(next(iter(spec.submodule_search_locations))))
-    for root in roots:
-        paths = (path for path in sorted(root.rglob("*.py")) if not _SKIPPED & set(path.relative_to(root).parts[:-1]))
-        yield map(_docstrings, paths)
-
-
-def _docstrings(path: Path) -> list[str]:
-    try:
-        source = path.read_bytes()
-        if source.count(b'"""') < 4:  # two docstrings make no document: not worth parsing
-            return []
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, OSError, RecursionError):
-        return []
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [text for node in ast.walk(tree) if isinstance(node, documented) and (text := ast.get_docstring(node))]
-
-
-def _prose(texts: list[str]) -> Iterator[str]:
-    """The paragraphs that are prose: no examples, tables, headings, parameter lists."""
-    for text in texts:
-        for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
-            lines = [line.strip() for line in block.splitlines()]
-            if any(line.startswith((">>>", "...", "..", "|", "+-", "$", "#")) for line in lines):
-                continue
-            if len(lines) > 1 and re.match(r"^[\w, *`]+ ?: ", lines[0]):  # "axis : int" begins a parameter
-                lines = lines[1:]
-            lines = [line for line in lines if not re.fullmatch(r"[-=~^*_+ ]{3,}", line)]
-            paragraph = " ".join(lines)
-            letters = sum(character.isalpha() or character == " " for character in paragraph)
-            if len(paragraph.split()) >= 8 and letters > 0.85 * len(paragraph) and _PROSE.match(paragraph):
-                yield paragraph
-
-
-def _is_new(paragraph: str, seen: set[str]) -> bool:
-    """False for a paragraph that equals an earlier one but for case, digits and signs, or begins or ends like one."""
-    words = re.findall(r"[a-z]+", paragraph.lower())
-    keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
-    if keys & seen:
-        return False
-    seen |= keys
-    return True

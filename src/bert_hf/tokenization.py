@@ -10,6 +10,8 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 from bert_hf.errors import InputError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# What `save_tokenizer` writes.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 MAX_LENGTH = 512  # positions of the published models
 _BATCH = 1000  # texts handed to the trainer at a time
 

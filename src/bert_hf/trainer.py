@@ -194,7 +194,7 @@ class SafeTrainer(Trainer):
 class PreTrainer(SafeTrainer):
     """Trainer for `BertForPreTraining`, ours or stock, with the exact loss of the global batch.
 
-    Takes what `Trainer` takes. With a dataset that has `epoch_length` and `phases` (`PreTrainingExamples`) the run is
+    Takes what `Trainer` takes. With a dataset that has `window_length` and `phases` (`PreTrainingExamples`) the run is
     one sequence of numbered examples, which resumes at any position without reading the skipped ones; with any other
     dataset and collator it works as `Trainer` does.
 
@@ -208,8 +208,8 @@ class PreTrainer(SafeTrainer):
         super().__init__(model, args, *positional, **kwargs)
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
         self._masked_only = "masked_positions" in forward
-        self._numbered = hasattr(self.train_dataset, "epoch_length")
-        if self._numbered or hasattr(self.eval_dataset, "epoch_length"):
+        self._numbered = hasattr(self.train_dataset, "window_length")
+        if self._numbered or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
         if self._numbered:
             self.args.ignore_data_skip = True  # the sampler starts where the run stopped
@@ -232,6 +232,10 @@ class PreTrainer(SafeTrainer):
         if isinstance(resume_from_checkpoint, str) and self._numbered:
             state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text())
             self._consumed = state["global_step"] * self.global_batch
+            if self._rank_file(resume_from_checkpoint).is_file():
+                log = checkpointing.load_state(self._rank_file(resume_from_checkpoint))["log"]
+                known = {tuple(key): length for *key, length in log["window_lengths"]}
+                self.train_dataset.lengths.update(known)  # so that no part of the text is opened only to be counted
         self._tick = time.perf_counter()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
@@ -239,7 +243,7 @@ class PreTrainer(SafeTrainer):
         if not self._numbered:
             return super()._get_train_sampler(train_dataset)
         dataset, total = self.train_dataset, self.args.max_steps * self.global_batch
-        return RunSampler(dataset.phases, dataset.epoch_length, total, dataset.seed, self._consumed)
+        return RunSampler(dataset.phases, dataset.window_length, total, dataset.seed, self._consumed)
 
     # ---- loss
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor | None:
@@ -392,6 +396,8 @@ class PreTrainer(SafeTrainer):
 
     def _log_state(self) -> dict:
         speed = {"counts": self._counts, "seconds": self._seconds, "whole": self._whole}
+        if self._numbered:
+            speed["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
         return {**super()._log_state(), **speed}
 
     def _restore_log(self, log: dict) -> None:
@@ -426,12 +432,18 @@ class PreTrainer(SafeTrainer):
 
     def _epochs_done(self) -> float:
         """Passes over the text; Trainer's own count restarts when a run does."""
-        done, begin, epochs = self.state.global_step * self.global_batch, 0, 0.0
-        for number, phase in enumerate(self.train_dataset.phases):
+        data, done, begin, epochs = self.train_dataset, self.state.global_step * self.global_batch, 0, 0.0
+        for number, phase in enumerate(data.phases):
             end = done if phase.end is None else min(done, phase.end)
-            if end > begin:
-                epochs += (end - begin) / self.train_dataset.epoch_length(number, 0)
-            begin = max(begin, end)
+            epoch = window = 0
+            while begin < end:
+                length = data.window_length(number, epoch, window)
+                if length is None:
+                    epoch, window = epoch + 1, 0
+                    continue
+                epochs += min(1.0, (end - begin) / length) / data.window_count(number, epoch)
+                begin, window = begin + length, window + 1
+            begin = end
         return epochs
 
     def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:

@@ -1,0 +1,487 @@
+"""A prepared corpus on disk: Arrow shards, memory-mapped, with a manifest; here, or behind a URL.
+
+A shard is an Arrow stream that `datasets` opens too, a row a document: `input_ids`, `sentence_lengths`. Beside each
+stands its own record, `data-00000.json`; `manifest.json` gathers them when all are there.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bert_hf.errors import InputError
+
+FORMAT = 2  # of the folder; part of the fingerprint
+MANIFEST = "manifest.json"
+WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: strangers come from these
+_BATCH_TOKENS = 4_000_000  # tokens in a record batch
+_COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Writes a JSON file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{_mine()}")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _mine() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}.tmp"
+
+
+# ---- writing
+
+
+class ShardWriter:
+    """Writes one shard: `data-NNNNN.arrow`, then its record beside it. An interrupted one leaves no such file.
+
+        with ShardWriter(folder / "data-00000.arrow", {"source": "a.txt"}) as writer:
+            writer.add(encoded)
+        writer.entry
+
+    Args:
+        path: of the shard.
+        facts: what the record says beside the counts.
+    """
+
+    def __init__(self, path: Path, facts: dict):
+        self.path, self.facts = path, facts
+        self.entry: dict | None = None
+
+    def __enter__(self) -> "ShardWriter":
+        self._temporary = self.path.with_name(f".{self.path.name}.{_mine()}")
+        self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in __exit__)
+        self._stream = None
+        self._held: list = []
+        self._tokens = 0
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        return self
+
+    def add(self, encoded) -> None:
+        """Adds an `encoding.Encoded`. Batches are cut where a document ends, wherever the groups are cut."""
+        self._held.append(encoded)
+        self._tokens += len(encoded.ids)
+        self._counts["unknown"] += encoded.unknown
+        if self._tokens >= _BATCH_TOKENS and encoded.ends[-1]:
+            self._flush()
+
+    def _flush(self) -> None:
+        ids, lengths, sentences, ends = (np.concatenate([getattr(e, name) for e in self._held]) for name in _FIELDS)
+        self._held, self._tokens = [], 0
+        document = np.concatenate([[0], np.cumsum(ends)[:-1]])  # of each piece
+        per_document = np.bincount(document, sentences).astype(np.int64)
+        last_sentence = np.cumsum(per_document)
+        tokens_until = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        filled = per_document > 0
+        sentence_ends = np.concatenate([[0], last_sentence[filled]])
+        columns = [
+            pa.ListArray.from_arrays(pa.array(tokens_until[sentence_ends], pa.int32()), pa.array(ids)),
+            pa.ListArray.from_arrays(pa.array(sentence_ends, pa.int32()), pa.array(lengths)),
+        ]
+        batch = pa.record_batch(columns, names=["input_ids", "sentence_lengths"])
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(self._file, batch.schema)
+        self._stream.write_batch(batch)
+        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum())
+        for name, value in zip(_COUNTS, sums, strict=False):
+            self._counts[name] += int(value)
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        if self._held:
+            self._flush()
+        if self._stream is not None:
+            self._stream.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        with open(self._temporary, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        size = self._temporary.stat().st_size
+        os.replace(self._temporary, self.path)
+        self.entry = {"file": self.path.name, "bytes": size, "sha256": checksum, **self._counts, **self.facts}
+        write_json(self.path.with_suffix(".json"), self.entry)
+
+
+_FIELDS = ("ids", "sentence_lengths", "sentences", "ends")
+
+
+def finished_shard(path: Path, fingerprint: str) -> dict | None:
+    """The record of a shard that stands, whole and made of just this; None where it has to be made."""
+    try:
+        entry = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        if entry["fingerprint"] != fingerprint or path.stat().st_size != entry["bytes"]:
+            return None
+        with open(path, "rb") as file:
+            whole = hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return entry if whole else None
+
+
+def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> dict:
+    """Gathers the shards' records. The same shards give the same bytes, whoever made them."""
+    totals = {name: sum(entry[name] for entry in entries) for name in _COUNTS}
+    unknown = totals.pop("unknown")
+    made = json.dumps([entry["fingerprint"] for entry in entries])
+    manifest = {
+        "format": FORMAT,
+        **totals,
+        "unknown_share": unknown / max(1, totals["tokens"]),
+        "fingerprint": hashlib.sha256(made.encode()).hexdigest(),
+        **facts,
+        "shards": entries,
+    }
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+# ---- reading
+
+
+class Window:
+    """The documents of the shards that are open together. Sentences are numbered through all of them.
+
+    Attributes:
+        token_offsets: (sentences + 1,) tokens before each sentence.
+        document_starts, document_ends: (documents,) the sentences [start, end) of each document.
+    """
+
+    def __init__(self, shards: list[tuple[Path, np.ndarray | None]]):
+        """`shards`: file, and which of its documents (a boolean mask; None: all)."""
+        self._chunks, lengths, sentences, chosen = [], [], [], []
+        for path, mask in shards:
+            first = len(sentences)
+            for batch in _batches(path):
+                self._chunks.append(batch.column("input_ids").flatten().to_numpy())  # a view of the memory map
+                column = batch.column("sentence_lengths")
+                lengths.append(column.flatten().to_numpy())
+                sentences.append(np.diff(column.offsets.to_numpy()))
+            count = sum(map(len, sentences[first:]))
+            chosen.append(np.ones(count, bool) if mask is None else mask)
+        none = [np.zeros(0, np.int64)]
+        self._chunk_starts = np.concatenate([[0], np.cumsum([len(chunk) for chunk in self._chunks])])
+        self.token_offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths or none), dtype=np.int64)])
+        ends = np.cumsum(np.concatenate(sentences or none), dtype=np.int64)
+        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+        keep = np.concatenate(chosen or [np.zeros(0, bool)])
+        self.document_starts, self.document_ends = starts[keep], ends[keep]
+
+    def __len__(self) -> int:
+        return len(self.document_starts)
+
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        """Token ids of the sentences [first, last), which lie in one document."""
+        start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
+        chunk = int(self._chunk_starts.searchsorted(start, "right")) - 1
+        offset = self._chunk_starts[chunk]
+        return self._chunks[chunk][start - offset : end - offset]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(documents,) tokens of each."""
+        return self.token_offsets[self.document_ends] - self.token_offsets[self.document_starts]
+
+    def unigram_counts(self, vocab_size: int) -> np.ndarray:
+        """(vocab_size,) how often each token stands in these documents."""
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        begins, ends = self.token_offsets[self.document_starts], self.token_offsets[self.document_ends]
+        for chunk, offset in zip(self._chunks, self._chunk_starts, strict=False):
+            change = np.zeros(len(chunk) + 1, np.int8)  # +1 where a document begins, −1 where one ends
+            here = (begins >= offset) & (begins < offset + len(chunk))
+            np.add.at(change, begins[here] - offset, 1)
+            np.add.at(change, ends[here] - offset, -1)
+            counts += np.bincount(chunk[np.cumsum(change[:-1], dtype=np.int8) > 0], minlength=vocab_size)[:vocab_size]
+        return counts
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    if path.stat().st_size == 0:  # an input without text
+        return
+    try:
+        yield from pa.ipc.open_stream(pa.memory_map(str(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
+
+
+class Corpus:
+    """A prepared corpus, or some of its documents.
+
+    Attributes:
+        manifest: what `manifest.json` says. fingerprint: of what made it.
+        documents: {shard: boolean mask of its documents}; a shard that is not in it counts whole.
+    """
+
+    def __init__(
+        self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None
+    ):
+        self.shelf, self.manifest = shelf, manifest
+        self.fingerprint: str = manifest["fingerprint"]
+        self.shards = list(range(len(manifest["shards"]))) if shards is None else shards
+        self.documents: dict[int, np.ndarray] = documents or {}
+        self._open: dict[tuple[int, ...], Window] = {}
+
+    @classmethod
+    def open(cls, folder: str | Path, cache: str | Path | None = None, limit: int | None = None) -> "Corpus":
+        """Opens a folder made by `prepare`, or the URL of one (any fsspec protocol).
+
+        Args:
+            cache: where the shards of a URL are kept while they are needed.
+            limit: bytes the cache may hold; two windows at least.
+
+        Raises:
+            InputError: no such corpus, or its shards are not as the manifest says.
+        """
+        shelf = RemoteShelf(str(folder), Path(cache), limit) if "://" in str(folder) else Shelf(Path(folder))
+        path = shelf.manifest()
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            for entry in manifest["shards"]:
+                if Path(entry["file"]).name != entry["file"] or not isinstance(entry["bytes"], int):
+                    raise ValueError(f"strange entry {entry['file']!r}")
+            if manifest["format"] != FORMAT:
+                raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
+            corpus = cls(shelf, manifest)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
+        shelf.check(manifest["shards"])
+        return corpus
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_open": {}}  # a worker maps the files itself
+
+    def __len__(self) -> int:
+        counts = (self.manifest["shards"][shard]["documents"] for shard in self.shards if shard not in self.documents)
+        return sum(counts) + sum(int(self.documents[shard].sum()) for shard in self.shards if shard in self.documents)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in these documents."""
+        total = 0
+        for shard in self.shards:
+            if shard in self.documents:
+                total += int(self.window((shard,)).sizes.sum())
+            else:
+                total += self.manifest["shards"][shard]["tokens"]
+        return total
+
+    # ---- windows
+    def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
+        """The shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens, in the order drawn.
+
+        A corpus that fits into one window is one; without a generator the shards keep their order.
+        """
+        entries = self.manifest["shards"]
+        if sum(entries[shard]["tokens"] for shard in self.shards) <= WINDOW_TOKENS:
+            return [tuple(self.shards)]
+        order = self.shards if rng is None else [self.shards[i] for i in rng.permutation(len(self.shards))]
+        windows, held, tokens = [], [], 0
+        for shard in order:
+            held.append(shard)
+            tokens += entries[shard]["tokens"]
+            if tokens >= WINDOW_TOKENS:
+                windows.append(tuple(sorted(held)))
+                held, tokens = [], 0
+        if held:  # the rest joins the last window: alone it could be too little to draw strangers from
+            last = windows.pop() if windows and tokens < WINDOW_TOKENS // 2 else ()
+            windows.append(tuple(sorted([*last, *held])))
+        return windows
+
+    def window(self, shards: tuple[int, ...], following: tuple[int, ...] = ()) -> Window:
+        """Opens these shards; `following` are fetched meanwhile, where they have to be. The last two are kept open."""
+        if shards not in self._open:
+            entries = [self.manifest["shards"][shard] for shard in shards]
+            wanted = [self.manifest["shards"][shard] for shard in following]
+            files = self.shelf.files(entries, wanted)
+            window = Window([(path, self.documents.get(shard)) for path, shard in zip(files, shards, strict=True)])
+            while len(self._open) > 1:
+                del self._open[next(iter(self._open))]
+            self._open[shards] = window
+        return self._open[shards]
+
+    # ---- parts
+    def subset(self, chosen: dict[int, np.ndarray]) -> "Corpus":
+        """Of each shard named, only these documents ({shard: boolean mask over those it has in the store}).
+
+        Shards in which nothing is left are left out.
+        """
+        documents = {**self.documents}
+        for shard, mask in chosen.items():
+            documents[shard] = mask & documents[shard] if shard in documents else mask
+        shards = [shard for shard in self.shards if shard not in documents or documents[shard].any()]
+        return Corpus(self.shelf, self.manifest, shards, documents)
+
+    def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
+        """(train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
+
+        They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
+        """
+        head = self.windows()[0]
+        window = self.window(head)
+        order = np.random.default_rng(seed).permutation(len(window))
+        sizes = window.sizes[order]
+        count = int(np.searchsorted(np.cumsum(sizes), sizes.sum() * percentage / 100)) + 1 if len(window) else 0
+        count = min(max(2, count), len(window) - 2)
+        if count < 2:
+            raise InputError(
+                f"{len(window)} documents are too few to hold two of them out",
+                where="corpus",
+                remedy="give --validation_file, or text with blank lines between its documents",
+            )
+        held = np.zeros(len(window), bool)
+        held[order[:count]] = True
+        masks, first = {}, 0
+        for shard in head:
+            mask = self.documents.get(shard, np.ones(self.manifest["shards"][shard]["documents"], bool)).copy()
+            here = int(mask.sum())
+            mask[mask] = held[first : first + here]
+            masks[shard], first = mask, first + here
+        rest = self.subset({shard: ~mask for shard, mask in masks.items()})
+        held_out = Corpus(self.shelf, self.manifest, list(head), self.documents).subset(masks)
+        return rest, held_out
+
+    def unigram_counts(self, vocab_size: int) -> np.ndarray:
+        """(vocab_size,) how often each token stands in the first window: the whole corpus, or its first part."""
+        return self.window(self.windows()[0]).unigram_counts(vocab_size)
+
+
+class Shelf:
+    """Where the files of a corpus are: a folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def manifest(self) -> Path:
+        """`manifest.json`."""
+        return self.folder / MANIFEST
+
+    def tokenizer(self) -> Path:
+        """The folder of the tokenizer."""
+        return self.folder / "tokenizer"
+
+    def check(self, entries: list[dict]) -> None:
+        """Are all shards there, each as long as its record says?"""
+        for entry in entries:
+            path = self.folder / entry["file"]
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                what = f"not {entry['bytes']} bytes long" if path.is_file() else "the shard is not there"
+                raise InputError(what, where=path, remedy="run the prepare.py command again: it makes what is missing")
+
+    def files(self, entries: list[dict], following: list[dict]) -> list[Path]:
+        """The shards' files, there to be opened."""
+        return [self.folder / entry["file"] for entry in entries]
+
+
+class RemoteShelf(Shelf):
+    """The files of a corpus behind a URL, fetched when needed and ahead, within a limit of bytes on disk.
+
+    Processes of one machine share the folder; a lock keeps them from fetching a shard twice.
+    """
+
+    def __init__(self, url: str, cache: Path, limit: int | None):
+        self.url = url.rstrip("/")
+        self.limit = limit
+        super().__init__(cache / f"remote-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}")
+        self._ahead: threading.Thread | None = None
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_ahead": None}
+
+    def manifest(self) -> Path:
+        """Fetches `manifest.json` anew: the corpus may be another one by now."""
+        self._download(MANIFEST, self.folder / MANIFEST)
+        return self.folder / MANIFEST
+
+    def tokenizer(self) -> Path:
+        """Fetches the tokenizer."""
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            self._download(f"tokenizer/{name}", self.folder / "tokenizer" / name)
+        return self.folder / "tokenizer"
+
+    def check(self, entries: list[dict]) -> None:
+        """Is there room for two of the largest windows?"""
+        largest = max((entry["bytes"] for entry in entries), default=0)
+        total = sum(entry["bytes"] for entry in entries)
+        need = min(total, 2 * max(largest, int(2.2 * WINDOW_TOKENS)))
+        if self.limit is not None and self.limit < need:
+            raise InputError(
+                f"the cache of {self.limit / 1e9:.2f} GB is too small: two windows are {need / 1e9:.2f} GB",
+                where="--corpus_cache_gb",
+                remedy=f"give at least {need / 1e9:.2f}",
+            )
+
+    def files(self, entries: list[dict], following: list[dict]) -> list[Path]:
+        """Fetches what is not there; what comes next is fetched in the background."""
+        if self._ahead is not None:
+            self._ahead.join()
+        needed = {entry["file"] for entry in [*entries, *following]}
+        for entry in entries:
+            self._fetch(entry, needed)
+        missing = [entry for entry in following if not (self.folder / entry["file"]).is_file()]
+        if missing:
+            self._ahead = threading.Thread(target=self._fetch_ahead, args=(missing, needed), daemon=True)
+            self._ahead.start()
+        return [self.folder / entry["file"] for entry in entries]
+
+    def _fetch_ahead(self, entries: list[dict], needed: set[str]) -> None:
+        with contextlib.suppress(InputError):  # it is fetched again, and reported, when it is needed
+            for entry in entries:
+                self._fetch(entry, needed)
+
+    def _fetch(self, entry: dict, needed: set[str]) -> None:
+        import filelock
+
+        path = self.folder / entry["file"]
+        with filelock.FileLock(self.folder / f".{entry['file']}.lock"):
+            if path.is_file() and path.stat().st_size == entry["bytes"]:
+                os.utime(path)  # used just now
+                return
+            self._make_room(entry["bytes"], needed)
+            self._download(entry["file"], path, entry)
+
+    def _make_room(self, size: int, needed: set[str]) -> None:
+        """Removes the shards whose use lies back longest. (One that is still mapped somewhere stays readable.)"""
+        if self.limit is None:
+            return
+        with contextlib.suppress(FileNotFoundError):  # another process removes, too
+            kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime)
+            held = sum(path.stat().st_size for path in kept)
+            for path in kept:
+                if held + size > self.limit and path.name not in needed:
+                    held -= path.stat().st_size
+                    path.unlink()
+
+    def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
+        import fsspec
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{_mine()}.{threading.get_ident()}")
+        try:
+            with fsspec.open(f"{self.url}/{name}", "rb") as source, open(temporary, "wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            if entry is not None:
+                with open(temporary, "rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                        raise ValueError("its checksum is not the manifest's")
+            os.replace(temporary, path)
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InputError(
+                f"cannot be fetched: {reason}", where=f"{self.url}/{name}", remedy="check the address and the network"
+            ) from None
+        finally:
+            temporary.unlink(missing_ok=True)

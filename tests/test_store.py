@@ -1,0 +1,242 @@
+import json
+import pickle
+
+import datasets
+import fsspec
+import numpy as np
+import pytest
+
+from bert_hf import store
+from bert_hf.encoding import Encoded
+from bert_hf.errors import InputError
+from bert_hf.store import Corpus, ShardWriter, finished_shard, write_manifest
+
+
+def encoded(rng, documents: int, cut: bool = False) -> Encoded:
+    """Random documents of 0 to 5 sentences, a piece each; with `cut` in up to three pieces."""
+    sentences, ends = [], []
+    for _ in range(documents):
+        pieces = rng.integers(1, 4) if cut else 1
+        sentences += rng.integers(0, 6, pieces).tolist()
+        ends += [False] * (pieces - 1) + [True]
+    lengths = rng.integers(1, 9, sum(sentences)).astype(np.int32)
+    ids = rng.integers(0, 100, lengths.sum()).astype(np.uint16)
+    return Encoded(ids, lengths, np.array(sentences), np.array(ends), int((ids == 1).sum()))
+
+
+def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus:
+    rng = np.random.default_rng(seed)
+    entries = []
+    for number in range(shards):
+        with ShardWriter(folder / f"data-{number:05d}.arrow", {"source": "x", "fingerprint": f"{seed}-{number}"}) as w:
+            for _ in range(3):
+                w.add(encoded(rng, documents, cut=True))
+        entries.append(w.entry)
+    write_manifest(folder, {}, entries)
+    return Corpus.open(folder)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write(tmp_path)
+
+
+def plain(parts: list[Encoded]) -> list[list[list[int]]]:
+    """Documents → sentences → ids, the slow way."""
+    documents, document, sentence, token = [], [], 0, 0
+    for part in parts:
+        sentence = token = 0
+        for count, ends in zip(part.sentences, part.ends, strict=True):
+            for length in part.sentence_lengths[sentence : sentence + count]:
+                document.append(part.ids[token : token + length].tolist())
+                token += length
+            sentence += count
+            if ends:
+                documents.append(document)
+                document = []
+    return [document for document in documents if document]
+
+
+def rows(window) -> list[list[list[int]]]:
+    return [
+        [window.ids(s, s + 1).tolist() for s in range(start, end)]
+        for start, end in zip(window.document_starts, window.document_ends, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 50, 10**6])
+def test_what_is_written_is_read(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(store, "_BATCH_TOKENS", batch)
+    rng = np.random.default_rng(3)
+    parts = [encoded(rng, 30, cut=True) for _ in range(4)]
+    with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
+        for part in parts:
+            writer.add(part)
+    entry, expected = writer.entry, plain(parts)
+    write_manifest(tmp_path, {}, [entry])
+    window = Corpus.open(tmp_path).window((0,))
+    assert rows(window) == expected
+    for document, (start, end) in zip(expected, zip(window.document_starts, window.document_ends, strict=True), strict=True):
+        assert window.ids(start, end).tolist() == [i for sentence in document for i in sentence]
+    assert entry["documents"] == len(expected)
+    assert entry["sentences"] == sum(map(len, expected))
+    assert entry["tokens"] == sum(len(s) for d in expected for s in d) == window.token_offsets[-1]
+    assert entry["one_sentence_documents"] == sum(len(d) == 1 for d in expected)
+    assert entry["empty_documents"] == sum(int(part.ends.sum()) for part in parts) - len(expected)
+    assert entry["unknown"] == sum(part.unknown for part in parts)
+    assert (window.unigram_counts(100) == np.bincount([i for d in expected for s in d for i in s], minlength=100)).all()
+
+
+def test_datasets_opens_the_shards(corpus):
+    path = corpus.shelf.folder / corpus.manifest["shards"][0]["file"]
+    table = datasets.Dataset.from_file(str(path))
+    window = corpus.window((0,))
+    assert table.num_rows == len(window)
+    assert table[3]["input_ids"] == window.ids(window.document_starts[3], window.document_ends[3]).tolist()
+    assert window.ids(0, 1).dtype == np.uint16
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), ShardWriter(tmp_path / "data-00000.arrow", {}) as writer:
+        writer.add(encoded(np.random.default_rng(0), 5))
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_whole_shard_made_of_this_counts(corpus):
+    path = corpus.shelf.folder / "data-00001.arrow"
+    assert finished_shard(path, "0-1")["file"] == path.name
+    assert finished_shard(path, "0-2") is None
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert finished_shard(path, "0-1") is None
+    assert finished_shard(path.with_name("data-00009.arrow"), "0-9") is None
+
+
+def test_a_corpus_within_a_window_is_one(corpus, monkeypatch):
+    assert corpus.windows(np.random.default_rng(0)) == [(0, 1, 2)]
+
+
+def test_windows_are_bounded_and_hold_every_shard_once(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=12, documents=20)
+    size = corpus.manifest["tokens"] // 4
+    monkeypatch.setattr(store, "WINDOW_TOKENS", size)
+    largest = max(entry["tokens"] for entry in corpus.manifest["shards"])
+    first, second = (corpus.windows(np.random.default_rng(seed)) for seed in (0, 1))
+    for windows in (first, second):
+        assert sorted(shard for window in windows for shard in window) == list(range(12))
+        tokens = [sum(corpus.manifest["shards"][shard]["tokens"] for shard in window) for window in windows]
+        assert max(tokens) <= 1.5 * size + largest
+    assert first != second
+    assert corpus.windows(np.random.default_rng(0)) == first
+    everything = [d for window in first for d in rows(corpus.window(window))]
+    assert sorted(everything) == sorted(d for shard in range(12) for d in rows(corpus.window((shard,))))
+    assert len(corpus._open) == 2  # memory is that of two windows
+
+
+def test_parts_keep_documents_whole(corpus):
+    train, held_out = corpus.split(20)
+    assert len(train) + len(held_out) == len(corpus)
+    assert held_out.tokens == pytest.approx(0.2 * corpus.tokens, rel=0.1)
+    both = rows(train.window(train.windows()[0])) + rows(held_out.window(held_out.windows()[0]))
+    assert sorted(both) == sorted(rows(corpus.window((0, 1, 2))))
+    assert rows(corpus.split(20)[1].window((0, 1, 2))) == rows(held_out.window((0, 1, 2)))
+    assert train.tokens + held_out.tokens == corpus.tokens
+    again, inner = held_out.split(50)
+    assert len(again) + len(inner) == len(held_out)
+    assert all(row in rows(held_out.window((0, 1, 2))) for row in rows(inner.window(inner.windows()[0])))
+
+
+def test_held_out_documents_come_from_the_first_window(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=6)
+    monkeypatch.setattr(store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 3)
+    train, held_out = corpus.split(10)
+    assert set(held_out.shards) <= {0, 1, 2}
+    assert len(train) + len(held_out) == len(corpus)
+    assert len(held_out.windows()) == 1
+
+
+def test_too_few_documents_to_hold_out(tmp_path):
+    with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
+        one = np.array([1, 2, 3], np.uint16)
+        writer.add(Encoded(one, np.array([1, 1, 1], np.int32), np.array([1, 1, 1]), np.array([True] * 3), 0))
+    write_manifest(tmp_path, {}, [writer.entry])
+    with pytest.raises(InputError, match="too few to hold"):
+        Corpus.open(tmp_path).split(5)
+
+
+def test_it_travels_to_a_worker(corpus):
+    part = corpus.split(10)[1]
+    part.window(part.windows()[0])
+    data = pickle.dumps(part)
+    assert len(data) < 20_000  # the files are mapped again, not sent
+    assert rows(pickle.loads(data).window((0, 1, 2))) == rows(part.window((0, 1, 2)))
+
+
+@pytest.mark.parametrize("fault", ["no manifest", "garbage", "short shard", "no shard", "format", "traversal"])
+def test_a_damaged_corpus_is_named(corpus, fault):
+    manifest, shard = corpus.shelf.folder / "manifest.json", corpus.shelf.folder / "data-00000.arrow"
+    content = json.loads(manifest.read_text())
+    if fault == "short shard":
+        shard.write_bytes(shard.read_bytes()[:-10])
+    elif fault == "no shard":
+        shard.unlink()
+    elif fault == "garbage":
+        manifest.write_text("{}")
+    elif fault == "format":
+        manifest.write_text(json.dumps({**content, "format": 1}))
+    elif fault == "traversal":
+        content["shards"][0]["file"] = "../data-00000.arrow"
+        manifest.write_text(json.dumps(content))
+    else:
+        manifest.unlink()
+    with pytest.raises(InputError, match=r"prepare\.py"):
+        Corpus.open(corpus.shelf.folder)
+
+
+# ---- behind a URL
+
+
+@pytest.fixture
+def far(tmp_path, monkeypatch):
+    (tmp_path / "near").mkdir()
+    corpus = write(tmp_path / "near", shards=8)
+    for path in (tmp_path / "near").iterdir():
+        with fsspec.open(f"memory://{tmp_path.name}/{path.name}", "wb") as file:
+            file.write(path.read_bytes())
+    monkeypatch.setattr(store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 4)
+    return corpus, f"memory://{tmp_path.name}"
+
+
+def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
+    near, url = far
+    sizes = [entry["bytes"] for entry in near.manifest["shards"]]
+    limit = 2 * max(max(sizes), int(2.2 * store.WINDOW_TOKENS)) + max(sizes)
+    corpus = Corpus.open(url, tmp_path / "cache", limit)
+    folder = corpus.shelf.folder
+    assert list(folder.glob("data-*")) == []
+    windows = corpus.windows(np.random.default_rng(0))
+    for this, following in zip(windows, [*windows[1:], ()], strict=True):
+        assert rows(corpus.window(this, following)) == rows(near.window(this))
+        if corpus.shelf._ahead is not None:
+            corpus.shelf._ahead.join()
+        there = {path.name for path in folder.glob("data-*")}
+        assert {near.manifest["shards"][shard]["file"] for shard in (*this, *following)} <= there
+        assert sum(path.stat().st_size for path in folder.glob("data-*")) <= limit
+    assert len(there) < 8
+
+
+def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
+    with pytest.raises(InputError, match=r"--corpus_cache_gb: .*too small"):
+        Corpus.open(far[1], tmp_path / "cache", 1000)
+
+
+def test_what_is_damaged_on_the_way_is_not_kept(far, tmp_path):
+    near, url = far
+    with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
+        file.write(b"x" * near.manifest["shards"][3]["bytes"])
+    corpus = Corpus.open(url, tmp_path / "cache")
+    with pytest.raises(InputError, match="checksum"):
+        corpus.window((3,))
+    assert not list(corpus.shelf.folder.glob("data-*")) and not list(corpus.shelf.folder.glob("*.tmp*"))
+    with pytest.raises(InputError, match="cannot be fetched"):
+        Corpus.open("memory://nowhere", tmp_path / "cache")
