@@ -2,8 +2,8 @@
 
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 
-Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes one
-of n parts, on any machine that sees the text, and whichever part ends last completes the folder.
+Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes
+one of n parts, on any machine that sees the text, and whichever part ends last completes the folder.
 """
 
 import sys

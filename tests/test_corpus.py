@@ -138,7 +138,8 @@ class Suicidal(Texts):
 
 def test_workers_import_nothing_heavy():
     """A worker process of `prepare` imports these: half a second, and not ten."""
-    code = "import sys, bert_hf.encoding, bert_hf.sources, bert_hf.store; print({'torch', 'transformers'} & {*sys.modules})"
+    modules = "bert_hf.encoding, bert_hf.sources, bert_hf.store"
+    code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -38,6 +38,9 @@ def launch(folder, machine: str) -> dict[str, torch.Tensor]:
     return load_file(folder / "result.safetensors")
 
 
+SMALL_ULP = 2**-23 / 0.05  # last place of a weight near 1, as an update (divided by the learning rate)
+
+
 def compare(got: dict, expected: dict) -> None:
     for part in ("gradient", "update"):
         names = [name for name in expected if name.startswith(f"{part}/")]
@@ -46,6 +49,8 @@ def compare(got: dict, expected: dict) -> None:
         assert difference <= 1e-5 * total, part
         for name in names:
             bound = 1e-5 * expected[name].double().norm() + 1e-8 * total
+            if part == "update" and name.endswith("LayerNorm.weight"):  # weights near 1: an update of 20 small steps
+                bound += SMALL_ULP * expected[name].numel() ** 0.5  # is known to their last place, and no better
             assert (got[name] - expected[name]).double().norm() <= bound, name
         losses = f"losses/{part}"
         torch.testing.assert_close(got[losses], expected[losses], rtol=1e-6, atol=0)

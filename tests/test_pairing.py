@@ -64,9 +64,24 @@ def test_displaced_tails_are_dealt_and_not_drawn(rng):
     assert (stands == 1).all()
 
 
+def test_a_stranger_is_as_long_as_what_it_displaces(rng):
+    starts, ends, offsets = store(rng.integers(2, 30, 300))
+    plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
+    inside = plan.a_end < ends[document_of(ends, plan.a_start)] - 6  # the chunk did not end with the document
+    lengths = (plan.a_end - plan.a_start + plan.b_end - plan.b_start)[inside]
+    assert (lengths == 6).mean() > 0.99  # sentences of ten tokens; a rare swap between neighbours apart
+
+
 def test_one_document_that_holds_most_of_the_text(rng):
-    starts, ends, offsets = store([2000, 5, 3])
-    check(plan_epoch(starts, ends, offsets, 60, 0.1, True, rng), starts, ends)
+    """Strangers are drawn then: still half, still as long as what they displace, and nothing is lost."""
+    starts, ends, offsets = store([2000, 80, 80])
+    plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
+    check(plan, starts, ends)
+    assert abs((plan.label == STRANGER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+    lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
+    full = [(lengths[plan.label == label] == 60).mean() for label in (NEXT, STRANGER)]
+    assert full[0] > 0.95
+    assert full[1] > 0.85  # a drawn one may meet its document's end
 
 
 def test_a_chunk_fills_the_target_and_is_cut_at_sentence_ends(rng):

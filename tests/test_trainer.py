@@ -114,7 +114,7 @@ def test_the_gradient_does_not_depend_on_accumulation(tmp_path, tokenizer):
     total = torch.cat([g.flatten() for g in expected.values()]).norm()
     for micro, accumulation in ((16, 4), (4, 16)):
         got, counts, got_loss = gradient(tmp_path, tokenizer, micro, accumulation)
-        assert max(counts) > {16: 1.05, 4: 1.5}[micro] * min(counts)  # else a mean of means would pass too
+        assert max(counts) > {16: 1.05, 4: 1.4}[micro] * min(counts)  # else a mean of means would pass too
         difference = torch.cat([(got[name] - expected[name]).flatten() for name in expected]).norm()
         assert difference <= 1e-5 * total
         for name, value in expected.items():

@@ -16,7 +16,7 @@ _HOMES = {
     "train_tokenizer": "tokenization",
 }
 
-__all__ = [  # noqa: F822 (found by __getattr__)
+__all__ = [
     "BertForPreTraining",
     "BertModel",
     "Corpus",

@@ -24,7 +24,8 @@ from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokeniz
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
 # What `prepare` writes into a folder, as globs; by the first such a folder is known.
-OWNED = (RECIPE, MANIFEST, *(f"tokenizer/{name}" for name in TOKENIZER_FILES), "data-*.json", "data-*.arrow", ".data-*.tmp")
+_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
+OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
 _SAMPLE_READ = 10  # a sample is drawn from so many times its size of text
 
 
@@ -156,7 +157,8 @@ def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc:
     groups = group_pieces(leave_out(source.read(), job.without))
     one = partial(encode_group, tokenizer=version, language=language)
     if num_proc > 1:
-        run = joblib.Parallel(num_proc, return_as="generator", batch_size=1, pre_dispatch=4 * num_proc, max_nbytes=None)
+        options = {"return_as": "generator", "batch_size": 1, "pre_dispatch": 4 * num_proc, "max_nbytes": None}
+        run = joblib.Parallel(num_proc, **options)
         encoded = run(joblib.delayed(one)(group) for group in groups)
     else:
         encoded = map(one, groups)

@@ -73,8 +73,9 @@ class Encoder:
 
     def _forget(self) -> None:
         self._parts: dict[str, tuple[int, ...]] = {}  # between two marks of ASCII punctuation → ids
-        self._places: dict[str, int] = {"": 0}  # between two spaces → its place in the tables:
-        self._starts, self._ids = np.zeros(1 << 10, np.int64), np.zeros(1 << 10, np.int32)  # [start, next start) of ids
+        self._places: dict[str, int] = {"": 0}  # between two spaces → its place in the tables
+        # The ids of the word at place p are ids[starts[p] : starts[p + 1]].
+        self._starts, self._ids = np.zeros(1 << 10, np.int64), np.zeros(1 << 10, np.int32)
 
     def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids of all sentences, one after the other, int32; tokens of each sentence, int64)."""

@@ -5,8 +5,8 @@ a document until a target length, cut between two of them, and in half of the ca
 another document, in B's place. Three things differ, on purpose:
 
 - A chunk has at least two sentences, so that the draw of 50 % stands; in 2018 a chunk of one always got a stranger.
-- The tails that strangers displace are dealt out among the strangers, so that every sentence of the corpus stands in
-  an example of every epoch; in 2018 a stranger was drawn at random and the displaced text was read again.
+- The tails that strangers displace are dealt out among the strangers, by length, so that every sentence of the corpus
+  stands in an example of every epoch; in 2018 a stranger was drawn at random and the displaced text was read again.
 - A document of one sentence cannot be cut. It serves as a stranger, once an epoch, and for each such extra example a
   chunk is used twice more, once with the stranger and once as it stands, which keeps the 50 %.
 """
@@ -65,10 +65,20 @@ def plan_epoch(
     chunk = np.concatenate([np.arange(len(start)), again])
     a_start, b_end = start[chunk], end[chunk]
     split = rng.integers(a_start + 1, b_end)  # uniform over the cuts between two sentences
-    plan = EpochPlan(a_start, split, split.copy(), b_end, stranger.astype(np.int64))
-    _deal(plan, document[chunk], len(start), lone_document, lone_start, rng)
+    room = token_offsets[b_end] - token_offsets[split]
+    plan = EpochPlan(a_start, split, split.copy(), b_end.copy(), stranger.astype(np.int64))
+    stuck = _deal(plan, document[chunk], room, token_offsets, len(start), lone_document, lone_start, rng)
+    if len(stuck):  # their chunks are used twice more, too
+        drawn = np.full(len(stuck), -1)
+        as_it_stands = (a_start[stuck], split[stuck], split[stuck], b_end[stuck], np.zeros_like(stuck))
+        strangers = (a_start[stuck], split[stuck], split[stuck], drawn, np.ones_like(stuck))
+        plan = EpochPlan(*map(np.concatenate, zip(plan, as_it_stands, strangers, strict=True)))
+        chunk, room = (np.concatenate([column, column[stuck], column[stuck]]) for column in (chunk, room))
     for example in np.flatnonzero(plan.b_end < 0):
-        _draw_stranger(plan, example, document[chunk[example]], document_starts, document_ends, token_offsets, rng)
+        other = (document[chunk[example]] + rng.integers(1, len(document_starts))) % len(document_starts)
+        first = rng.integers(document_starts[other], document_ends[other])
+        end = np.searchsorted(token_offsets, token_offsets[first] + room[example])
+        plan.b_start[example], plan.b_end[example] = first, min(max(end, first + 1), document_ends[other])
     return plan
 
 
@@ -93,45 +103,47 @@ def _chunks(starts, ends, token_offsets, target, least: int) -> tuple[np.ndarray
     return document[order], start[order], end[order]
 
 
-def _deal(plan: EpochPlan, document, chunks: int, lone_document, lone_start, rng) -> None:
+def _deal(plan: EpochPlan, document, room, token_offsets, chunks: int, lone_document, lone_start, rng) -> np.ndarray:
     """Deals the tails displaced by strangers, and the one-sentence documents, out among the strangers.
 
-    Nobody is dealt a segment of his own document. Where that cannot be (one document holds most of the text), the
-    segment goes back to the end of the A it was cut from, and `b_end` = −1 asks for a stranger drawn at random.
+    A stranger is as long as what it displaces (as nearly as the text allows), or the lengths of A and B would tell
+    the label, and truncation would cut what is too long.
+    Nobody is dealt a segment of his own document. Where that cannot be (one document holds most of the text),
+    `b_end` = −1 asks for a stranger drawn at random, as in 2018.
+
+    Returns:
+        The examples whose displaced tails stand nowhere now.
     """
     slots = np.flatnonzero(plan.label == STRANGER)
     displaced = slots[slots < chunks]  # the repeated chunks displace nothing: they stand elsewhere already
     pool_document = np.concatenate([document[displaced], lone_document])
     pool_start = np.concatenate([plan.b_start[displaced], lone_start])
     pool_end = np.concatenate([plan.b_end[displaced], lone_start + 1])
-    dealt = _derange(document[slots], pool_document, rng)
+    by_room = np.lexsort((rng.random(len(slots)), room[slots]))
+    by_size = np.lexsort((rng.random(len(slots)), token_offsets[pool_end] - token_offsets[pool_start]))
+    dealt = np.empty_like(slots)
+    dealt[by_room] = by_size[_derange(document[slots[by_room]], pool_document[by_size], rng)]
     plan.b_start[slots], plan.b_end[slots] = pool_start[dealt], pool_end[dealt]
     stuck = np.flatnonzero(document[slots] == pool_document[dealt])
-    owner = displaced[dealt[stuck]]  # a lone sentence is never stuck: its document has no chunk
-    plan.a_end[owner] = pool_end[dealt[stuck]]
     plan.b_end[slots[stuck]] = -1
+    return displaced[dealt[stuck]]  # a lone sentence is never stuck: its document has no chunk
 
 
 def _derange(holder: np.ndarray, pool: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A random permutation with pool[permutation[i]] != holder[i], as far as a few rounds of swaps get."""
-    dealt = rng.permutation(len(holder))
-    for _ in range(16):
+    """A permutation near the identity with pool[permutation[i]] != holder[i], as far as a few rounds of swaps get.
+
+    In each round a clash may swap with one twice as far away as in the round before.
+    """
+    dealt = np.arange(len(holder))
+    for reach in 2 ** np.arange(1, 25):
         clashes = np.flatnonzero(pool[dealt] == holder)
         if len(clashes) == 0:
             break
-        for i, j in zip(clashes.tolist(), rng.integers(0, len(holder), len(clashes)).tolist(), strict=True):
+        steps = rng.integers(1, reach + 1, len(clashes)) * rng.choice((-1, 1), len(clashes))
+        for i, j in zip(clashes.tolist(), ((clashes + steps) % len(holder)).tolist(), strict=True):
             if pool[dealt[j]] != holder[i] and pool[dealt[i]] != holder[j]:
                 dealt[i], dealt[j] = dealt[j], dealt[i]
     return dealt
-
-
-def _draw_stranger(plan: EpochPlan, example, document, starts, ends, token_offsets, rng) -> None:
-    """B as in 2018: another document, a random first sentence, and on until A and B fill what A and B filled."""
-    other = (document + rng.integers(1, len(starts))) % len(starts)
-    first = rng.integers(starts[other], ends[other])
-    room = max(1, token_offsets[plan.a_end[example]] - token_offsets[plan.a_start[example]])
-    end = np.searchsorted(token_offsets, token_offsets[first] + room)
-    plan.b_start[example], plan.b_end[example] = first, min(max(end, first + 1), ends[other])
 
 
 def truncate(a: np.ndarray, b: np.ndarray, max_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """The order of examples: a position in the run → its number, and the random generator that is its own.
 
-An example is a function of the seed and its number and of nothing else: not of batch, worker, rank, prefetch or resume.
-Everything random about it is drawn from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al. 2011,
-"Parallel random numbers: as easy as 1, 2, 3") that needs no history.
+An example is a function of the seed and its number and of nothing else: not of batch, worker, rank, prefetch or
+resume. Everything random about it is drawn from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al.
+2011, "Parallel random numbers: as easy as 1, 2, 3") that needs no history.
 """
 
 from collections.abc import Callable, Iterator

@@ -58,7 +58,7 @@ class ShardWriter:
 
     def __enter__(self) -> "ShardWriter":
         self._temporary = self.path.with_name(f".{self.path.name}.{_mine()}")
-        self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in __exit__)
+        self._file = open(self._temporary, "wb")
         self._stream = None
         self._held: list = []
         self._tokens = 0
@@ -226,9 +226,7 @@ class Corpus:
         documents: {shard: boolean mask of its documents}; a shard that is not in it counts whole.
     """
 
-    def __init__(
-        self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None
-    ):
+    def __init__(self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None):
         self.shelf, self.manifest = shelf, manifest
         self.fingerprint: str = manifest["fingerprint"]
         self.shards = list(range(len(manifest["shards"]))) if shards is None else shards
@@ -413,10 +411,11 @@ class RemoteShelf(Shelf):
         return self.folder / "tokenizer"
 
     def check(self, entries: list[dict]) -> None:
-        """Is there room for two of the largest windows?"""
+        """Is there room for two windows, the one that is open and the next? (See `Corpus.windows`.)"""
         largest = max((entry["bytes"] for entry in entries), default=0)
         total = sum(entry["bytes"] for entry in entries)
-        need = min(total, 2 * max(largest, int(2.2 * WINDOW_TOKENS)))
+        a_token = total / max(1, sum(entry["tokens"] for entry in entries))
+        need = min(total, 2 * (largest + int(1.5 * WINDOW_TOKENS * a_token)))
         if self.limit is not None and self.limit < need:
             raise InputError(
                 f"the cache of {self.limit / 1e9:.2f} GB is too small: two windows are {need / 1e9:.2f} GB",
