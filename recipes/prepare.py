@@ -9,15 +9,28 @@ one of n parts, on any machine that sees the text, and whichever part ends last 
 import sys
 import time
 
-from bert_hf.arguments import CorpusArguments, FolderArguments, PrepareArguments, TokenizerArguments, parse
+from bert_hf.arguments import (
+    CorpusArguments,
+    ExampleArguments,
+    FolderArguments,
+    PrepareArguments,
+    TokenizerArguments,
+    parse,
+)
 from bert_hf.corpus import OWNED, inputs_of, language_of, prepare, tokenizer_for
+from bert_hf.doctor import check
 from bert_hf.errors import one_line_errors
 from bert_hf.run import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, work, out = parse((TokenizerArguments, CorpusArguments, PrepareArguments, FolderArguments), argv)
+    tokens, text, shape, work, out = parse(
+        (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments), argv
+    )
+    if work.check:
+        print(*check(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
+        return 0
     part = work.part()
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
 

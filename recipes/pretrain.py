@@ -19,6 +19,7 @@ from bert_hf.arguments import (
 )
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
+from bert_hf.doctor import examine, planned_run
 from bert_hf.errors import one_line_errors
 from bert_hf.run import (
     HeldOutBefore,
@@ -80,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     args.eval_on_start = begun.checkpoint is None
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
+    if begun.checkpoint is None and args.process_index == 0:
+        print(*examine(corpus, examples, collator, planned=planned_run(args, model)), sep="\n", flush=True)
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
     trainer.add_callback(HeldOutBefore(reference))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)

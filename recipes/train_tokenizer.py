@@ -26,15 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(
-        texts,
-        vocab_size=tokens.vocab_size,
-        do_lower_case=tokens.do_lower_case,
-        strip_accents=tokens.strip_accents,
-        tokenize_chinese_chars=tokens.tokenize_chinese_chars,
-        min_frequency=tokens.min_frequency,
-        limit_alphabet=tokens.limit_alphabet,
-    )
+    tokenizer = train_tokenizer(texts, **tokens.training())
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that what is loaded gives the same ids on the whole sample

@@ -17,7 +17,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
-BETWEEN = {"run"}
+BETWEEN = {"doctor", "run"}
 
 
 def imports(path: Path) -> set[str]:

@@ -38,6 +38,15 @@ class TokenizerArguments:
     limit_alphabet: int = option(1000, "Characters kept in a trained vocabulary; rarer ones become [UNK].")
     tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
 
+    def normalization(self) -> dict:
+        """What `load_tokenizer` takes for a bare vocabulary."""
+        return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
+
+    def training(self) -> dict:
+        """What `train_tokenizer` takes."""
+        names = ("vocab_size", "min_frequency", "limit_alphabet")
+        return {**self.normalization(), **{name: getattr(self, name) for name in names}}
+
 
 @dataclass
 class CorpusArguments:
@@ -66,7 +75,7 @@ class PrepareArguments:
     deduplicate: str | None = option(
         None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near")
     )
-    check: bool = option(False, "Only look at the text and say what is found; write nothing.")
+    check: bool = option(False, "Only look at the text; --output_dir gets a picture of its lengths.")
     check_bytes: int = option(20_000_000, "Text that is looked at, at most, spread over all.")
 
     def part(self) -> tuple[int, int]:

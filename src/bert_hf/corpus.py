@@ -254,17 +254,15 @@ def sample_inputs(inputs: list, limit: int) -> list[str]:
 
 def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrainedTokenizerBase:
     """The tokenizer asked for: the named one, that of a prepared corpus, or one trained on the text (and kept)."""
-    options = {name: getattr(args, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
     if args.tokenizer_name:
-        return load_tokenizer(args.tokenizer_name, **options)
+        return load_tokenizer(args.tokenizer_name, **args.normalization())
     if is_prepared(corpus.train_file):
         return load_tokenizer(open_prepared(corpus, corpus.train_file[0]).shelf.tokenizer())
     inputs = inputs_of(corpus, corpus.train_file)
-    options.update({name: getattr(args, name) for name in ("vocab_size", "min_frequency", "limit_alphabet")})
-    key = json.dumps([FORMAT, _stamps(inputs), options, args.tokenizer_sample_bytes], sort_keys=True)
+    key = json.dumps([FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes], sort_keys=True)
     folder = _cached(corpus, "tokenizer", key)
     if not folder.is_dir():
-        trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **options)
+        trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
         save_tokenizer(trained, temporary)
         os.rename(temporary, folder)

@@ -38,15 +38,18 @@ def choose_words(
     budget = prediction_count(len(candidates), probability)
     starts = np.ones(len(candidates), dtype=bool)
     starts[1:] = ~(continues[candidates[1:]] & (np.diff(candidates) == 1))
-    words = np.split(candidates, np.flatnonzero(starts)[1:]) if len(candidates) else []
-    chosen = []
-    for word in rng.permutation(len(words)):
-        if len(words[word]) <= budget:
-            chosen.append(words[word])
-            budget -= len(words[word])
-        if budget == 0:
-            break
-    return np.sort(np.concatenate(chosen)) if chosen else candidates[:0]
+    word = np.cumsum(starts) - 1  # of each candidate
+    lengths = np.bincount(word)
+    order = rng.permutation(len(lengths))
+    first = int(np.searchsorted(np.cumsum(lengths[order]), budget, "right"))  # so many fit, one after the other
+    chosen = np.zeros(len(lengths), dtype=bool)
+    chosen[order[:first]] = True
+    budget -= int(lengths[order[:first]].sum())
+    for other in order[first:].tolist() if budget else ():
+        if lengths[other] <= budget:
+            chosen[other] = True
+            budget -= int(lengths[other])
+    return candidates[chosen[word]]
 
 
 def replace(

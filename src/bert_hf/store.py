@@ -191,6 +191,12 @@ class Window:
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
 
+    def chunks(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(first, last, ids): all sentences of the open shards, [first, last) at a time, those of left-out documents
+        among them."""
+        edges = self.token_offsets.searchsorted(self._chunk_starts).tolist()
+        yield from zip(edges[:-1], edges[1:], self._chunks, strict=True)
+
     @property
     def sizes(self) -> np.ndarray:
         """(documents,) tokens of each."""

@@ -1,0 +1,133 @@
+"""How many tokens a second the loader gives, with nothing behind it: ours beside run_mlm's way, in one process.
+
+python benchmarks/loader_throughput.py                               # the embedded default corpus
+python benchmarks/loader_throughput.py --train_file runs/corpus
+
+Ours draws next-sentence pairs and masks on the fly from the memory-mapped store, in random order. The stock way is an
+Arrow dataset of ready blocks of `--max_seq_length` tokens (no pairs) and `DataCollatorForLanguageModeling`, in random
+order, too. Non-padding tokens for each second of CPU time of one core, median of the rounds; the sides take turns. The
+last rows go through a `DataLoader` with worker processes and count seconds on the clock, as the training loop sees it.
+Prints a table, then a JSON line. A minute.
+"""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import datasets
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from transformers import DataCollatorForLanguageModeling
+
+from bert_hf.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
+from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
+from bert_hf.corpus import corpus_for, tokenizer_for
+from bert_hf.errors import one_line_errors
+from bert_hf.sampling import ExampleNumber, Phase
+
+SEQUENCES = 64  # of a batch, at 128 tokens; fewer where they are longer
+
+
+@dataclass
+class LoaderArguments:
+    rounds: int = option(5, "Times that every row is measured.")
+    batches: int = option(60, "Batches in a round.")
+    workers: int = option(2, "Worker processes of the last rows.")
+
+
+def batch_size(length: int) -> int:
+    return max(1, SEQUENCES * 128 // length)
+
+
+def ours(corpus, tokenizer, length: int, **choice) -> tuple:
+    """(dataset, collator, example numbers in random order)."""
+    nsp = choice.pop("nsp", True)
+    examples = PreTrainingExamples(corpus, (Phase(length, None),), nsp=nsp)
+    collator = DataCollatorForPreTraining(tokenizer, nsp=nsp, **choice)
+    order = np.random.default_rng(0).permutation(examples.window_length(0, 0, 0))
+    return examples, collator, [ExampleNumber(0, 0, 0, index) for index in order.tolist()]
+
+
+def stock(corpus, tokenizer, length: int) -> tuple:
+    """run_mlm's blocks and its collator."""
+    window = corpus.window(corpus.windows()[0])
+    ids = np.concatenate(
+        [window.ids(*ends) for ends in zip(window.document_starts, window.document_ends, strict=True)]
+    )
+    ids = ids[: min(len(ids), 8_000_000) // (length - 2) * (length - 2)].reshape(-1, length - 2)
+    whole = np.pad(ids.astype(np.int32), ((0, 0), (1, 1)))
+    whole[:, 0], whole[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    columns = {
+        "input_ids": list(whole),
+        "attention_mask": list(np.ones_like(whole, np.int8)),
+        "token_type_ids": list(np.zeros_like(whole, np.int8)),
+        "special_tokens_mask": list(np.isin(whole, tokenizer.all_special_ids).astype(np.int8)),
+    }
+    order = np.random.default_rng(0).permutation(len(whole)).tolist()
+    return datasets.Dataset.from_dict(columns), DataCollatorForLanguageModeling(tokenizer), order
+
+
+def batches(size: int, dataset, collator, order: list) -> Iterator[dict]:
+    """Batches without end, made in this process."""
+    while True:
+        for begin in range(0, len(order) - size + 1, size):
+            yield collator([dataset[number] for number in order[begin : begin + size]])
+
+
+def loaded(workers: int, size: int, dataset, collator, order: list) -> Iterator[dict]:
+    """Batches without end, made in worker processes."""
+    while True:
+        yield from DataLoader(dataset, size, sampler=order, collate_fn=collator, num_workers=workers, drop_last=True)
+
+
+def rate(stream: Iterator[dict], count: int, clock: Callable[[], float]) -> float:
+    """Non-padding tokens a second."""
+    begin = clock()
+    tokens = sum(int(next(stream)["attention_mask"].sum()) for _ in range(count))
+    return tokens / (clock() - begin)
+
+
+def rows(corpus, tokenizer, workers: int) -> dict[str, tuple[Iterator[dict], Callable[[], float]]]:
+    """{name: (batches, clock)}."""
+    make = partial(ours, corpus, tokenizer)
+    sides = {f"ours, {length}": (make(length), length) for length in (128, 512)}
+    sides["ours, 128, whole words"] = make(128, whole_word_mask=True), 128
+    sides["ours, 128, MLM alone"] = make(128, nsp=False), 128
+    sides |= {f"stock, {length}": (stock(corpus, tokenizer, length), length) for length in (128, 512)}
+    table = {name: (batches(batch_size(length), *side), time.process_time) for name, (side, length) in sides.items()}
+    for family in ("ours", "stock"):
+        side, length = sides[f"{family}, 128"]
+        name = f"{family}, 128, {workers} workers"
+        table[name] = loaded(workers, batch_size(length), *side), time.perf_counter
+    return table
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    tokens, text, _, asked = parse((TokenizerArguments, CorpusArguments, ExampleArguments, LoaderArguments), argv)
+    torch.set_num_threads(1)
+    tokenizer = tokenizer_for(tokens, text)
+    corpus = corpus_for(text, tokenizer, text.train_file)
+    table = rows(corpus, tokenizer, asked.workers)
+    for stream, _ in table.values():
+        next(stream)  # maps the files, draws the plan, starts the workers
+    seen = {name: [] for name in table}
+    for _ in range(asked.rounds):
+        for name, (stream, clock) in table.items():
+            seen[name].append(rate(stream, asked.batches, clock))
+    result = {name: statistics.median(figures) for name, figures in seen.items()}
+    print(f"{corpus.tokens:,} tokens; {asked.rounds} rounds of {asked.batches} batches")
+    for name, figure in result.items():
+        times = f"{figure / result['stock, 512' if ', 512' in name else 'stock, 128']:6.1f} ×"
+        print(f"{name:28}{figure:12,.0f} tokens/s{'' if 'workers' in name else ' a core':8}{times} stock")
+    print(json.dumps({name: round(figure) for name, figure in result.items()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
