@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny import TinyStore
+from tiny import TinyStore, TinyWindows
 from torch.utils.data import DataLoader
 
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
@@ -50,14 +50,14 @@ def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
     assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
-def rows_of(store, tokenizer, *, batch_size, workers=0, start=0, rank=0, ranks=1) -> dict:
+def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:
     """Every example of a two-phase run, by its number, as a loader of that layout makes it."""
     examples = PreTrainingExamples(store, two_phases(32, 64, 120), seed=9)
     sampler = RunSampler(examples.phases, examples.window_length, 200, 9, start)
     numbers = list(sampler)
     batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)][rank::ranks]
     collator = DataCollatorForPreTraining(tokenizer)
-    loader = DataLoader(examples, batch_sampler=batches, collate_fn=collator, num_workers=workers)
+    loader = DataLoader(examples, batch_sampler=batches, collate_fn=collator, **loading)
     rows = {}
     for batch_numbers, batch in zip(batches, loader, strict=True):
         for row, number in enumerate(batch_numbers):
@@ -68,13 +68,16 @@ def rows_of(store, tokenizer, *, batch_size, workers=0, start=0, rank=0, ranks=1
     return rows
 
 
+@pytest.mark.parametrize("store", [TinyStore(), TinyWindows()], ids=["one window", "three windows"])
 def test_an_example_is_a_function_of_its_number_alone(store, tokenizer):
+    """Whatever the batch, the number of workers, how far they work ahead, the number of ranks, or the start."""
     expected = rows_of(store, tokenizer, batch_size=8)
     assert len(expected) == 200
     assert rows_of(store, tokenizer, batch_size=50) == expected
-    assert rows_of(store, tokenizer, batch_size=8, workers=2) == expected
-    ranks = [rows_of(store, tokenizer, batch_size=4, rank=rank, ranks=2) for rank in range(2)]
-    assert {**ranks[0], **ranks[1]} == expected
+    assert rows_of(store, tokenizer, batch_size=8, num_workers=1, prefetch_factor=1) == expected
+    assert rows_of(store, tokenizer, batch_size=8, num_workers=4, prefetch_factor=4) == expected
+    ranks = [rows_of(store, tokenizer, batch_size=4, rank=rank, ranks=4) for rank in range(4)]
+    assert {number: row for rows in ranks for number, row in rows.items()} == expected
     resumed = rows_of(store, tokenizer, batch_size=8, start=136)
     assert resumed == {number: row for number, row in expected.items() if number in resumed}
     assert len(resumed) == 64

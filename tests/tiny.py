@@ -45,3 +45,16 @@ class TinyStore:
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         return self.tokens[self.token_offsets[first_sentence] : self.token_offsets[last_sentence]]
+
+
+class TinyWindows:
+    """A corpus of several windows, in another order every epoch."""
+
+    def __init__(self, count: int = 3):
+        self.stores = [TinyStore(20, seed) for seed in range(count)]
+
+    def windows(self, rng: np.random.Generator) -> list[int]:
+        return rng.permutation(len(self.stores)).tolist()
+
+    def window(self, part: int, following=()) -> TinyStore:
+        return self.stores[part]
