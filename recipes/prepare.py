@@ -3,7 +3,8 @@
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 
 Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes
-one of n parts, on any machine that sees the text, and whichever part ends last completes the folder.
+one of n parts, on any machine that sees the text, and whichever part ends last completes the folder. With
+`--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
 """
 
 import sys
@@ -17,7 +18,7 @@ from bert_hf.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.corpus import OWNED, inputs_of, language_of, prepare, tokenizer_for
+from bert_hf.corpus import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.doctor import check
 from bert_hf.errors import one_line_errors
 from bert_hf.run import free_folder
@@ -37,19 +38,28 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Tokenizer: the named one, or one trained on the text
     tokenizer = tokenizer_for(tokens, text)
 
-    # 2. Documents → sentences → ids
+    # 2. Duplicates, if they shall be left out
     begin = time.perf_counter()
+    inputs, left_out = inputs_of(text, text.train_file), None
+    if work.deduplicate:
+        left_out = duplicates_for(text, inputs, work.deduplicate)
+        print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
+              f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
+
+    # 3. Documents → sentences → ids
     corpus = prepare(
-        inputs_of(text, text.train_file),
+        inputs,
         tokenizer,
         folder,
         language=language_of(text),
         num_proc=text.num_proc,
         shard=part,
+        without=left_out,
+        options={"deduplicate": work.deduplicate} if work.deduplicate else None,
     )
     seconds = time.perf_counter() - begin
 
-    # 3. Report
+    # 4. Report
     if corpus is None:
         print(f"part {work.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
         return 0

@@ -7,11 +7,11 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors"}
 STONES = {
-    "arguments", "checkpointing", "documentation", "encoding", "masking", "metrics", "modeling", "optimization",
-    "pairing", "sampling", "sources", "store", "tasks", "tokenization",
+    "arguments", "checkpointing", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
+    "optimization", "pairing", "sampling", "sources", "store", "tasks", "tokenization",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
-    "corpus": {"arguments", "documentation", "encoding", "sources", "store", "tokenization"},
+    "corpus": {"arguments", "documentation", "duplicates", "encoding", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "sampling"},
     "trainer": {"checkpointing", "modeling", "optimization", "sampling"},
     "features": {"arguments", "sources", "tasks"},

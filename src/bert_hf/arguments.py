@@ -82,10 +82,16 @@ class PrepareArguments:
         """(i, n) of `--shard`.
 
         Raises:
-            InputError: it is not i/n with 0 ≤ i < n.
+            InputError: it is not i/n with 0 ≤ i < n, or duplicates, of which a part knows nothing, shall be found.
         """
         if self.shard is None:
             return 0, 1
+        if self.deduplicate:
+            raise InputError(
+                "--deduplicate has to see all inputs, and a part does not",
+                where="--shard",
+                remedy="prepare without --shard (--num_proc uses the cores of one machine)",
+            )
         match = re.fullmatch(r"(\d+)/(\d+)", self.shard)
         if not match or not int(match[1]) < int(match[2]):
             raise InputError(

@@ -1,5 +1,6 @@
 """Any text → a prepared corpus: each input becomes one shard, made once, in any number of processes or machines."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.documentation import default_documents, default_versions
+from bert_hf.duplicates import METHOD, Duplicates, find_duplicates
 from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.errors import InputError
 from bert_hf.sources import Piece, TextFile, Texts, expand, hub_shards
@@ -94,20 +96,27 @@ def prepare(
     ]
     todo = [job for job in jobs[shard[0] :: shard[1]] if job.finished() is None]
     version = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
-    try:
+    with _working():
         if len(todo) >= num_proc > 1:  # whole inputs side by side
             run = joblib.Parallel(num_proc, return_as="generator_unordered", batch_size=1, pre_dispatch=num_proc)
             deque(run(joblib.delayed(encode_source)(*job.work(), version, language, job.without) for job in todo), 0)
         else:  # or one after the other, each by all processes
             for job in todo:
                 _encode(job, version, language, num_proc)
+    return _complete(folder, recipe, jobs, wait=shard[1] > 1)
+
+
+@contextlib.contextmanager
+def _working():
+    """A worker process that was killed becomes one line."""
+    try:
+        yield
     except TerminatedWorkerError:
         raise InputError(
             "a worker process was killed, perhaps for want of memory",
             where="--num_proc",
             remedy="use fewer; the same command goes on with the shards that are not finished",
         ) from None
-    return _complete(folder, recipe, jobs, wait=shard[1] > 1)
 
 
 @dataclass
@@ -267,6 +276,21 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
         save_tokenizer(trained, temporary)
         os.rename(temporary, folder)
     return load_tokenizer(folder)
+
+
+def duplicates_for(args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
+    """The duplicates among the documents (see `duplicates`), found once and taken from the cache the next time."""
+    path = _cached(args, "duplicates", json.dumps([kind, METHOD, _stamps(inputs)]))
+    path = path.with_suffix(".json")
+    if path.is_file():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        numbers = {int(source): frozenset(own) for source, own in there.pop("numbers").items()}
+        return Duplicates(numbers, **there)
+    with _working():
+        found = find_duplicates(inputs, kind, args.num_proc)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**vars(found), "numbers": {source: sorted(own) for source, own in found.items()}})
+    return found
 
 
 def _stamps(inputs: list) -> list:
