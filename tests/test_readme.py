@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 from test_configs import FINETUNE, PRETRAIN
 
-from bert_hf.arguments import parse
+from bert_hf.arguments import (
+    CorpusArguments,
+    ExampleArguments,
+    FolderArguments,
+    PrepareArguments,
+    TokenizerArguments,
+    parse,
+)
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,6 +35,14 @@ def test_links_and_paths_exist(name):
         assert ((ROOT / name).parent / target).exists(), target
     for path in re.findall(r"\b(?:configs|recipes|tests|benchmarks|src)/[\w./-]+\.\w+", text):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("command", re.findall(r"^    python (recipes/.+)$", README, re.MULTILINE))
+def test_plain_commands_parse(command):
+    script, *flags = shlex.split(command)
+    assert (ROOT / script).is_file()
+    work = (PrepareArguments, ExampleArguments) if "prepare" in script else ()
+    parse((TokenizerArguments, CorpusArguments, FolderArguments, *work), flags)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
