@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 API = re.compile(r"^/api/models/([^/]+/[^/]+)/(preupload|commit|revision|tree)/([^/?]+)")
-RESOLVE = re.compile(r"^/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
+RESOLVE = re.compile(r"^(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
 class HubServer:
@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
                 code = "EntryNotFound" if repo in hub.repos else "RepoNotFound"
                 return self.answer(404, {"error": code}, X_Error_Code=code, X_Repo_Commit=hub.sha(repo))
             return self.answer(200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=hub.sha(repo))
-        if match := re.match(r"^/api/models/([^/]+/[^/]+)(/tree/[^/]+|/revision/[^/]+)?", path):
+        if match := re.match(r"^/api/(?:models|datasets)/([^/]+/[^/]+)(/tree/[^/]+|/revision/[^/]+)?", path):
             repo = match[1]
             if repo not in hub.repos:
                 return self.answer(404, {"error": "no such repo"}, X_Error_Code="RepoNotFound")

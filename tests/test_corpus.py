@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,9 +11,10 @@ import pytest
 
 from bert_hf import corpus as corpus_module
 from bert_hf.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.corpus import corpus_for, is_prepared, prepare, sample, sample_inputs, split_for, tokenizer_for
+from bert_hf.corpus import OWNED, corpus_for, is_prepared, prepare, sample, sample_inputs, split_for, tokenizer_for
 from bert_hf.encoding import split_sentences
 from bert_hf.errors import InputError
+from bert_hf.run import free_folder
 from bert_hf.sources import Piece, TextFile, Texts
 from bert_hf.tokenization import train_tokenizer
 
@@ -46,6 +48,10 @@ def shards(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*") if path.is_file()}
 
 
+def everything(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def inputs(documents, count=4):
     return [Texts(tuple(documents[i::count]), f"{i}.txt") for i in range(count)]
 
@@ -61,6 +67,75 @@ def test_prepared_by_many_is_the_same_bytes(documents, words, tmp_path):
     prepare(inputs(documents, 1), words, tmp_path / "alone")
     prepare(inputs(documents, 1), words, tmp_path / "shared", num_proc=2)
     assert shards(tmp_path / "alone") == shards(tmp_path / "shared")
+
+
+def at_once(count: int, work) -> list:
+    """What `work(number)` returns, or the error it raises, in processes that begin at the same moment."""
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(count), context.SimpleQueue()
+
+    def run(number):
+        barrier.wait()
+        try:
+            answers.put(work(number))
+        except Exception as error:
+            answers.put(error)
+
+    processes = [context.Process(target=run, args=(number,)) for number in range(count)]
+    for process in processes:
+        process.start()
+    done = [answers.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return done
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, tmp_path, attempt):
+    def part(number):
+        folder = free_folder(str(tmp_path / "parts"), False, OWNED, resumable=True)
+        return prepare(inputs(documents), words, folder, shard=(number % 4, 4)) is not None
+
+    done = at_once(8, part)  # each part twice, as when a scheduler thinks one lost
+    assert [answer for answer in done if isinstance(answer, Exception)] == []
+    assert any(done)
+    prepare(inputs(documents), words, tmp_path / "one")
+    assert everything(tmp_path / "parts") == everything(tmp_path / "one")
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_two_corpora_that_claim_a_folder_at_once_one_gets_it(documents, words, tmp_path, attempt):
+    def claim(number):
+        prepare(inputs(documents), words, tmp_path / "c", language=("en", "de")[number % 2], shard=(number // 2, 3))
+        return ("en", "de")[number % 2]
+
+    done = at_once(6, claim)
+    refused = [answer for answer in done if isinstance(answer, InputError) and "other language" in str(answer)]
+    assert len(refused) == 3
+    (language,) = {answer for answer in done if isinstance(answer, str)}
+    prepare(inputs(documents), words, tmp_path / "one", language=language)
+    assert everything(tmp_path / "c") == everything(tmp_path / "one")
+
+
+def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+    done = at_once(6, lambda _: sorted(tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab()))
+    assert [answer for answer in done if answer != done[0]] == []
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_part_reads_its_own_inputs_only(documents, words, tmp_path):
+    read = []
+
+    class Noted(Texts):
+        def checksum(self):
+            read.append(self.name)
+            return super().checksum()
+
+    texts = [Noted(text.texts, text.name) for text in inputs(documents)]
+    assert prepare(texts, words, tmp_path / "c", shard=(1, 4)) is None
+    assert read == ["1.txt"]
 
 
 def test_any_change_is_another_fingerprint(documents, words, tokenizer, tmp_path):

@@ -1,4 +1,5 @@
 import contextlib
+import hashlib
 import json
 import pickle
 
@@ -201,33 +202,57 @@ def test_a_damaged_corpus_is_named(corpus, fault):
 @pytest.fixture
 def far(tmp_path, monkeypatch):
     (tmp_path / "near").mkdir()
-    corpus = write(tmp_path / "near", shards=8)
+    corpus = write(tmp_path / "near", shards=16, documents=20)
     for path in (tmp_path / "near").iterdir():
         with fsspec.open(f"memory://{tmp_path.name}/{path.name}", "wb") as file:
             file.write(path.read_bytes())
-    monkeypatch.setattr(store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 4)
+    monkeypatch.setattr(store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 16)
     return corpus, f"memory://{tmp_path.name}"
 
 
-def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path, monkeypatch):
+def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
     near, url = far
-    monkeypatch.setattr(store, "WINDOW_TOKENS", near.manifest["tokens"] // 6)
-    sizes = [entry["bytes"] for entry in near.manifest["shards"]]
-    limit = sum(sizes) - 1
+    limit = sum(entry["bytes"] for entry in near.manifest["shards"]) // 2
     corpus = Corpus.open(url, tmp_path / "cache", limit)
-    folder = corpus.shelf.folder
+    folder, path = corpus.shelf.folder, lambda shard: corpus.shelf._path(near.manifest["shards"][shard])
     assert list(folder.glob("data-*")) == []
-    windows = corpus.windows(np.random.default_rng(0))
-    for this, following in zip(windows, [*windows[1:], ()], strict=True):
-        assert rows(corpus.window(this, following)) == rows(near.window(this))
-        if corpus.shelf._ahead is not None:
-            corpus.shelf._ahead.join()
-        there = {path.name for path in folder.glob("data-*")}
-        assert {near.manifest["shards"][shard]["file"] for shard in (*this, *following)} <= there
-        assert sum(path.stat().st_size for path in folder.glob("data-*")) <= limit
-    assert len(there) < 8
-    with pytest.raises(InputError, match="two windows are"):
+    (folder / ".data-00003.arrow.elsewhere-1.tmp.7").write_bytes(b"what a killed process left")
+    head = corpus.head()
+    for _ in range(2):
+        windows = corpus.windows(np.random.default_rng(0))
+        for this, following in zip(windows, [*windows[1:], windows[0]], strict=True):
+            assert rows(corpus.window(this, following)) == rows(near.window(this))
+            if corpus.shelf._ahead is not None:
+                corpus.shelf._ahead.join()
+            corpus.window(head)
+            there = set(folder.glob("data-*"))
+            assert {path(shard) for shard in (*head, *this, *following)} <= there
+            assert sum(file.stat().st_size for file in folder.glob("*data-*")) <= limit
+    with pytest.raises(InputError, match=r"hold three windows; give at least 0\.0"):
         Corpus.open(url, tmp_path / "cache", limit // 2)
+
+
+def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp_path):
+    near, url = far
+    manifest = json.loads((near.shelf.folder / "manifest.json").read_text())
+    assert rows(Corpus.open(url, tmp_path / "cache").window((3,))) == rows(near.window((3,)))
+    other = tmp_path / "near/data-00003.arrow"
+    data = bytearray(other.read_bytes())
+    data[data.index(near.window((3,)).ids(5, 8).tobytes())] ^= 1  # a shard of the same length
+    manifest["shards"][3]["sha256"] = hashlib.sha256(data).hexdigest()
+    for name, content in (("data-00003.arrow", bytes(data)), ("manifest.json", json.dumps(manifest).encode())):
+        with fsspec.open(f"{url}/{name}", "wb") as file:
+            file.write(content)
+    assert rows(Corpus.open(url, tmp_path / "cache").window((3,))) != rows(near.window((3,)))
+
+
+def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=6)
+    sizes = [entry["tokens"] for entry in corpus.manifest["shards"]]
+    monkeypatch.setattr(store, "WINDOW_TOKENS", sizes[0] + sizes[1] + 1)
+    monkeypatch.setitem(corpus.manifest["shards"][2], "tokens", 10 * sizes[2])  # the one that fills the first window
+    held_out = corpus.split(10)[1]
+    assert {held_out.windows(np.random.default_rng(seed))[0] for seed in range(9)} == {(0, 1, 2)}
 
 
 def test_a_cache_that_is_too_small_is_refused(far, tmp_path):

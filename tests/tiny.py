@@ -53,8 +53,8 @@ class TinyWindows:
     def __init__(self, count: int = 3):
         self.stores = [TinyStore(20, seed) for seed in range(count)]
 
-    def windows(self, rng: np.random.Generator) -> list[int]:
-        return rng.permutation(len(self.stores)).tolist()
+    def windows(self, rng: np.random.Generator | None = None) -> list[int]:
+        return list(range(len(self.stores))) if rng is None else rng.permutation(len(self.stores)).tolist()
 
     def window(self, part: int, following=()) -> TinyStore:
         return self.stores[part]

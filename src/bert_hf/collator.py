@@ -30,8 +30,8 @@ class TokenStore(Protocol):
 class WindowedCorpus(Protocol):
     """What the examples need of a corpus (`bert_hf.store.Corpus` is one)."""
 
-    def windows(self, rng: np.random.Generator) -> Sequence:
-        """The parts that are opened one after the other, in the order of one epoch."""
+    def windows(self, rng: np.random.Generator | None = None) -> Sequence:
+        """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
 
     def window(self, part, following=()) -> TokenStore:
         """Opens a part; `following` is the one that will be asked for next."""
@@ -74,7 +74,8 @@ class PreTrainingExamples(Dataset):
         self._parts: tuple[tuple[int, int], Sequence] | None = None
         self._plan: tuple[tuple[int, int, int], TokenStore, EpochPlan] | None = None
         self._order: np.ndarray | None = None
-        self.window_length(0, 0, 0)  # a corpus that gives no pairs is noticed now
+        if nsp:  # a corpus that gives no pairs is noticed now, by its first part: the run may go on elsewhere
+            self._check_pairs(corpus.window(corpus.windows()[0]))
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_plan": None}  # a worker draws it itself
@@ -103,7 +104,8 @@ class PreTrainingExamples(Dataset):
         """The documents of a window and the pairs drawn from them; the last ones asked for are kept."""
         if self._plan is None or self._plan[0] != (phase, epoch, window):
             parts = self._windows(phase, epoch)
-            store = self.corpus.window(parts[window], parts[window + 1] if window + 1 < len(parts) else ())
+            following = parts[window + 1] if window + 1 < len(parts) else self._windows(phase, epoch + 1)[0]
+            store = self.corpus.window(parts[window], following)
             if self.nsp:
                 self._check_pairs(store)
             plan = plan_epoch(

@@ -4,11 +4,15 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
+import socket
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import joblib
 import numpy as np
@@ -128,10 +132,12 @@ class _Job:
     recipe: dict
     without: frozenset
 
-    def __post_init__(self):
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of what the shard is made of. The input is read for it: of one's own part, and of all at the end."""
         own = {key: value for key, value in self.recipe.items() if key != "inputs"}
         parts = [own, self.source.name, self.source.checksum(), sorted(self.without)]
-        self.fingerprint = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def finished(self) -> dict | None:
         return finished_shard(self.path, self.fingerprint)
@@ -141,10 +147,11 @@ class _Job:
 
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Says what is made in the folder, or finds that it is this."""
+    """Says what is made in the folder, or finds that it is this. Parts may begin at the same moment."""
     path = folder / RECIPE
     try:
-        if path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.is_file() or not write_json(path, recipe, anew=False):
             there = json.loads(path.read_text(encoding="utf-8"))
             differ = [key for key in {**there, **recipe} if there.get(key) != recipe.get(key)]
             if differ:
@@ -153,12 +160,21 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
                     where=folder,
                     remedy="choose another --output_dir, or pass --overwrite_output_dir",
                 )
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(tokenizer, folder / "tokenizer")
-        write_json(path, recipe)
+        _put_tokenizer(folder / "tokenizer", tokenizer)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be written: {error}", where=folder, remedy="check the path and its rights") from None
+
+
+def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Puts what is missing into place, a whole file at a time: another part may be reading it already."""
+    if all((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
+        return
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tokenizer-", suffix=".tmp") as temporary:
+        save_tokenizer(tokenizer, temporary)
+        for file in sorted(Path(temporary).iterdir()):
+            if not (folder / file.name).is_file():
+                os.replace(file, folder / file.name)
 
 
 def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc: int) -> None:
@@ -177,14 +193,17 @@ def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc:
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[_Job], wait: bool) -> Corpus | None:
-    entries = [job.finished() if not wait or job.path.with_suffix(".json").is_file() else None for job in jobs]
+    if wait and not all(job.path.with_suffix(".json").is_file() for job in jobs):
+        return None  # before anything is read: the last part alone reads all shards
+    entries = [job.finished() for job in jobs]
     if wait and None in entries:
-        return None
+        return None  # one is being made anew
     if not any(entry["tokens"] for entry in entries):
         for path in [path for pattern in reversed(OWNED) for path in folder.glob(pattern)]:
-            path.unlink()
-        (folder / "tokenizer").rmdir()
-        folder.rmdir()
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (folder / "tokenizer").rmdir()
+            folder.rmdir()
         raise InputError("no text in it", where=jobs[0].source.name, remedy="give files that hold text")
     facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], "made_from": recipe}
     write_manifest(folder, facts, entries)
@@ -199,7 +218,7 @@ def is_prepared(paths: list[str] | None) -> bool:
     if not paths or len(paths) != 1:
         return False
     if "://" in paths[0]:
-        return Path(paths[0]).suffix == "" and not set("*?[") & set(paths[0])
+        return Path(urlsplit(paths[0]).path).suffix == "" and not set("*?[") & set(paths[0])
     folder = Path(paths[0])
     if (folder / RECIPE).is_file() and not (folder / MANIFEST).is_file():
         raise InputError("it is not prepared to the end", where=folder, remedy="run the prepare.py command again")
@@ -272,9 +291,12 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     folder = _cached(corpus, "tokenizer", key)
     if not folder.is_dir():
         trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
-        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}")
         save_tokenizer(trained, temporary)
-        os.rename(temporary, folder)
+        try:
+            os.rename(temporary, folder)
+        except OSError:  # another process was first
+            shutil.rmtree(temporary)
     return load_tokenizer(folder)
 
 

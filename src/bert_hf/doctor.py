@@ -57,7 +57,7 @@ def examine(
         planned: the run; without it only the corpus is judged.
     """
     tokenizer = collator.tokenizer
-    window = corpus.window(corpus.windows()[0])
+    window = corpus.window(corpus.head())
     counts = window.unigram_counts(len(tokenizer))
     sentences, documents = hashes(window)
     findings = [
@@ -109,7 +109,7 @@ def check(
         examples = PreTrainingExamples(corpus, (Phase(shape.max_seq_length, None),), **drawn)
         collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
         yield from map(str, examine(corpus, examples, collator, texts=texts))
-        window = corpus.window(corpus.windows()[0])
+        window = corpus.window(corpus.head())
         yield from ("  tokens in a document:", *histogram(window.sizes))
         if picture is not None:
             yield f"  picture: {draw(window, examples, collator, Path(picture))}"

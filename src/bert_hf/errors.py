@@ -39,6 +39,13 @@ class InputError(Exception):
         return make, (self.what,)
 
 
+def _from_a_worker(error: RuntimeError) -> str | None:
+    """What an `InputError` of a DataLoader's worker said: torch makes text of it, traceback and all."""
+    text, name = str(error).rstrip(), f"{InputError.__module__}.{InputError.__name__}: "
+    last = text.rpartition("\n")[2]
+    return last.removeprefix(name) if text.startswith("Caught InputError in DataLoader") else None
+
+
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     """Decorates a recipe's `main`: an `InputError` becomes one line `error: …` on stderr and exit code 2.
 
@@ -49,9 +56,12 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except InputError as error:
+        except (InputError, RuntimeError) as error:
+            line = str(error) if isinstance(error, InputError) else _from_a_worker(error)
+            if line is None:
+                raise
             if int(os.environ.get("RANK", "0")) == 0:
-                print(f"error: {error}", file=sys.stderr, flush=True)
+                print(f"error: {line}", file=sys.stderr, flush=True)
             return 2
 
     return guarded

@@ -25,8 +25,6 @@ from bert_hf.errors import InputError
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
-# What a server, a network or a file system may answer in place of a file.
-UNREACHABLE = (OSError, ValueError, RuntimeError, ImportError)
 
 
 class Piece(NamedTuple):
@@ -116,6 +114,10 @@ class TextFile:
         Raises:
             InputError: what is wrong with it, and in which line.
         """
+        with reading(self.path) if is_url(self.path) else contextlib.nullcontext():
+            yield from self._read()
+
+    def _read(self) -> Iterator[Piece]:
         kind = kind_of(self.path)
         if kind == ".parquet":
             yield from _read_parquet(self.path, self.text_column)
@@ -189,10 +191,15 @@ def hub_shards(dataset: str, config: str | None = None, text_column: str | None 
 
 @contextlib.contextmanager
 def reading(where: str | Path, remedy: str = "check the address and the network"):
-    """What a server or a file system answers in place of data becomes one line."""
+    """What a server or a file system answers in place of data becomes one line.
+
+    Each protocol has a client of its own, with errors of its own (aiohttp's and httpx's are not even `OSError`s).
+    """
     try:
         yield
-    except UNREACHABLE as error:
+    except InputError:
+        raise
+    except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
 

@@ -7,8 +7,8 @@ stands its own record, `data-00000.json`; `manifest.json` gathers them when all 
 import contextlib
 import hashlib
 import json
+import math
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,11 +26,27 @@ _BATCH_TOKENS = 4_000_000  # tokens in a record batch
 _COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 
 
-def write_json(path: Path, content: dict) -> None:
-    """Writes a JSON file whole or not at all."""
+def write_json(path: Path, content: dict, anew: bool = True) -> bool:
+    """Writes a JSON file whole or not at all. Not `anew`: whoever comes first writes it. Returns whether it was us."""
     temporary = path.with_name(f".{path.name}.{_mine()}")
     temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        (os.replace if anew else _link)(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _link(source: Path, path: Path) -> None:
+    """Gives a file its name, unless there is one: of many processes, on many machines, one succeeds."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.replace(source, path)
 
 
 def _mine() -> str:
@@ -245,7 +261,7 @@ class Corpus:
 
         Args:
             cache: where the shards of a URL are kept while they are needed.
-            limit: bytes the cache may hold; two windows at least.
+            limit: bytes the cache may hold; three windows at least.
 
         Raises:
             InputError: no such corpus, or its shards are not as the manifest says.
@@ -289,29 +305,37 @@ class Corpus:
 
         A corpus that fits into one window is one; without a generator the shards keep their order.
         """
-        entries = self.manifest["shards"]
-        if sum(entries[shard]["tokens"] for shard in self.shards) <= WINDOW_TOKENS:
-            return [tuple(self.shards)]
-        order = self.shards if rng is None else [self.shards[i] for i in rng.permutation(len(self.shards))]
+        in_order = self._grouped(self.shards)
+        if rng is None or len(in_order) == 1:  # so held-out documents, those of one window, stay together
+            return in_order
+        return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
+
+    def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
         windows, held, tokens = [], [], 0
         for shard in order:
             held.append(shard)
-            tokens += entries[shard]["tokens"]
+            tokens += self.manifest["shards"][shard]["tokens"]
             if tokens >= WINDOW_TOKENS:
                 windows.append(tuple(sorted(held)))
                 held, tokens = [], 0
         if held:  # the rest joins the last window: alone it could be too little to draw strangers from
             last = windows.pop() if windows and tokens < WINDOW_TOKENS // 2 else ()
             windows.append(tuple(sorted([*last, *held])))
-        return windows
+        return windows or [()]
+
+    def head(self) -> tuple[int, ...]:
+        """The first window in the store's order. It stays at hand: held-out documents and frequencies come from it."""
+        head = self.windows()[0]
+        self.shelf.keep([self.manifest["shards"][shard] for shard in head])
+        return head
 
     def window(self, shards: tuple[int, ...], following: tuple[int, ...] = ()) -> Window:
         """Opens these shards; `following` are fetched meanwhile, where they have to be. The last two are kept open."""
         if shards not in self._open:
             entries = [self.manifest["shards"][shard] for shard in shards]
             wanted = [self.manifest["shards"][shard] for shard in following]
-            files = self.shelf.files(entries, wanted)
-            window = Window([(path, self.documents.get(shard)) for path, shard in zip(files, shards, strict=True)])
+            with self.shelf.files(entries, wanted) as files:
+                window = Window([(path, self.documents.get(shard)) for path, shard in zip(files, shards, strict=True)])
             while len(self._open) > 1:
                 del self._open[next(iter(self._open))]
             self._open[shards] = window
@@ -334,7 +358,7 @@ class Corpus:
 
         They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
         """
-        head = self.windows()[0]
+        head = self.head()
         window = self.window(head)
         order = np.random.default_rng(seed).permutation(len(window))
         sizes = window.sizes[order]
@@ -360,7 +384,7 @@ class Corpus:
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
         """(vocab_size,) how often each token stands in the first window: the whole corpus, or its first part."""
-        return self.window(self.windows()[0]).unigram_counts(vocab_size)
+        return self.window(self.head()).unigram_counts(vocab_size)
 
 
 class Shelf:
@@ -385,21 +409,28 @@ class Shelf:
                 what = f"not {entry['bytes']} bytes long" if path.is_file() else "the shard is not there"
                 raise InputError(what, where=path, remedy="run the prepare.py command again: it makes what is missing")
 
-    def files(self, entries: list[dict], following: list[dict]) -> list[Path]:
-        """The shards' files, there to be opened."""
-        return [self.folder / entry["file"] for entry in entries]
+    def keep(self, entries: list[dict]) -> None:
+        """Says that these shards are needed to the end."""
+
+    @contextlib.contextmanager
+    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
+        """The shards' files, there to be opened inside the `with`."""
+        yield [self.folder / entry["file"] for entry in entries]
 
 
 class RemoteShelf(Shelf):
     """The files of a corpus behind a URL, fetched when needed and ahead, within a limit of bytes on disk.
 
-    Processes of one machine share the folder; a lock keeps them from fetching a shard twice.
+    Processes of one machine share the folder, and one at a time fetches or removes: so no shard comes twice, the limit
+    holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is removed
+    stays readable, and its disk space is free when nobody has it open any more.)
     """
 
     def __init__(self, url: str, cache: Path, limit: int | None):
         self.url = url.rstrip("/")
         self.limit = limit
         super().__init__(cache / f"remote-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}")
+        self._kept: set[Path] = set()
         self._ahead: threading.Thread | None = None
 
     def __getstate__(self) -> dict:
@@ -417,76 +448,100 @@ class RemoteShelf(Shelf):
         return self.folder / "tokenizer"
 
     def check(self, entries: list[dict]) -> None:
-        """Is there room for two windows, the one that is open and the next? (See `Corpus.windows`.)"""
+        """Is there room for three windows: the first, which is kept, the open one and the next?"""
         largest = max((entry["bytes"] for entry in entries), default=0)
         total = sum(entry["bytes"] for entry in entries)
         a_token = total / max(1, sum(entry["tokens"] for entry in entries))
-        need = min(total, 2 * (largest + int(1.5 * WINDOW_TOKENS * a_token)))
+        # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
+        need = min(total, 3 * largest + int(3.5 * WINDOW_TOKENS * a_token))
         if self.limit is not None and self.limit < need:
             raise InputError(
-                f"the cache of {self.limit / 1e9:.2f} GB is too small: two windows are {need / 1e9:.2f} GB",
+                f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
                 where="--corpus_cache_gb",
-                remedy=f"give at least {need / 1e9:.2f}",
+                remedy=f"give at least {math.ceil(need / 1e7) / 100}",
             )
 
-    def files(self, entries: list[dict], following: list[dict]) -> list[Path]:
+    def keep(self, entries: list[dict]) -> None:
+        """Says that these shards are needed to the end: they are never removed."""
+        self._kept |= {self._path(entry) for entry in entries}
+
+    @contextlib.contextmanager
+    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
         """Fetches what is not there; what comes next is fetched in the background."""
         if self._ahead is not None:
             self._ahead.join()
-        needed = {entry["file"] for entry in [*entries, *following]}
-        for entry in entries:
-            self._fetch(entry, needed)
-        missing = [entry for entry in following if not (self.folder / entry["file"]).is_file()]
-        if missing:
-            self._ahead = threading.Thread(target=self._fetch_ahead, args=(missing, needed), daemon=True)
+        needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
+        with self._alone():
+            yield [self._fetch(entry, needed) for entry in entries]
+        if not all(self._path(entry).is_file() for entry in following):
+            self._ahead = threading.Thread(target=self._fetch_ahead, args=(following, needed), daemon=True)
             self._ahead.start()
-        return [self.folder / entry["file"] for entry in entries]
 
-    def _fetch_ahead(self, entries: list[dict], needed: set[str]) -> None:
-        with contextlib.suppress(InputError):  # it is fetched again, and reported, when it is needed
-            for entry in entries:
-                self._fetch(entry, needed)
+    def _path(self, entry: dict) -> Path:
+        """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
+        return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
 
-    def _fetch(self, entry: dict, needed: set[str]) -> None:
+    def _alone(self):
+        """The lock of the folder, for as long as a file is fetched or opened; a process that dies loses it."""
         import filelock
 
-        path = self.folder / entry["file"]
-        with filelock.FileLock(self.folder / f".{entry['file']}.lock"):
-            if path.is_file() and path.stat().st_size == entry["bytes"]:
-                os.utime(path)  # used just now
-                return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(self.folder / ".lock")
+
+    def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
+        with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed
+            for entry in entries:
+                with self._alone():
+                    self._fetch(entry, needed)
+
+    def _fetch(self, entry: dict, needed: set[Path]) -> Path:
+        path = self._path(entry)
+        if path.is_file() and path.stat().st_size == entry["bytes"]:
+            os.utime(path)  # used just now
+        else:
             self._make_room(entry["bytes"], needed)
             self._download(entry["file"], path, entry)
+        return path
 
-    def _make_room(self, size: int, needed: set[str]) -> None:
-        """Removes the shards whose use lies back longest. (One that is still mapped somewhere stays readable.)"""
-        if self.limit is None:
-            return
-        with contextlib.suppress(FileNotFoundError):  # another process removes, too
-            kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime)
-            held = sum(path.stat().st_size for path in kept)
-            for path in kept:
-                if held + size > self.limit and path.name not in needed:
-                    held -= path.stat().st_size
-                    path.unlink()
+    def _make_room(self, size: int, needed: set[Path]) -> None:
+        """Removes what a killed process left, then the shards whose use lies back longest."""
+        for leftover in self.folder.glob(".data-*.tmp*"):
+            leftover.unlink()
+        kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
+        held = sum(path.stat().st_size for path in kept)
+        for path in kept:
+            if self.limit is not None and held + size > self.limit and path not in needed:
+                held -= path.stat().st_size
+                path.unlink()
 
     def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
         import fsspec
+        from fsspec.callbacks import TqdmCallback
 
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{_mine()}.{threading.get_ident()}")
         try:
-            with fsspec.open(f"{self.url}/{name}", "rb") as source, open(temporary, "wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_options(self.url))
+            # huggingface_hub draws a bar of its own unless it is given one
+            system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
             if entry is not None:
                 with open(temporary, "rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                         raise ValueError("its checksum is not the manifest's")
             os.replace(temporary, path)
-        except (OSError, ValueError, RuntimeError, ImportError) as error:
+        except Exception as error:  # each protocol has a client of its own, with errors of its own
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(
                 f"cannot be fetched: {reason}", where=f"{self.url}/{name}", remedy="check the address and the network"
             ) from None
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _options(url: str) -> dict:
+    """What the client of this protocol is told: aiohttp ends any transfer after five minutes unless it is."""
+    if not url.startswith(("http://", "https://")):
+        return {}
+    import aiohttp
+
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}

@@ -222,6 +222,13 @@ class PreTrainer(SafeTrainer):
         self._whole = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
         self._tick: float | None = None
 
+    def _validate_args(self) -> None:
+        """The stock method asks a dataset for its length, which would open text that a resumed run has behind it."""
+        dataset = self.train_dataset
+        self.train_dataset = None if self.args.max_steps > 0 and hasattr(dataset, "window_length") else dataset
+        super()._validate_args()
+        self.train_dataset = dataset
+
     @property
     def global_batch(self) -> int:
         """Sequences in an optimizer step, over ranks and accumulation steps."""
@@ -232,8 +239,9 @@ class PreTrainer(SafeTrainer):
         if isinstance(resume_from_checkpoint, str) and self._numbered:
             state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text())
             self._consumed = state["global_step"] * self.global_batch
-            if self._rank_file(resume_from_checkpoint).is_file():
-                log = checkpointing.load_state(self._rank_file(resume_from_checkpoint))["log"]
+            files = [self._rank_file(resume_from_checkpoint), Path(resume_from_checkpoint) / "rank_0.safetensors"]
+            if there := [file for file in files if file.is_file()]:  # all ranks know the same lengths
+                log = checkpointing.load_state(there[0])["log"]
                 known = {tuple(key): length for *key, length in log["window_lengths"]}
                 self.train_dataset.lengths.update(known)  # so that no part of the text is opened only to be counted
         self._tick = time.perf_counter()

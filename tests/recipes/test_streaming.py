@@ -1,0 +1,291 @@
+"""Pre-training from a corpus behind a URL: the same bytes as from the folder, whatever happens on the way."""
+
+import contextlib
+import functools
+import gzip
+import json
+import threading
+import time
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from hub_server import HubServer
+from test_relay import TINY, Cut, recipe
+
+from bert_hf import store, trainer
+from bert_hf.collator import PreTrainingExamples
+from bert_hf.sampling import WINDOWS, Phase, RunSampler, generator
+from bert_hf.store import Corpus, RemoteShelf
+
+SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
+
+
+class Server:
+    """A folder on 127.0.0.1. `requests`: the paths that were asked for. `faults`: file → what is sent in its place."""
+
+    def __init__(self, folder: Path):
+        self.requests: list[str] = []
+        self.faults: dict[str, str] = {}
+        handler = functools.partial(type("Handler", (_Handler,), {"server_of": self}), directory=str(folder))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def shards(self) -> list[int]:
+        """The shards that were sent, in order."""
+        return [int(path[-11:-6]) for path in self.requests if path.endswith(".arrow")]
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    server_of: Server
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.server_of.requests.append(self.path)
+        fault = self.server_of.faults.get(self.path.rsplit("/", 1)[1])
+        if fault is None:
+            return super().do_GET()
+        data = bytearray(Path(self.translate_path(self.path)).read_bytes())
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if fault == "damaged":
+            data[len(data) // 2] ^= 1
+            self.wfile.write(data)
+        else:  # it dies in the middle of it
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.connection.close()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A corpus of twelve shards, a model shape, and the run on it here."""
+    folder = tmp_path_factory.mktemp("streaming")
+    for number in range(SHARDS):
+        documents = [
+            "\n".join(
+                f"Topic {number} of {d} says in {s} that thing{d * 7 + s} follows {number + s}." for s in range(7)
+            )
+            for d in range(8)
+        ]
+        (folder / f"{number:02d}.txt").write_text("\n\n".join(documents))
+    text = ["--train_file", str(folder / "*.txt")]
+    assert recipe("train_tokenizer")([*text, "--vocab_size", "150", "--output_dir", str(folder / "tokenizer")]) == 0
+    words = [*text, "--tokenizer_name", str(folder / "tokenizer"), "--output_dir", str(folder / "corpus")]
+    assert recipe("prepare")(words) == 0
+    (folder / "tiny.json").write_text(json.dumps({**TINY, "num_hidden_layers": 1}))
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_windows(place):
+    """Windows of one or two shards."""
+    before, store.WINDOW_TOKENS = store.WINDOW_TOKENS, Corpus.open(place / "corpus").manifest["tokens"] // SHARDS
+    yield
+    store.WINDOW_TOKENS = before
+
+
+@pytest.fixture(scope="module")
+def expected(place):
+    assert pretrain(place, place / "corpus", "here") == 0
+    return results(place / "here")
+
+
+@pytest.fixture
+def server(place):
+    with Server(place) as server:
+        yield server
+
+
+def limit(place) -> int:
+    return int(0.65 * sum(path.stat().st_size for path in (place / "corpus").glob("*.arrow")))
+
+
+def pretrain(place, corpus, output, *words) -> int:
+    return recipe("pretrain")(
+        [
+            "--config_name", str(place / "tiny.json"), "--train_file", str(corpus),
+            "--cache_dir", str(place / f"cache-{output}"), "--corpus_cache_gb", str(limit(place) / 1e9),
+            "--validation_split_percentage", "30", "--max_seq_length", "32",
+            "--max_steps", str(STEPS), "--per_device_train_batch_size", str(BATCH),
+            "--logging_steps", "6", "--save_steps", str(CUT_AT), "--warmup_steps", "2", "--disable_tqdm", "true",
+            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
+        ]
+    )  # fmt: skip
+
+
+def results(run: Path) -> tuple:
+    """The bytes of the model, and every figure of the log that is not a time."""
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    timed = ("runtime", "per_second", "mfu")
+    kept = [{name: value for name, value in line.items() if not name.endswith(timed)} for line in history]
+    assert sum("loss" in line for line in kept) == STEPS // 6
+    return (run / "model.safetensors").read_bytes(), kept
+
+
+def windows(place, epoch: int) -> list[tuple[int, ...]]:
+    return Corpus.open(place / "corpus").windows(generator(42, WINDOWS, 0, epoch))
+
+
+@contextlib.contextmanager
+def largest(folder: Path):
+    """The most bytes that the shards in `folder` took while this was open: [bytes]."""
+    seen, over = [0], threading.Event()
+
+    def watch():
+        while not over.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                seen[0] = max(seen[0], sum(path.stat().st_size for path in folder.glob("remote-*/*data-*")))
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield seen
+    over.set()
+    thread.join()
+
+
+def test_the_run_is_that_on_the_local_folder_within_the_limit(place, server, expected):
+    assert len(windows(place, 0)) > 5
+    with largest(place / "cache-far") as seen:
+        assert pretrain(place, f"{server.address}/corpus", "far") == 0
+    assert results(place / "far") == expected
+    assert 0.8 * limit(place) < seen[0] <= limit(place)
+    assert all(server.shards.count(shard) == 1 for shard in head(place))  # held out from it, and frequencies: kept
+    assert max(server.shards.count(shard) for shard in range(SHARDS)) == 2  # once an epoch
+
+
+def test_without_prefetching_it_is_the_same(place, server, expected, monkeypatch):
+    monkeypatch.setattr(RemoteShelf, "_fetch_ahead", lambda *_: None)
+    assert pretrain(place, f"{server.address}/corpus", "slow") == 0
+    assert results(place / "slow") == expected
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_cut_off_and_resumed_it_fetches_nothing_behind(place, server, expected, monkeypatch, capsys, workers):
+    words = [f"{server.address}/corpus", f"cut{workers}", "--dataloader_num_workers", workers]
+    with monkeypatch.context() as patch:
+        make = trainer.PreTrainer.__init__
+        patch.setattr(Cut, "on_save", interrupt)
+        patch.setattr(
+            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(place, *words)
+    capsys.readouterr()
+    anew = ["--cache_dir", str(place / f"another-machine-{workers}")]
+    server.faults = {f"data-{shard:05d}.arrow": "dies" for shard in needed(place) - set(head(place))}
+    assert pretrain(place, *words, *anew) == 2  # a worker finds out, where there is one: the sampler knows the length
+    assert one_error(capsys).startswith(f"error: {server.address}/corpus/data-")
+    server.faults = {}
+    server.requests.clear()
+    with largest(place / f"another-machine-{workers}") as seen:
+        assert pretrain(place, *words, *anew) == 0
+    assert 0 < seen[0] <= limit(place)
+    assert results(place / f"cut{workers}") == expected
+    assert set(server.shards) <= needed(place) < set(range(SHARDS))
+
+
+def interrupt(self, args, state, control, **kwargs):
+    raise KeyboardInterrupt
+
+
+def needed(place) -> set[int]:
+    """The first window, those of the examples after the cut, and the one after these, which is fetched ahead."""
+    corpus, _ = Corpus.open(place / "corpus").split(30)
+    examples = PreTrainingExamples(corpus, (Phase(32, None),))
+    order = RunSampler(examples.phases, examples.window_length, STEPS * BATCH, 42, start=CUT_AT * BATCH)
+    numbers = sorted({(number.epoch, number.window) for number in order})
+    every = [window for epoch in range(2) for window in windows(place, epoch)]
+    first, last = (sum(len(windows(place, e)) for e in range(epoch)) + w for epoch, w in (numbers[0], numbers[-1]))
+    return {shard for window in [head(place), *every[first : last + 2]] for shard in window}
+
+
+def head(place) -> tuple[int, ...]:
+    return Corpus.open(place / "corpus").windows()[0]
+
+
+def one_error(capsys) -> str:
+    """The one line of a fault."""
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    (line,) = [line for line in said.splitlines() if "error" in line.lower()]
+    assert line.endswith("; check the address and the network")
+    return line
+
+
+@pytest.mark.parametrize("fault", ["damaged", "dies"])
+def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(place, server, expected, capsys, fault):
+    order = windows(place, 0)
+    assert not set(order[5]) & {shard for window in order[:5] for shard in window}
+    server.faults = {f"data-{shard:05d}.arrow": fault for shard in order[5]}
+    words = [f"{server.address}/corpus", f"fault-{fault}", "--save_steps", "6"]
+    assert pretrain(place, *words) == 2
+    error = one_error(capsys)
+    assert error.startswith(f"error: {server.address}/corpus/data-{order[5][0]:05d}.arrow: cannot be fetched: ")
+    assert ("checksum" in error) == (fault == "damaged")
+    assert (place / f"fault-{fault}/checkpoint-6").is_dir()
+    server.faults = {}
+    assert pretrain(place, *words) == 0
+    assert "going on from" in capsys.readouterr().out
+    assert results(place / f"fault-{fault}") == expected
+
+
+def test_a_server_that_is_gone_is_one_line(place, capsys):
+    with Server(place) as server:
+        address = server.address
+    assert pretrain(place, f"{address}/corpus", "gone") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {address}/corpus/manifest.json: cannot be fetched: ")
+    assert error.count("\n") == 1
+
+
+def test_steps_and_room_have_to_be_given(place, server, capsys):
+    assert pretrain(place, f"{server.address}/corpus", "no", "--max_steps", "-1") == 2
+    assert "give --max_steps" in capsys.readouterr().err
+    assert pretrain(place, f"{server.address}/corpus", "no", "--corpus_cache_gb", "0.000001") == 2
+    assert "hold three windows" in capsys.readouterr().err
+    assert server.shards == list(head(place))  # for the first question; none for this
+
+
+def test_raw_text_behind_a_url(place, server, capsys):
+    documents = [f"Thing {d} says that it follows. And topic {d} follows thing {d}." for d in range(30)]
+    rows = "".join(json.dumps({"text": document}) + "\n" for document in documents)
+    (place / "rows.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    words = ["--tokenizer_name", str(place / "tokenizer"), "--output_dir", str(place / "far-text")]
+    assert recipe("prepare")(["--train_file", f"{server.address}/rows.jsonl.gz", *words]) == 0
+    assert "30 documents" in capsys.readouterr().out
+    server.faults = {"rows.jsonl.gz": "dies"}
+    words[-1] = str(place / "far-text-2")
+    assert recipe("prepare")(["--train_file", f"{server.address}/rows.jsonl.gz", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {server.address}/rows.jsonl.gz: ")
+    assert error.count("\n") == 1
+
+
+def test_shards_from_the_hub(place, expected, monkeypatch, capsys):
+    with HubServer("hf_x") as hub:
+        files = [path for path in (place / "corpus").rglob("*") if path.is_file()]
+        hub.repos["me/corpus"] = {str(path.relative_to(place / "corpus")): path.read_bytes() for path in files}
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
+        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        huggingface_hub.HfFileSystem.clear_instance_cache()
+        assert pretrain(place, "hf://datasets/me/corpus", "hub") == 0
+        huggingface_hub.HfFileSystem.clear_instance_cache()
+    assert results(place / "hub") == expected
+    assert "arrow" not in capsys.readouterr().err  # no bars

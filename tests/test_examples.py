@@ -1,0 +1,34 @@
+"""The examples in docs/ do what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_hf.corpus import prepare
+from bert_hf.sources import TextFile
+from bert_hf.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
+
+ROOT = Path(__file__).parents[1]
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_two_parts_under_datatrove_are_the_folder_of_one_process(documents, tmp_path):
+    pytest.importorskip("datatrove")
+    files = [str(tmp_path / f"{number}.txt") for number in range(4)]
+    for number, file in enumerate(files):
+        Path(file).write_text("\n\n".join(documents[number::4]))
+    save_tokenizer(train_tokenizer(documents, vocab_size=200), tmp_path / "tokenizer")
+    example = ROOT / "docs/examples/prepare_with_datatrove.py"
+    command = [sys.executable, str(example), str(tmp_path / "tokenizer"), str(tmp_path / "parts"), *files]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2/2 tasks completed" in done.stderr
+    prepare([TextFile(file) for file in files], load_tokenizer(tmp_path / "tokenizer"), tmp_path / "one")
+    assert everything(tmp_path / "parts") == everything(tmp_path / "one")
