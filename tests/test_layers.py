@@ -8,11 +8,11 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 GROUND = {"errors"}
 STONES = {
     "arguments", "checkpointing", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
-    "optimization", "pairing", "sampling", "sources", "store", "tasks", "tokenization",
+    "optimization", "pairing", "remote", "sampling", "sources", "store", "tasks", "tokenization",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
-    "corpus": {"arguments", "documentation", "duplicates", "encoding", "sources", "store", "tokenization"},
-    "collator": {"masking", "modeling", "pairing", "sampling"},
+    "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
+    "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "trainer": {"checkpointing", "modeling", "optimization", "sampling"},
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),

@@ -11,6 +11,7 @@ import pytest
 from bert_hf import store
 from bert_hf.encoding import Encoded
 from bert_hf.errors import InputError
+from bert_hf.remote import RemoteShelf
 from bert_hf.store import Corpus, ShardWriter, finished_shard, write_manifest
 
 
@@ -213,7 +214,7 @@ def far(tmp_path, monkeypatch):
 def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
     near, url = far
     limit = sum(entry["bytes"] for entry in near.manifest["shards"]) // 2
-    corpus = Corpus.open(url, tmp_path / "cache", limit)
+    corpus = Corpus.open(RemoteShelf(url, tmp_path / "cache", limit))
     folder, path = corpus.shelf.folder, lambda shard: corpus.shelf._path(near.manifest["shards"][shard])
     assert list(folder.glob("data-*")) == []
     (folder / ".data-00003.arrow.elsewhere-1.tmp.7").write_bytes(b"what a killed process left")
@@ -229,13 +230,13 @@ def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
             assert {path(shard) for shard in (*head, *this, *following)} <= there
             assert sum(file.stat().st_size for file in folder.glob("*data-*")) <= limit
     with pytest.raises(InputError, match=r"hold three windows; give at least 0\.0"):
-        Corpus.open(url, tmp_path / "cache", limit // 2)
+        Corpus.open(RemoteShelf(url, tmp_path / "cache", limit // 2))
 
 
 def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp_path):
     near, url = far
     manifest = json.loads((near.shelf.folder / "manifest.json").read_text())
-    assert rows(Corpus.open(url, tmp_path / "cache").window((3,))) == rows(near.window((3,)))
+    assert rows(Corpus.open(RemoteShelf(url, tmp_path / "cache")).window((3,))) == rows(near.window((3,)))
     other = tmp_path / "near/data-00003.arrow"
     data = bytearray(other.read_bytes())
     data[data.index(near.window((3,)).ids(5, 8).tobytes())] ^= 1  # a shard of the same length
@@ -243,7 +244,7 @@ def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp
     for name, content in (("data-00003.arrow", bytes(data)), ("manifest.json", json.dumps(manifest).encode())):
         with fsspec.open(f"{url}/{name}", "wb") as file:
             file.write(content)
-    assert rows(Corpus.open(url, tmp_path / "cache").window((3,))) != rows(near.window((3,)))
+    assert rows(Corpus.open(RemoteShelf(url, tmp_path / "cache")).window((3,))) != rows(near.window((3,)))
 
 
 def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, monkeypatch):
@@ -257,17 +258,17 @@ def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, m
 
 def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
     with pytest.raises(InputError, match=r"--corpus_cache_gb: .*too small"):
-        Corpus.open(far[1], tmp_path / "cache", 1000)
+        Corpus.open(RemoteShelf(far[1], tmp_path / "cache", 1000))
 
 
 def test_what_is_damaged_on_the_way_is_not_kept(far, tmp_path):
     near, url = far
     with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
         file.write(b"x" * near.manifest["shards"][3]["bytes"])
-    corpus = Corpus.open(url, tmp_path / "cache")
+    corpus = Corpus.open(RemoteShelf(url, tmp_path / "cache"))
     with pytest.raises(InputError, match="checksum"):
         corpus.window((3,))
     assert not list(corpus.shelf.folder.glob("data-*"))
     assert not list(corpus.shelf.folder.glob("*.tmp*"))
     with pytest.raises(InputError, match="cannot be fetched"):
-        Corpus.open("memory://nowhere", tmp_path / "cache")
+        Corpus.open(RemoteShelf("memory://nowhere", tmp_path / "cache"))

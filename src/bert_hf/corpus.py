@@ -24,7 +24,8 @@ from bert_hf.documentation import default_documents, default_versions
 from bert_hf.duplicates import METHOD, Duplicates, find_duplicates
 from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.errors import InputError
-from bert_hf.sources import Piece, TextFile, Texts, expand, hub_shards
+from bert_hf.remote import RemoteShelf
+from bert_hf.sources import Piece, TextFile, Texts, expand, hub_shards, is_url
 from bert_hf.store import FORMAT, MANIFEST, Corpus, ShardWriter, finished_shard, write_json, write_manifest
 from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 
@@ -217,7 +218,7 @@ def is_prepared(paths: list[str] | None) -> bool:
     """Is this one folder (or the URL of one) made by `prepare`?"""
     if not paths or len(paths) != 1:
         return False
-    if "://" in paths[0]:
+    if is_url(paths[0]):
         return Path(urlsplit(paths[0]).path).suffix == "" and not set("*?[") & set(paths[0])
     folder = Path(paths[0])
     if (folder / RECIPE).is_file() and not (folder / MANIFEST).is_file():
@@ -228,7 +229,7 @@ def is_prepared(paths: list[str] | None) -> bool:
 def open_prepared(args: CorpusArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
     limit = None if args.corpus_cache_gb is None else int(args.corpus_cache_gb * 1e9)
-    return Corpus.open(folder, Path(args.cache_dir).expanduser(), limit)
+    return Corpus.open(RemoteShelf(folder, Path(args.cache_dir).expanduser(), limit) if is_url(folder) else folder)
 
 
 def inputs_of(args: CorpusArguments, files: list[str] | None) -> list:
@@ -285,7 +286,7 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     if args.tokenizer_name:
         return load_tokenizer(args.tokenizer_name, **args.normalization())
     if is_prepared(corpus.train_file):
-        return load_tokenizer(open_prepared(corpus, corpus.train_file[0]).shelf.tokenizer())
+        return load_tokenizer(open_prepared(corpus, corpus.train_file[0]).tokenizer())
     inputs = inputs_of(corpus, corpus.train_file)
     key = json.dumps([FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes], sort_keys=True)
     folder = _cached(corpus, "tokenizer", key)
@@ -327,7 +328,7 @@ def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files:
     """The corpus asked for: a prepared folder, or raw text prepared now and taken from the cache the next time."""
     if is_prepared(files):
         corpus = open_prepared(args, files[0])
-        if fingerprint_text(load_tokenizer(corpus.shelf.tokenizer())) != fingerprint_text(tokenizer):
+        if fingerprint_text(load_tokenizer(corpus.tokenizer())) != fingerprint_text(tokenizer):
             raise InputError(
                 "it was prepared with another tokenizer", where=files[0], remedy="leave out --tokenizer_name"
             )

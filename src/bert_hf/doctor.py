@@ -92,7 +92,7 @@ def check(
     with tempfile.TemporaryDirectory() as folder:
         if is_prepared(text.train_file):
             corpus, texts = open_prepared(text, text.train_file[0]), None
-            tokenizer = load_tokenizer(corpus.shelf.tokenizer())
+            tokenizer = load_tokenizer(corpus.tokenizer())
         else:
             texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes)
             named = tokens.tokenizer_name

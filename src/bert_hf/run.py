@@ -31,8 +31,9 @@ from bert_hf.arguments import ClassificationArguments, ExampleArguments, ModelAr
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.modeling import IGNORED, BertForPreTraining
+from bert_hf.remote import RemoteShelf
 from bert_hf.sampling import Phase, two_phases
-from bert_hf.store import Corpus, RemoteShelf
+from bert_hf.store import Corpus
 from bert_hf.tokenization import check_tokenizer
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended

@@ -1,4 +1,4 @@
-"""A prepared corpus on disk: Arrow shards, memory-mapped, with a manifest; here, or behind a URL.
+"""A prepared corpus on disk: Arrow shards, memory-mapped, with a manifest.
 
 A shard is an Arrow stream that `datasets` opens too, a row a document: `input_ids`, `sentence_lengths`. Beside each
 stands its own record, `data-00000.json`; `manifest.json` gathers them when all are there.
@@ -7,10 +7,8 @@ stands its own record, `data-00000.json`; `manifest.json` gathers them when all 
 import contextlib
 import hashlib
 import json
-import math
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,18 +254,14 @@ class Corpus:
         self._open: dict[tuple[int, ...], Window] = {}
 
     @classmethod
-    def open(cls, folder: str | Path, cache: str | Path | None = None, limit: int | None = None) -> "Corpus":
-        """Opens a folder made by `prepare`, or the URL of one (any fsspec protocol).
-
-        Args:
-            cache: where the shards of a URL are kept while they are needed.
-            limit: bytes the cache may hold; three windows at least.
+    def open(cls, where: "str | Path | Shelf") -> "Corpus":
+        """Opens a folder made by `prepare`, or what a shelf holds.
 
         Raises:
             InputError: no such corpus, or its shards are not as the manifest says.
         """
-        shelf = RemoteShelf(str(folder), Path(cache), limit) if "://" in str(folder) else Shelf(Path(folder))
-        path = shelf.manifest()
+        shelf = Shelf(Path(where)) if isinstance(where, str | Path) else where
+        path = shelf.file(MANIFEST)
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             for entry in manifest["shards"]:
@@ -278,7 +272,7 @@ class Corpus:
             corpus = cls(shelf, manifest)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
-        shelf.check(manifest["shards"])
+        shelf.check(manifest["shards"], WINDOW_TOKENS)
         return corpus
 
     def __getstate__(self) -> dict:
@@ -287,6 +281,12 @@ class Corpus:
     def __len__(self) -> int:
         counts = (self.manifest["shards"][shard]["documents"] for shard in self.shards if shard not in self.documents)
         return sum(counts) + sum(int(self.documents[shard].sum()) for shard in self.shards if shard in self.documents)
+
+    def tokenizer(self) -> Path:
+        """The folder of its tokenizer."""
+        for name in ("tokenizer_config.json", "tokenizer.json"):
+            path = self.shelf.file(f"tokenizer/{name}")
+        return path.parent
 
     @property
     def tokens(self) -> int:
@@ -388,20 +388,16 @@ class Corpus:
 
 
 class Shelf:
-    """Where the files of a corpus are: a folder."""
+    """Where the files of a corpus are: a folder. (`remote.RemoteShelf` is another one.)"""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def manifest(self) -> Path:
-        """`manifest.json`."""
-        return self.folder / MANIFEST
+    def file(self, name: str) -> Path:
+        """A file other than a shard."""
+        return self.folder / name
 
-    def tokenizer(self) -> Path:
-        """The folder of the tokenizer."""
-        return self.folder / "tokenizer"
-
-    def check(self, entries: list[dict]) -> None:
+    def check(self, entries: list[dict], window_tokens: int) -> None:
         """Are all shards there, each as long as its record says?"""
         for entry in entries:
             path = self.folder / entry["file"]
@@ -416,132 +412,3 @@ class Shelf:
     def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
         """The shards' files, there to be opened inside the `with`."""
         yield [self.folder / entry["file"] for entry in entries]
-
-
-class RemoteShelf(Shelf):
-    """The files of a corpus behind a URL, fetched when needed and ahead, within a limit of bytes on disk.
-
-    Processes of one machine share the folder, and one at a time fetches or removes: so no shard comes twice, the limit
-    holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is removed
-    stays readable, and its disk space is free when nobody has it open any more.)
-    """
-
-    def __init__(self, url: str, cache: Path, limit: int | None):
-        self.url = url.rstrip("/")
-        self.limit = limit
-        super().__init__(cache / f"remote-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}")
-        self._kept: set[Path] = set()
-        self._ahead: threading.Thread | None = None
-
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "_ahead": None}
-
-    def manifest(self) -> Path:
-        """Fetches `manifest.json` anew: the corpus may be another one by now."""
-        self._download(MANIFEST, self.folder / MANIFEST)
-        return self.folder / MANIFEST
-
-    def tokenizer(self) -> Path:
-        """Fetches the tokenizer."""
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            self._download(f"tokenizer/{name}", self.folder / "tokenizer" / name)
-        return self.folder / "tokenizer"
-
-    def check(self, entries: list[dict]) -> None:
-        """Is there room for three windows: the first, which is kept, the open one and the next?"""
-        largest = max((entry["bytes"] for entry in entries), default=0)
-        total = sum(entry["bytes"] for entry in entries)
-        a_token = total / max(1, sum(entry["tokens"] for entry in entries))
-        # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
-        need = min(total, 3 * largest + int(3.5 * WINDOW_TOKENS * a_token))
-        if self.limit is not None and self.limit < need:
-            raise InputError(
-                f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
-                where="--corpus_cache_gb",
-                remedy=f"give at least {math.ceil(need / 1e7) / 100}",
-            )
-
-    def keep(self, entries: list[dict]) -> None:
-        """Says that these shards are needed to the end: they are never removed."""
-        self._kept |= {self._path(entry) for entry in entries}
-
-    @contextlib.contextmanager
-    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
-        """Fetches what is not there; what comes next is fetched in the background."""
-        if self._ahead is not None:
-            self._ahead.join()
-        needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
-        with self._alone():
-            yield [self._fetch(entry, needed) for entry in entries]
-        if not all(self._path(entry).is_file() for entry in following):
-            self._ahead = threading.Thread(target=self._fetch_ahead, args=(following, needed), daemon=True)
-            self._ahead.start()
-
-    def _path(self, entry: dict) -> Path:
-        """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
-        return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
-
-    def _alone(self):
-        """The lock of the folder, for as long as a file is fetched or opened; a process that dies loses it."""
-        import filelock
-
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(self.folder / ".lock")
-
-    def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
-        with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed
-            for entry in entries:
-                with self._alone():
-                    self._fetch(entry, needed)
-
-    def _fetch(self, entry: dict, needed: set[Path]) -> Path:
-        path = self._path(entry)
-        if path.is_file() and path.stat().st_size == entry["bytes"]:
-            os.utime(path)  # used just now
-        else:
-            self._make_room(entry["bytes"], needed)
-            self._download(entry["file"], path, entry)
-        return path
-
-    def _make_room(self, size: int, needed: set[Path]) -> None:
-        """Removes what a killed process left, then the shards whose use lies back longest."""
-        for leftover in self.folder.glob(".data-*.tmp*"):
-            leftover.unlink()
-        kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
-        held = sum(path.stat().st_size for path in kept)
-        for path in kept:
-            if self.limit is not None and held + size > self.limit and path not in needed:
-                held -= path.stat().st_size
-                path.unlink()
-
-    def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
-        import fsspec
-        from fsspec.callbacks import TqdmCallback
-
-        temporary = path.with_name(f".{path.name}.{_mine()}.{threading.get_ident()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_options(self.url))
-            # huggingface_hub draws a bar of its own unless it is given one
-            system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
-            if entry is not None:
-                with open(temporary, "rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                        raise ValueError("its checksum is not the manifest's")
-            os.replace(temporary, path)
-        except Exception as error:  # each protocol has a client of its own, with errors of its own
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(
-                f"cannot be fetched: {reason}", where=f"{self.url}/{name}", remedy="check the address and the network"
-            ) from None
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def _options(url: str) -> dict:
-    """What the client of this protocol is told: aiohttp ends any transfer after five minutes unless it is."""
-    if not url.startswith(("http://", "https://")):
-        return {}
-    import aiohttp
-
-    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}

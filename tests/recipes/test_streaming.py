@@ -16,8 +16,9 @@ from test_relay import TINY, Cut, recipe
 
 from bert_hf import store, trainer
 from bert_hf.collator import PreTrainingExamples
+from bert_hf.remote import RemoteShelf
 from bert_hf.sampling import WINDOWS, Phase, RunSampler, generator
-from bert_hf.store import Corpus, RemoteShelf
+from bert_hf.store import Corpus
 
 SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
 
