@@ -8,7 +8,16 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tiny matrices; two threads would only wai
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from tiny import TinyStore, tiny_config, tiny_tokenizer
+
+# How many examples a property is tried on: `pytest -m hypothesis --hypothesis-profile=long` is the long proof.
+# By default always the same ones; in the long runs others each time, and a failure prints how to have it again.
+calm = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("short", max_examples=500, derandomize=True, **calm)
+settings.register_profile("medium", max_examples=20_000, print_blob=True, **calm)
+settings.register_profile("long", max_examples=200_000, print_blob=True, **calm)
+settings.load_profile("short")
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ def test_state_comes_back_as_it_was(tmp_path):
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.random.get_rng_state(),
+        "backwards": np.arange(3)[::-1],
     }
     save_state(tmp_path / "s", state)
     loaded = load_state(tmp_path / "s")
@@ -35,6 +36,7 @@ def test_state_comes_back_as_it_was(tmp_path):
     assert (loaded["numpy"][1] == state["numpy"][1]).all()
     assert loaded["numpy"][1].dtype == np.uint32
     assert torch.equal(loaded["torch"], state["torch"])
+    assert loaded["backwards"].tolist() == [2, 1, 0]
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):

@@ -13,17 +13,20 @@ def test_prediction_count_is_max_1_and_half_up(n, expected):
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200), st.floats(0.05, 0.6), st.integers(0, 2**32))
 def test_choose_tokens_takes_exactly_the_count_and_only_maskable(maskable, probability, seed):
+    """P2 and P4."""
     maskable = np.array(maskable)
     chosen = choose_tokens(maskable, probability, np.random.default_rng(seed))
     assert len(chosen) == len(set(chosen.tolist())) == prediction_count(int(maskable.sum()), probability)
     assert maskable[chosen].all()
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80), st.integers(0, 2**32))
-def test_whole_words_stay_whole_and_within_the_budget(tokens, seed):
-    maskable, continues = (np.array(column) for column in zip(*tokens, strict=True))
-    chosen = set(choose_words(maskable, continues, 0.3, np.random.default_rng(seed)).tolist())
-    words, budget = [], prediction_count(int(maskable.sum()), 0.3)
+@given(st.binary(min_size=1, max_size=80), st.floats(0.15, 0.4), st.integers(0, 2**32))
+def test_whole_words_stay_whole_and_within_the_budget(tokens, probability, seed):
+    """P5."""
+    bits = np.frombuffer(tokens, np.uint8)
+    maskable, continues = bits & 3 > 0, bits & 12 > 0
+    chosen = set(choose_words(maskable, continues, probability, np.random.default_rng(seed)).tolist())
+    words, budget = [], prediction_count(int(maskable.sum()), probability)
     for position in np.flatnonzero(maskable).tolist():
         if words and continues[position] and position - 1 == words[-1][-1]:
             words[-1].append(position)

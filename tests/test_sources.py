@@ -1,4 +1,5 @@
 import gzip
+import io
 import json
 import lzma
 import os
@@ -38,6 +39,13 @@ def test_parquet_and_globs(tmp_path):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
 
 
+def test_a_suffix_may_be_of_capitals(tmp_path):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": ["row"]}), file)
+    (tmp_path / "A.PARQUET.GZ").write_bytes(gzip.compress(file.getvalue()))
+    assert read_documents([str(tmp_path / "A.PARQUET.GZ")]) == ["row"]
+
+
 def test_byte_order_mark_and_windows_line_ends(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\r\n\r\nThree.")
     assert list(read_documents([str(tmp_path / "a.txt")])) == ["One.\nTwo.", "Three."]
@@ -55,6 +63,8 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: column 'text' is not text"),
         ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
         ("a.txt.xz", b"plain", "a.txt.xz:1: cannot be decompressed"),
+        ("a.txt.gz", gzip.compress(b"text")[:10] + b"\xff" * 9, "a.txt.gz:1: cannot be decompressed: Error -3"),
+        ("a.parquet.gz", gzip.compress(b"text")[:10] + b"\xff" * 9, "a.parquet.gz: not a Parquet file: Error -3"),
         ("a.parquet", b"plain", "a.parquet: not a Parquet file"),
         ("a.pdf", b"plain", "a.pdf: unknown kind '.pdf'"),
     ],

@@ -2,7 +2,14 @@ import pytest
 from transformers import AutoTokenizer
 
 from bert_hf.errors import InputError
-from bert_hf.tokenization import check_tokenizer, load_tokenizer, same_ids, save_tokenizer, train_tokenizer
+from bert_hf.tokenization import (
+    check_tokenizer,
+    fingerprint_text,
+    load_tokenizer,
+    same_ids,
+    save_tokenizer,
+    train_tokenizer,
+)
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "Crème brûlée über alles; naïve café."] * 20
 
@@ -23,6 +30,17 @@ def test_round_trip_through_auto_tokenizer(tmp_path):
 
 def test_same_ids_notices_a_difference():
     assert not same_ids(train_tokenizer(TEXTS, vocab_size=200), train_tokenizer(TEXTS, vocab_size=60), TEXTS)
+
+
+def test_tokens_that_were_added_are_part_of_the_fingerprint(tmp_path):
+    prints = [fingerprint_text(train_tokenizer(["a b"]))]
+    for number, added in enumerate(["a b", "b a"]):
+        wide = train_tokenizer(["a b"])
+        wide.add_tokens([added])
+        save_tokenizer(wide, tmp_path / str(number))
+        prints.append(fingerprint_text(wide))
+        assert fingerprint_text(load_tokenizer(tmp_path / str(number))) == prints[-1]
+    assert len(set(prints)) == 3
 
 
 def test_a_strange_word_falls_apart_and_only_strange_characters_are_unknown():

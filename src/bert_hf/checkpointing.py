@@ -62,7 +62,8 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """The JSON skeleton of a state; its tensors move to `tensors`."""
     if isinstance(value, torch.Tensor | np.ndarray):
         name = str(len(tensors))
-        tensors[name] = torch.as_tensor(value).detach().cpu().contiguous().clone()
+        plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
+        tensors[name] = torch.as_tensor(plain).detach().cpu().contiguous().clone()
         return {"kind": "tensor" if isinstance(value, torch.Tensor) else "array", "of": name}
     if isinstance(value, dict):
         return {"kind": "dict", "of": [[_strip(k, tensors), _strip(v, tensors)] for k, v in value.items()]}

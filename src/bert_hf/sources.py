@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from bert_hf.errors import InputError
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a packed file may raise
 
 
 class Piece(NamedTuple):
@@ -283,7 +285,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                 number, column = (number + 1, 0) if ends else (number, column + len(raw))
             if rest:
                 yield number, column, rest, True
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except _DAMAGED as error:
         packed = Path(path).suffix.lower() in _OPENERS
         what = f"cannot be decompressed: {error}" if packed else f"cannot be read: {error}"
         raise InputError(what, where=path, line=number, remedy="fetch the file again") from None
@@ -385,7 +387,7 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
 
 def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
     try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or Path(path).suffix in _OPENERS else path)
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or Path(path).suffix.lower() in _OPENERS else path)
         schema = file.schema_arrow
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         column = text_column or choose_column(schema.names, strings, path)
@@ -396,7 +398,7 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
             for text in batch.column(0).to_pylist():
                 if text is not None:
                     yield from cut_pieces(text)
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
         raise InputError(f"not a Parquet file: {error}", where=path, remedy="fetch it again") from None
 
 

@@ -176,6 +176,10 @@ def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
 
 
 def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What makes two tokenizers give different ids, as one string (vocabulary, normaliser, pre-tokeniser)."""
+    """What makes two tokenizers give different ids, as one string (vocabulary, normaliser, pre-tokeniser; what was
+    added beyond BERT's special tokens)."""
     state = json.loads(backend(tokenizer).to_str())
-    return json.dumps({key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}, sort_keys=True)
+    parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
+    if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
+        parts["added_tokens"] = added
+    return json.dumps(parts, sort_keys=True)
