@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import heapq
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import socket
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +35,7 @@ RECIPE = "recipe.json"  # what is being prepared in a folder; other text or anot
 # What `prepare` writes into a folder, as globs; by the first such a folder is known.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
 OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
+_GOLDEN = (5**0.5 - 1) / 2
 _SAMPLE_READ = 10  # a sample is drawn from so many times its size of text
 
 
@@ -99,16 +102,18 @@ def prepare(
         _Job(source, folder / f"data-{number:05d}.arrow", recipe, (without or {}).get(number, frozenset()))
         for number, source in enumerate(inputs)
     ]
-    todo = [job for job in jobs[shard[0] :: shard[1]] if job.finished() is None]
+    _look(jobs[shard[0] :: shard[1]], num_proc)
+    todo = [job for job in jobs[shard[0] :: shard[1]] if job.entry is None]
     version = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     with _working():
         if len(todo) >= num_proc > 1:  # whole inputs side by side
-            run = joblib.Parallel(num_proc, return_as="generator_unordered", batch_size=1, pre_dispatch=num_proc)
-            deque(run(joblib.delayed(encode_source)(*job.work(), version, language, job.without) for job in todo), 0)
+            run = joblib.Parallel(num_proc, return_as="generator", batch_size=1, pre_dispatch=num_proc)
+            made = run(joblib.delayed(encode_source)(*job.work(), version, language, job.without) for job in todo)
         else:  # or one after the other, each by all processes
-            for job in todo:
-                _encode(job, version, language, num_proc)
-    return _complete(folder, recipe, jobs, wait=shard[1] > 1)
+            made = (_encode(job, version, language, num_proc) for job in todo)
+        for job, entry in zip(todo, made, strict=True):
+            job.entry = entry
+    return _complete(folder, recipe, jobs, num_proc)
 
 
 @contextlib.contextmanager
@@ -132,6 +137,7 @@ class _Job:
     path: Path
     recipe: dict
     without: frozenset
+    entry: dict | None = None  # the shard's record, where it is known to stand
 
     @cached_property
     def fingerprint(self) -> str:
@@ -140,11 +146,18 @@ class _Job:
         parts = [own, self.source.name, self.source.checksum(), sorted(self.without)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def finished(self) -> dict | None:
-        return finished_shard(self.path, self.fingerprint)
+    def look(self) -> None:
+        """Finds out whether the shard stands. Where it does, input and shard are read."""
+        if self.entry is None and self.path.with_suffix(".json").is_file():
+            self.entry = finished_shard(self.path, self.fingerprint)
 
     def work(self) -> tuple:
         return self.source, ShardWriter(self.path, {"source": self.source.name, "fingerprint": self.fingerprint})
+
+
+def _look(jobs: list[_Job], num_proc: int) -> None:
+    with ThreadPoolExecutor(num_proc) as pool:  # hashing leaves Python's lock alone
+        deque(pool.map(_Job.look, jobs), 0)
 
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -178,7 +191,7 @@ def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
                 os.replace(file, folder / file.name)
 
 
-def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc: int) -> None:
+def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc: int) -> dict:
     source, writer = job.work()
     groups = group_pieces(leave_out(source.read(), job.without))
     one = partial(encode_group, tokenizer=version, language=language)
@@ -191,13 +204,15 @@ def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc:
     with writer:
         for group in encoded:
             writer.add(group)
+    return writer.entry
 
 
-def _complete(folder: Path, recipe: dict, jobs: list[_Job], wait: bool) -> Corpus | None:
-    if wait and not all(job.path.with_suffix(".json").is_file() for job in jobs):
-        return None  # before anything is read: the last part alone reads all shards
-    entries = [job.finished() for job in jobs]
-    if wait and None in entries:
+def _complete(folder: Path, recipe: dict, jobs: list[_Job], num_proc: int) -> Corpus | None:
+    if not all(job.path.with_suffix(".json").is_file() for job in jobs):
+        return None  # before anything is read: the last part alone reads the other parts' shards
+    _look(jobs, num_proc)
+    entries = [job.entry for job in jobs]
+    if None in entries:
         return None  # one is being made anew
     if not any(entry["tokens"] for entry in entries):
         for path in [path for pattern in reversed(OWNED) for path in folder.glob(pattern)]:
@@ -252,24 +267,22 @@ def texts_of(inputs: list) -> Iterator[str]:
 
 
 def sample(texts: Iterable[str], limit: int) -> list[str]:
-    """Texts of about `limit` bytes at most, spread evenly over the first ten times as much.
+    """Texts of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
 
-    When too many are held, every second goes.
+    A text's key is the fractional part of its number times the golden ratio: texts of small keys lie evenly among
+    all. When too many are held, those of the largest keys go.
     """
-    held: list[str] = []
-    size, read, stride = 0, 0, 1
+    held: list[tuple[float, int, int, str]] = []
+    size = read = 0
     for number, text in enumerate(texts):
         length = len(text.encode("utf-8", "surrogatepass"))
-        read += length
-        if number % stride == 0:
-            held.append(text)
-            size += length
+        heapq.heappush(held, (-(number * _GOLDEN % 1), number, length, text))
+        size, read = size + length, read + length
         while size > limit and len(held) > 1:
-            held, stride = held[::2], stride * 2
-            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in held)
+            size -= heapq.heappop(held)[2]
         if read > _SAMPLE_READ * limit:
             break
-    return held
+    return [text for _, _, _, text in sorted(held, key=lambda one: one[1])]
 
 
 def sample_inputs(inputs: list, limit: int) -> list[str]:

@@ -304,7 +304,7 @@ def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
     """Text of (a part of) a line; Windows' line end becomes Unix'."""
     try:
         text = raw.decode("utf-8")
-        return text.removesuffix("\n").removesuffix("\r") + "\n" if text.endswith("\n") else text
+        return text[:-2] + "\n" if text.endswith("\r\n") else text
     except UnicodeDecodeError as error:
         raise InputError(
             f"byte 0x{error.object[error.start]:02x} is not UTF-8",
@@ -359,6 +359,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
         except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
             reason = str(error).split(";")[0]
             raise InputError(f"not JSON: {reason}", where=path, line=number, remedy="mend the line") from None
+        del line  # it may be of any length
         if not isinstance(row, dict):
             raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
         yield number, row

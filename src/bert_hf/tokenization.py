@@ -1,10 +1,14 @@
 """A WordPiece tokenizer: train one, load one, check one."""
 
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer
+from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
@@ -17,7 +21,7 @@ _BATCH = 1000  # texts handed to the trainer at a time
 
 
 def train_tokenizer(
-    texts: Iterable[str],
+    texts: Sequence[str],
     *,
     vocab_size: int = 30522,
     do_lower_case: bool = True,
@@ -30,7 +34,8 @@ def train_tokenizer(
 
     Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
     that an unknown word falls apart into pieces and at last into characters. [UNK] is left for characters outside the
-    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones.
+    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones. The same texts and options give the
+    same vocabulary.
 
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
@@ -40,14 +45,20 @@ def train_tokenizer(
     blank = BertTokenizer(
         do_lower_case=do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
     )
-    trained = blank.train_new_from_iterator(
-        _batches(texts),
+    rust = backend(blank)
+    alphabet = _alphabet(texts, rust.normalizer, limit_alphabet)
+    # The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes
+    # to the lower number: left alone, it gives another vocabulary every time. As special tokens they come in order.
+    trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        limit_alphabet=limit_alphabet,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIALS, *(f"##{character}" for character in alphabet)],
         show_progress=False,
     )
-    vocabulary = _complete(trained.get_vocab(), vocab_size)
+    rust.train_from_iterator(_batches(texts), trainer)
+    vocabulary = _complete(rust.get_vocab(), vocab_size)
     return BertTokenizer(
         vocab=vocabulary,
         do_lower_case=do_lower_case,
@@ -55,6 +66,20 @@ def train_tokenizer(
         tokenize_chinese_chars=tokenize_chinese_chars,
         model_max_length=MAX_LENGTH,
     )
+
+
+def _alphabet(texts: Sequence[str], normalizer, limit: int) -> list[str]:
+    """The most frequent characters after normalisation, in the order of their code points."""
+    points = np.zeros(sys.maxunicode + 1, np.int64)
+    for text in texts:
+        own = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
+        points[: len(own)] += own
+    counts: Counter[str] = Counter()
+    for point in np.flatnonzero(points).tolist():
+        for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
+            counts[character] += int(points[point])
+    known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    return sorted(character for _, character in known[:limit])
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -160,11 +185,6 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | 
             where=where,
             remedy="use the model's own tokenizer, or train from scratch with --config_name",
         )
-
-
-def same_ids(first: PreTrainedTokenizerBase, second: PreTrainedTokenizerBase, texts: Iterable[str]) -> bool:
-    """Do both give the same ids on all of `texts`?"""
-    return all(first(batch)["input_ids"] == second(batch)["input_ids"] for batch in _batches(texts))
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
