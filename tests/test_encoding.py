@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
@@ -66,6 +66,7 @@ def same(tokenizer, sentences, encoder=None):
     assert ids.tolist() == [i for sentence in expected for i in sentence]
 
 
+@settings(max_examples=max(500, settings.default.max_examples // 4))  # four tokenizers
 @given(sentences=st.lists(st.one_of(st.text(LETTERS), st.text(st.characters(exclude_categories=["Cs"]))), max_size=6))
 def test_remembered_words_give_the_tokenizer_s_ids(trained, sentences):
     same(trained, sentences)
