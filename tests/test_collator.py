@@ -68,6 +68,7 @@ def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading
     return rows
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
 @pytest.mark.parametrize("store", [TinyStore(), TinyWindows()], ids=["one window", "three windows"])
 def test_an_example_is_a_function_of_its_number_alone(store, tokenizer):
     """Whatever the batch, the number of workers, how far they work ahead, the number of ranks, or the start."""

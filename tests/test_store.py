@@ -100,6 +100,41 @@ def test_datasets_opens_the_shards(corpus):
     assert window.ids(0, 1).dtype == np.uint16
 
 
+def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
+    """What is held stays bounded: a file without blank lines is one document to the reader."""
+    monkeypatch.setattr(store, "_BATCH_TOKENS", 40)
+    monkeypatch.setattr(store, "_LONGEST_DOCUMENT", 50)
+    rng = np.random.default_rng(0)
+    parts = [encoded(rng, 4) for _ in range(40)]
+    parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]
+    with ShardWriter(tmp_path / "data-00000.arrow", {"fingerprint": "0"}) as writer:
+        for part in parts:
+            writer.add(part)
+            assert writer._size < 50
+    write_manifest(tmp_path, {}, [writer.entry])
+    window = Corpus.open(tmp_path).window((0,))
+    assert 5 < len(window) < 40
+    assert window.sizes.max() < 50 + max(len(part.ids) for part in parts)
+    whole = np.concatenate(
+        [window.ids(*ends) for ends in zip(window.document_starts, window.document_ends, strict=True)]
+    )
+    assert (whole == np.concatenate([part.ids for part in parts])).all()
+
+
+def test_a_window_has_two_documents(tmp_path, monkeypatch):
+    """A lone one would have no stranger."""
+    monkeypatch.setattr(store, "WINDOW_TOKENS", 10)
+    entries = []
+    for number in range(5):
+        with ShardWriter(tmp_path / f"data-{number:05d}.arrow", {"fingerprint": f"{number}"}) as writer:
+            writer.add(
+                Encoded(np.arange(12, dtype=np.uint16), np.full(3, 4, np.int32), np.array([3]), np.array([True]), 0)
+            )
+        entries.append(writer.entry)
+    write_manifest(tmp_path, {}, entries)
+    assert Corpus.open(tmp_path).windows() == [(0, 1), (2, 3, 4)]
+
+
 def test_an_interrupted_writer_leaves_nothing(tmp_path):
     with contextlib.suppress(KeyboardInterrupt), ShardWriter(tmp_path / "data-00000.arrow", {}) as writer:
         writer.add(encoded(np.random.default_rng(0), 5))

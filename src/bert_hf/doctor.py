@@ -19,7 +19,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import inputs_of, is_prepared, language_of, open_prepared, prepare, sample_inputs
 from bert_hf.sampling import Phase
 from bert_hf.sources import Texts
-from bert_hf.store import Corpus, Window
+from bert_hf.store import WINDOW_TOKENS, Corpus, Window
 from bert_hf.tokenization import load_tokenizer, train_tokenizer
 
 _PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
@@ -67,6 +67,7 @@ def examine(
         _repeated_documents(documents),
         _repeated_sentences(window, sentences, tokenizer),
         _one_document(window),
+        _large_shard(corpus),
         _one_sentence(window),
         _languages(texts or _decoded(window, tokenizer), corpus.manifest["language"]),
     ]
@@ -197,6 +198,12 @@ def _one_document(window: Window) -> Finding:
     share = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     remedy = "separate its documents by blank lines: strangers come from the others alone" if share > 0.5 else ""
     return Finding(f"the longest document holds {share:.1%} of the tokens", remedy)
+
+
+def _large_shard(corpus: Corpus) -> Finding:
+    largest = max(entry["tokens"] for entry in corpus.manifest["shards"])
+    text = f"the largest of {len(corpus.manifest['shards']):,} shards holds {largest:,} tokens"
+    return Finding(text, "cut the input into files: a shard is opened whole" if largest > 2 * WINDOW_TOKENS else "")
 
 
 def _one_sentence(window: Window) -> Finding:

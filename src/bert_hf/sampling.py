@@ -15,6 +15,9 @@ from torch.utils.data import Sampler
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
 
 
+WindowLength = Callable[[int, int, int], int | None]
+
+
 class ExampleNumber(NamedTuple):
     """Names one example of a run."""
 
@@ -46,6 +49,22 @@ def two_phases(max_seq_length: int, long_seq_length: int | None, boundary: int |
     return (Phase(max_seq_length, boundary), Phase(long_seq_length, None))
 
 
+def walk(phases: tuple[Phase, ...], window_length: WindowLength, total: int) -> Iterator[tuple[tuple, int, int]]:
+    """The windows of a run of `total` examples in order: ((phase, epoch, window), examples taken, its length)."""
+    begin = 0
+    for number, phase in enumerate(phases):
+        end = total if phase.end is None else min(phase.end, total)
+        epoch = window = 0
+        while begin < end:
+            length = window_length(number, epoch, window)
+            if length is None:
+                epoch, window = epoch + 1, 0
+                continue
+            taken = min(length, end - begin)
+            yield (number, epoch, window), taken, length
+            begin, window = begin + taken, window + 1
+
+
 class RunSampler(Sampler[ExampleNumber]):
     """All examples of a run in order, starting anywhere.
 
@@ -64,7 +83,7 @@ class RunSampler(Sampler[ExampleNumber]):
     def __init__(
         self,
         phases: tuple[Phase, ...],
-        window_length: Callable[[int, int, int], int | None],
+        window_length: WindowLength,
         total: int,
         seed: int,
         start: int = 0,
@@ -75,18 +94,10 @@ class RunSampler(Sampler[ExampleNumber]):
         return self.total
 
     def __iter__(self) -> Iterator[ExampleNumber]:
-        begin = 0  # of the phase, then of the window
-        for number, phase in enumerate(self.phases):
-            end = self.total if phase.end is None else min(phase.end, self.total)
-            epoch = window = 0
-            while begin < end:
-                length = self.window_length(number, epoch, window)
-                if length is None:
-                    epoch, window = epoch + 1, 0
-                    continue
-                if self.start < begin + length:
-                    order = generator(self.seed, ORDER, number, epoch, window).permutation(length)
-                    for index in order[max(0, self.start - begin) : end - begin].tolist():
-                        yield ExampleNumber(number, epoch, window, index)
-                begin, window = begin + length, window + 1
-            begin = end
+        begin = 0
+        for place, taken, length in walk(self.phases, self.window_length, self.total):
+            if self.start < begin + taken:
+                order = generator(self.seed, ORDER, *place).permutation(length)
+                for index in order[max(0, self.start - begin) : taken].tolist():
+                    yield ExampleNumber(*place, index)
+            begin += taken

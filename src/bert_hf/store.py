@@ -21,6 +21,7 @@ FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: strangers come from these
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
+_LONGEST_DOCUMENT = 64_000_000  # tokens: it is held until it ends
 _COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 
 
@@ -75,21 +76,26 @@ class ShardWriter:
         self._file = open(self._temporary, "wb")
         self._stream = None
         self._held: list = []
-        self._tokens = 0
+        self._size = 0  # what is held: tokens, and pieces that may have none
         self._counts = dict.fromkeys(_COUNTS, 0)
         return self
 
     def add(self, encoded) -> None:
-        """Adds an `encoding.Encoded`. Batches are cut where a document ends, wherever the groups are cut."""
+        """Adds an `encoding.Encoded`. Batches are cut where a document ends, wherever the groups are cut.
+
+        A document of more than `_LONGEST_DOCUMENT` tokens (a file without blank lines, say) is ended there.
+        """
+        self._size += len(encoded.ids) + len(encoded.ends)
+        if self._size >= _LONGEST_DOCUMENT and not encoded.ends[-1]:
+            encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
         self._held.append(encoded)
-        self._tokens += len(encoded.ids)
         self._counts["unknown"] += encoded.unknown
-        if self._tokens >= _BATCH_TOKENS and encoded.ends[-1]:
+        if self._size >= _BATCH_TOKENS and encoded.ends[-1]:
             self._flush()
 
     def _flush(self) -> None:
         ids, lengths, sentences, ends = (np.concatenate([getattr(e, name) for e in self._held]) for name in _FIELDS)
-        self._held, self._tokens = [], 0
+        self._held, self._size = [], 0
         document = np.concatenate([[0], np.cumsum(ends)[:-1]])  # of each piece
         per_document = np.bincount(document, sentences).astype(np.int64)
         last_sentence = np.cumsum(per_document)
@@ -279,8 +285,11 @@ class Corpus:
         return {**self.__dict__, "_open": {}}  # a worker maps the files itself
 
     def __len__(self) -> int:
-        counts = (self.manifest["shards"][shard]["documents"] for shard in self.shards if shard not in self.documents)
-        return sum(counts) + sum(int(self.documents[shard].sum()) for shard in self.shards if shard in self.documents)
+        return sum(map(self._documents, self.shards))
+
+    def _documents(self, shard: int) -> int:
+        chosen = self.documents.get(shard)
+        return self.manifest["shards"][shard]["documents"] if chosen is None else int(chosen.sum())
 
     def tokenizer(self) -> Path:
         """The folder of its tokenizer."""
@@ -311,15 +320,16 @@ class Corpus:
         return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
 
     def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
-        windows, held, tokens = [], [], 0
+        windows, held, tokens, documents = [], [], 0, 0
         for shard in order:
             held.append(shard)
             tokens += self.manifest["shards"][shard]["tokens"]
-            if tokens >= WINDOW_TOKENS:
+            documents += self._documents(shard)
+            if tokens >= WINDOW_TOKENS and documents > 1:  # a lone one has no stranger
                 windows.append(tuple(sorted(held)))
-                held, tokens = [], 0
+                held, tokens, documents = [], 0, 0
         if held:  # the rest joins the last window: alone it could be too little to draw strangers from
-            last = windows.pop() if windows and tokens < WINDOW_TOKENS // 2 else ()
+            last = windows.pop() if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2) else ()
             windows.append(tuple(sorted([*last, *held])))
         return windows or [()]
 

@@ -24,7 +24,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf import checkpointing
 from bert_hf.modeling import IGNORED, token_losses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
-from bert_hf.sampling import RunSampler
+from bert_hf.sampling import RunSampler, walk
 
 OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
 # What is counted, over tokens and pairs. Sums in nats.
@@ -440,19 +440,9 @@ class PreTrainer(SafeTrainer):
 
     def _epochs_done(self) -> float:
         """Passes over the text; Trainer's own count restarts when a run does."""
-        data, done, begin, epochs = self.train_dataset, self.state.global_step * self.global_batch, 0, 0.0
-        for number, phase in enumerate(data.phases):
-            end = done if phase.end is None else min(done, phase.end)
-            epoch = window = 0
-            while begin < end:
-                length = data.window_length(number, epoch, window)
-                if length is None:
-                    epoch, window = epoch + 1, 0
-                    continue
-                epochs += min(1.0, (end - begin) / length) / data.window_count(number, epoch)
-                begin, window = begin + length, window + 1
-            begin = end
-        return epochs
+        data, done = self.train_dataset, self.state.global_step * self.global_batch
+        windows = walk(data.phases, data.window_length, done)
+        return sum(taken / length / data.window_count(*place[:2]) for place, taken, length in windows)
 
     def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
         if not self._peak:
