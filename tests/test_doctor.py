@@ -65,7 +65,7 @@ def test_good_text_asks_for_nothing(texts, report):
     [
         (lambda texts: [*texts, texts[3], texts[5]], "! 2 documents (0.8%) equal an earlier one"),
         (lambda texts: [t + "\nSubscribe to the boat of house1 when they found it there." for t in texts], "239"),
-        (lambda texts: [*texts, "We put a [MASK] and a [SEP] there.\nAnd then the [SEP]."], "[SEP] 2 times"),
+        (lambda texts: [*texts, "We put a [MASK] and a [SEP] there.\nAnd then the [SEP]."], "[SEP] × 2"),
         (lambda texts: [*texts, "漢字 " * 400 + "\nAnd then."], "of the tokens are unknown"),
         (lambda texts: [*texts, "\n".join(texts * 2).replace("house", "home")], "the longest document holds"),
         (lambda texts: [*texts, *(f"Only the boat{i}." for i in range(90))], "of the documents have one sentence"),

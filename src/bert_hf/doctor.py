@@ -167,7 +167,7 @@ def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Fin
     found = {tokenizer.convert_ids_to_tokens(index): int(counts[index]) for index in ids if counts[index]}
     if not found:
         return Finding("no special token stands in the text")
-    text = ", ".join(f"{token} {count:,} times" for token, count in found.items())
+    text = ", ".join(f"{token} × {count:,}" for token, count in found.items())
     return Finding(
         f"special tokens stand in the text ({text})", "rewrite them there, e.g. [ MASK ]: the model obeys them"
     )
