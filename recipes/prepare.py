@@ -20,7 +20,7 @@ from bert_hf.arguments import (
 )
 from bert_hf.corpus import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.doctor import check
-from bert_hf.errors import one_line_errors
+from bert_hf.errors import InputError, one_line_errors
 from bert_hf.run import free_folder
 
 
@@ -29,10 +29,14 @@ def main(argv: list[str] | None = None) -> int:
     tokens, text, shape, work, out = parse(
         (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments), argv
     )
+    part = work.part()
+    if work.shard and out.overwrite_output_dir:
+        raise InputError(
+            "every part would remove the others' work", where="--overwrite_output_dir", remedy="empty the folder first"
+        )
     if work.check:
         print(*check(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
         return 0
-    part = work.part()
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
 
     # 1. Tokenizer: the named one, or one trained on the text

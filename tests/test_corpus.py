@@ -1,9 +1,11 @@
+import importlib.util
 import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -318,4 +320,40 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     assert tokenizer_for(TokenizerArguments(), args).get_vocab() == words.get_vocab()
     train, held_out = split_for(args, words)
     assert len(train) + len(held_out) == 20
-    assert train.fingerprint == corpus.fingerprint
+    assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path, capsys):
+    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).parents[1] / "recipes/prepare.py")
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    for words, line in (
+        (["--num_proc", "0"], "error: arguments: --num_proc must be at least 1, not 0"),
+        (["--vocab_size", "-5"], "error: arguments: --vocab_size, --limit_alphabet"),
+        (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
+        (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
+        (["--shard", "0/3", "--deduplicate", "exact", "--check", "true"], "error: --shard: --deduplicate has to see"),
+    ):
+        assert recipe.main(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
+        assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_url_is_a_prepared_folder_or_a_file():
+    for url in ("hf://datasets/you/corpus-v1.0", "s3://bucket/wiki.en", "http://host:80", "http://host/corpus/"):
+        assert is_prepared([url])
+    for url in ("http://host/a.txt", "http://host/a.jsonl.gz?x=y", "http://host/a.gz", "s3://bucket/*"):
+        assert not is_prepared([url])
+
+
+def test_no_more_is_made_ahead_than_is_taken():
+    taken = []
+
+    def things():
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    made = corpus_module._ahead(abs, things(), 2)
+    assert [next(made) for _ in range(3)] == [0, 1, 2]
+    assert len(taken) <= 3 + 8
+    made.close()

@@ -197,8 +197,13 @@ def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypat
     assert "240 documents" in out
     assert "tokens in a document:" in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    (tmp_path / "b.txt").write_text("The boat was there.\n" * 100_000)
+    assert recipe.main([*flags, "--train_file", "b.txt", "--nsp", "false"]) == 0
+    assert "! 1 documents were read for it: separate documents by blank lines" in capsys.readouterr().out
+    (tmp_path / "b.txt").unlink()
     assert recipe.main([*flags, "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
     assert (tmp_path / "pictures/lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert recipe.main([*flags[2:], "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
     assert recipe.main([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0
     capsys.readouterr()
     assert recipe.main(["--check", "true", "--train_file", "corpus"]) == 0

@@ -1,3 +1,5 @@
+import errno
+import os
 import pickle
 
 import pytest
@@ -30,3 +32,14 @@ def test_other_errors_are_not_hidden():
 
     with pytest.raises(KeyError):
         main()
+
+
+def test_a_full_disk_is_one_line(capsys):
+    @one_line_errors
+    def main():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/data-00000.arrow")
+
+    assert main() == 2
+    assert capsys.readouterr().err == (
+        "error: out/data-00000.arrow: No space left on device; make room, or write elsewhere\n"
+    )

@@ -11,7 +11,18 @@ import pytest
 
 from bert_hf import sources
 from bert_hf.errors import InputError
-from bert_hf.sources import Piece, TextFile, Texts, cut_pieces, documents, expand, hub_shards, kind_of, read_lines
+from bert_hf.sources import (
+    Piece,
+    TextFile,
+    Texts,
+    cut_pieces,
+    documents,
+    expand,
+    hub_shards,
+    kind_of,
+    packing,
+    read_lines,
+)
 
 
 def read_documents(patterns, text_column=None):
@@ -135,6 +146,8 @@ def test_urls_are_read_like_files():
         with pytest.raises(InputError):
             read_documents([wrong])
     assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
+    assert packing("https://host/a.jsonl.xz?download=true") == ".xz"
+    assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
 
 
 def test_a_checksum_is_of_the_content_and_a_name_of_no_machine(tmp_path):
@@ -160,3 +173,11 @@ def test_hub_shards_are_sources(tmp_path, monkeypatch):
         list(hub_shards(str(tmp_path), text_column="body")[0].read())
     with pytest.raises(InputError, match="cannot be read"):
         hub_shards(str(tmp_path / "none"))
+
+
+def test_a_row_without_text_is_no_document(tmp_path):
+    """In the first row, too: the column is known by its name."""
+    (tmp_path / "a.jsonl").write_text('{"text": null, "url": "x"}\n{"text": "p"}\n{"text": null}\n')
+    pq.write_table(pa.table({"text": [None, "p", None], "url": ["x", "y", "z"]}), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        assert read_documents([str(tmp_path / name)]) == ["p"]

@@ -1,7 +1,10 @@
 import contextlib
 import hashlib
 import json
+import os
 import pickle
+import socket
+import subprocess
 
 import datasets
 import fsspec
@@ -133,6 +136,50 @@ def test_a_window_has_two_documents(tmp_path, monkeypatch):
         entries.append(writer.entry)
     write_manifest(tmp_path, {}, entries)
     assert Corpus.open(tmp_path).windows() == [(0, 1), (2, 3, 4)]
+
+
+def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
+    """Without, no sentence in it would have a next one, and the run would end in the middle."""
+    monkeypatch.setattr(store, "WINDOW_TOKENS", 10)
+    entries = []
+    for number in range(6):
+        one = number in (0, 1, 4, 5)  # shards of one-sentence documents alone
+        lengths = np.full(4, 4, np.int32)
+        sentences = np.ones(4, np.int64) if one else np.full(2, 2)
+        with ShardWriter(tmp_path / f"data-{number:05d}.arrow", {"fingerprint": f"{number}"}) as writer:
+            writer.add(Encoded(np.arange(16, dtype=np.uint16), lengths, sentences, np.full(len(sentences), True), 0))
+        entries.append(writer.entry)
+    write_manifest(tmp_path, {}, entries)
+    corpus = Corpus.open(tmp_path)
+    assert corpus.windows() == [(0, 1, 2), (3, 4, 5)]
+    for seed in range(20):
+        for window in map(corpus.window, corpus.windows(np.random.default_rng(seed))):
+            assert (window.document_ends - window.document_starts > 1).any()
+
+
+def test_another_split_is_another_corpus(corpus):
+    """Or a run would go on with text that it held out before."""
+    parts = [*corpus.split(5), *corpus.split(50)]
+    assert len({part.fingerprint for part in [corpus, *parts]}) == 5
+    assert [part.fingerprint for part in corpus.split(5)] == [part.fingerprint for part in parts[:2]]
+    for part in parts:
+        assert part.tokens == corpus.window(corpus.head()).sizes.sum() - (corpus.tokens - part.tokens)
+        counted = Corpus(part.shelf, part.manifest, part.shards, part.documents).tokens
+        assert part.tokens == counted
+
+
+def test_a_killed_writer_s_leftovers_go(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = [
+        tmp_path / f".data-00000.arrow.{socket.gethostname()}-{process}.tmp" for process in (dead.pid, os.getppid())
+    ]
+    for path in left:
+        path.write_text("half")
+    with ShardWriter(tmp_path / "data-00000.arrow", {"fingerprint": "0"}) as writer:
+        assert [path.exists() for path in left] == [False, True]
+    assert writer.entry["documents"] == 0
+    assert datasets.Dataset.from_file(str(writer.path)).num_rows == 0
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path):

@@ -38,6 +38,11 @@ class TokenizerArguments:
     limit_alphabet: int = option(1000, "Characters kept in a trained vocabulary; rarer ones become [UNK].")
     tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
 
+    def __post_init__(self):
+        if min(self.vocab_size, self.limit_alphabet, self.min_frequency, self.tokenizer_sample_bytes) < 1:
+            names = "--vocab_size, --limit_alphabet, --min_frequency and --tokenizer_sample_bytes"
+            raise ValueError(f"{names} must be at least 1")
+
     def normalization(self) -> dict:
         """What `load_tokenizer` takes for a bare vocabulary."""
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
@@ -65,6 +70,10 @@ class CorpusArguments:
     corpus_cache_gb: float | None = option(None, "Disk that the shards of a corpus behind a URL may fill, in GB.")
     corpus_license: str | None = option(None, "Licence of the text, as it shall stand in the model card.")
     corpus_source: str | None = option(None, "Source of the text, as it shall stand in the model card.")
+
+    def __post_init__(self):
+        if self.num_proc < 1:
+            raise ValueError(f"--num_proc must be at least 1, not {self.num_proc}")
 
 
 @dataclass

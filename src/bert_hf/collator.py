@@ -48,7 +48,9 @@ class PreTrainingExamples(Dataset):
         corpus: the tokenized text.
         phases: sequence lengths of the run (`sampling.two_phases`).
         nsp: next-sentence pairs; False gives single segments.
-        limit: addressed by plain index, use only so many examples (held-out sets).
+        fixed: the windows in the store's order, and none fetched ahead: for what reads the first one only (held-out
+            sets, the doctor).
+        limit: addressed by plain index, use only so many examples.
 
     Attributes:
         lengths: {(phase, epoch, window): number of examples, None past the last window}, of what was asked so far. A
@@ -66,10 +68,12 @@ class PreTrainingExamples(Dataset):
         nsp: bool = True,
         short_seq_probability: float = 0.1,
         seed: int = 42,
+        fixed: bool = False,
         limit: int | None = None,
     ):
         self.corpus, self.phases, self.nsp, self.seed = corpus, phases, nsp, seed
         self.short_seq_probability, self.limit = short_seq_probability, limit
+        self.fixed = fixed
         self.lengths: dict[tuple[int, int, int], int | None] = {}
         self._parts: tuple[tuple[int, int], Sequence] | None = None
         self._plan: tuple[tuple[int, int, int], TokenStore, EpochPlan] | None = None
@@ -82,7 +86,8 @@ class PreTrainingExamples(Dataset):
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
         if self._parts is None or self._parts[0] != (phase, epoch):
-            self._parts = (phase, epoch), self.corpus.windows(generator(self.seed, WINDOWS, phase, epoch))
+            rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
+            self._parts = (phase, epoch), self.corpus.windows(rng)
         return self._parts[1]
 
     def _check_pairs(self, store: TokenStore) -> None:
@@ -104,8 +109,7 @@ class PreTrainingExamples(Dataset):
         """The documents of a window and the pairs drawn from them; the last ones asked for are kept."""
         if self._plan is None or self._plan[0] != (phase, epoch, window):
             parts = self._windows(phase, epoch)
-            following = parts[window + 1] if window + 1 < len(parts) else self._windows(phase, epoch + 1)[0]
-            store = self.corpus.window(parts[window], following)
+            store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
             if self.nsp:
                 self._check_pairs(store)
             plan = plan_epoch(
@@ -119,6 +123,10 @@ class PreTrainingExamples(Dataset):
             )
             self._plan = (phase, epoch, window), store, plan
         return self._plan[1:]
+
+    def _following(self, phase: int, epoch: int, window: int) -> Sequence:
+        parts = self._windows(phase, epoch)
+        return parts[window + 1] if window + 1 < len(parts) else self._windows(phase, epoch + 1)[0]
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
         """Number of examples in a window of an epoch; None where the epoch has no such window."""

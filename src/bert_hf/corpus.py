@@ -8,16 +8,16 @@ import os
 import shutil
 import socket
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import joblib
 import numpy as np
+from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from transformers import PreTrainedTokenizerBase
 
@@ -27,7 +27,7 @@ from bert_hf.duplicates import METHOD, Duplicates, find_duplicates
 from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.errors import InputError
 from bert_hf.remote import RemoteShelf
-from bert_hf.sources import Piece, TextFile, Texts, expand, hub_shards, is_url
+from bert_hf.sources import KINDS, Piece, TextFile, Texts, expand, hub_shards, is_url, kind_of, packing
 from bert_hf.store import FORMAT, MANIFEST, Corpus, ShardWriter, finished_shard, write_json, write_manifest
 from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 
@@ -195,16 +195,26 @@ def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc:
     source, writer = job.work()
     groups = group_pieces(leave_out(source.read(), job.without))
     one = partial(encode_group, tokenizer=version, language=language)
-    if num_proc > 1:
-        options = {"return_as": "generator", "batch_size": 1, "pre_dispatch": 4 * num_proc, "max_nbytes": None}
-        run = joblib.Parallel(num_proc, **options)
-        encoded = run(joblib.delayed(one)(group) for group in groups)
-    else:
-        encoded = map(one, groups)
+    encoded = _ahead(one, groups, num_proc) if num_proc > 1 else map(one, groups)
     with writer:
         for group in encoded:
             writer.add(group)
     return writer.entry
+
+
+def _ahead(work, things: Iterable, num_proc: int) -> Iterator:
+    """What `work` makes of things, in their order, in processes that are never more than a few of them ahead.
+
+    (joblib's own generator goes on whether or not what it made is taken: a slow disk would fill the memory.)
+    """
+    pending: deque = deque()
+    with ProcessPoolExecutor(num_proc) as pool:
+        for thing in things:
+            pending.append(pool.submit(work, thing))
+            if len(pending) >= 4 * num_proc:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[_Job], num_proc: int) -> Corpus | None:
@@ -234,7 +244,7 @@ def is_prepared(paths: list[str] | None) -> bool:
     if not paths or len(paths) != 1:
         return False
     if is_url(paths[0]):
-        return Path(urlsplit(paths[0]).path).suffix == "" and not set("*?[") & set(paths[0])
+        return not (packing(paths[0]) or kind_of(paths[0]) in KINDS or set("*?[") & set(paths[0]))
     folder = Path(paths[0])
     if (folder / RECIPE).is_file() and not (folder / MANIFEST).is_file():
         raise InputError("it is not prepared to the end", where=folder, remedy="run the prepare.py command again")
@@ -261,9 +271,13 @@ def language_of(args: CorpusArguments) -> str | None:
     return None if args.sentence_per_line else args.language or "en"
 
 
-def texts_of(inputs: list) -> Iterator[str]:
-    """All text, document by document (a very long one in pieces)."""
-    return (piece.text for source in inputs for piece in source.read())
+def texts_of(inputs: list, read: Counter | None = None) -> Iterator[str]:
+    """All text, document by document (a very long one in pieces); `read` counts both."""
+    for source in inputs:
+        for piece in source.read():
+            if read is not None:
+                read.update(pieces=1, documents=piece.ends)
+            yield piece.text
 
 
 def sample(texts: Iterable[str], limit: int) -> list[str]:
@@ -285,10 +299,14 @@ def sample(texts: Iterable[str], limit: int) -> list[str]:
     return [text for _, _, _, text in sorted(held, key=lambda one: one[1])]
 
 
-def sample_inputs(inputs: list, limit: int) -> list[str]:
-    """A bounded sample of the text, the inputs taken in a shuffled order (always the same one)."""
+def sample_inputs(inputs: list, limit: int, read: Counter | None = None) -> list[str]:
+    """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one).
+
+    Args:
+        read: gets the numbers of "documents" and "pieces" that were read for it.
+    """
     order = np.random.default_rng(0).permutation(len(inputs))
-    texts = sample(texts_of([inputs[i] for i in order]), limit)
+    texts = sample(texts_of([inputs[i] for i in order], read), limit)
     if not any(text.strip() for text in texts):
         raise InputError("no text in it", where=inputs[0].name, remedy="give files that hold text")
     return texts
@@ -343,7 +361,7 @@ def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files:
         corpus = open_prepared(args, files[0])
         if fingerprint_text(load_tokenizer(corpus.tokenizer())) != fingerprint_text(tokenizer):
             raise InputError(
-                "it was prepared with another tokenizer", where=files[0], remedy="leave out --tokenizer_name"
+                "it was prepared with another tokenizer", where=files[0], remedy="prepare all text with one tokenizer"
             )
         return corpus
     inputs, language = inputs_of(args, files), language_of(args)

@@ -53,9 +53,12 @@ def examine(
     """Looks at the first window of a corpus (all of it, up to `store.WINDOW_TOKENS`) and at the pairs drawn from it.
 
     Args:
+        examples: of the corpus, `fixed`.
         texts: some of the text as it was; without it the language is guessed from decoded tokens.
         planned: the run; without it only the corpus is judged.
     """
+    if len(corpus.windows()) > 1 and not examples.fixed:
+        raise ValueError("the text of one window and the pairs of another")
     tokenizer = collator.tokenizer
     window = corpus.window(corpus.head())
     counts = window.unigram_counts(len(tokenizer))
@@ -95,7 +98,7 @@ def check(
             corpus, texts = open_prepared(text, text.train_file[0]), None
             tokenizer = load_tokenizer(corpus.tokenizer())
         else:
-            texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes)
+            texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes, seen := Counter())
             named = tokens.tokenizer_name
             tokenizer = (
                 load_tokenizer(named, **tokens.normalization())
@@ -105,9 +108,10 @@ def check(
             corpus = prepare([Texts(tuple(texts))], tokenizer, folder, language=language_of(text))
             read = sum(len(part.encode()) for part in texts)
             written = sum(entry["bytes"] for entry in corpus.manifest["shards"])
-            yield f"  {read / 1e6:,.1f} MB of text, spread over yours; prepared they take {written / 1e6:,.1f} MB"
+            yield f"  {read / 1e6:,.1f} MB, spread over what was read; prepared they take {written / 1e6:,.1f} MB"
+            yield str(_separated(seen["documents"], seen["pieces"]))
         drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-        examples = PreTrainingExamples(corpus, (Phase(shape.max_seq_length, None),), **drawn)
+        examples = PreTrainingExamples(corpus, (Phase(shape.max_seq_length, None),), fixed=True, **drawn)
         collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
         yield from map(str, examine(corpus, examples, collator, texts=texts))
         window = corpus.window(corpus.head())
@@ -189,9 +193,16 @@ def _repeated_sentences(window: Window, sentences: np.ndarray, tokenizer: PreTra
     if not share:
         return Finding(text)
     most = int(np.argmax(times * (lengths[first] > 2)))
-    sentence = tokenizer.decode(window.ids(own[first[most]], own[first[most]] + 1))
-    text += f"; most often, {times[most]:,} times: {sentence[:60]!r}"
+    if times[most] > 1:
+        sentence = tokenizer.decode(window.ids(own[first[most]], own[first[most]] + 1))
+        text += f"; most often, {times[most]:,} times: {sentence[:60]!r}"
     return Finding(text, "remove boiler-plate lines before preparing" if share > 0.1 else "")
+
+
+def _separated(documents: int, pieces: int) -> Finding:
+    text = f"{documents:,} documents were read for it"
+    whole = pieces > 1 and (documents < 2 or 8 * documents <= pieces)  # eight megabytes each
+    return Finding(text, "separate documents by blank lines: these are whole files" if whole else "")
 
 
 def _one_document(window: Window) -> Finding:
@@ -228,7 +239,7 @@ def _languages(texts: Iterable[str], language: str | None) -> Finding:
     shares = ", ".join(f"{code} {count / total:.0%}" for code, count in guessed.most_common(4))
     text = f"language, as guessed from {total} documents: {shares}"
     main, most = guessed.most_common(1)[0]
-    if language and len(language) == 2 and main != language and most > total / 2:
+    if language and len(language) == len(main) == 2 and main != language and most > total / 2:
         return Finding(text, f"the sentence splitter was told {language}: prepare with --language {main}")
     return Finding(
         text, "one vocabulary serves them all: raise --vocab_size, or sort the text" if most < 0.8 * total else ""
@@ -301,8 +312,6 @@ def _shared(segments: list, counts: np.ndarray) -> np.ndarray:
 
 def _reached(columns, labels: np.ndarray) -> float:
     half = len(labels) // 2
-    if len(np.unique(labels[:half])) < 2:
-        return float("nan")
     return (
         LogisticRegression(C=0.1, solver="liblinear")
         .fit(columns[:half], labels[:half])
@@ -327,7 +336,8 @@ class Planned:
 
 def planned_run(args: TrainingArguments, model: PreTrainedModel) -> Planned:
     """What the doctor has to know of a run."""
-    kept = args.save_total_limit or max(1, int(args.max_steps / args.save_steps) if args.save_steps >= 1 else 1)
+    every = args.save_steps if args.save_steps >= 1 else args.save_steps * args.max_steps
+    kept = args.save_total_limit or max(1, int(args.max_steps / every))
     return Planned(
         steps=args.max_steps,
         batch=args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,

@@ -16,7 +16,7 @@ from tokenizers.models import WordPiece
 
 LONGEST_SENTENCE = 1000  # characters; beyond it text without full stops is cut at white space
 GROUP = 1 << 18  # characters that are encoded at once
-_REMEMBERED = 1 << 19  # words whose ids are kept, at most: about 150 MB a process
+_REMEMBERED = 1 << 19  # words whose ids are kept, at most, and four times as many ids: about 150 MB a process
 _PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # ASCII punctuation: always a word of its own
 
 
@@ -98,7 +98,7 @@ class Encoder:
         ends = np.cumsum(lengths)
         ids = self._ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])]
         words_until = np.cumsum([sentence.count(" ") + 1 for sentence in sentences])
-        if len(self._places) > _REMEMBERED:
+        if len(self._places) > _REMEMBERED or self._starts[len(self._places)] > 4 * _REMEMBERED:
             self._forget()
         return ids, np.diff(ends[words_until - 1], prepend=0)
 

@@ -1,5 +1,6 @@
 """What a person did wrong, where, and how to mend it: the one exception the whole project raises for bad input."""
 
+import errno
 import functools
 import os
 import sys
@@ -39,8 +40,18 @@ class InputError(Exception):
         return make, (self.what,)
 
 
-def _from_a_worker(error: RuntimeError) -> str | None:
-    """What an `InputError` of a DataLoader's worker said: torch makes text of it, traceback and all."""
+# What a disk or its rights may refuse, wherever something is written.
+_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+
+
+def _line(error: Exception) -> str | None:
+    """The one line, where there is one; None: a fault of ours."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, OSError):
+        place = InputError(f"{error.strerror}", where=error.filename or "disk", remedy="make room, or write elsewhere")
+        return str(place) if error.errno in _REFUSED else None
+    # Of a DataLoader's worker torch makes text, traceback and all.
     text, name = str(error).rstrip(), f"{InputError.__module__}.{InputError.__name__}: "
     last = text.rpartition("\n")[2]
     return last.removeprefix(name) if text.startswith("Caught InputError in DataLoader") else None
@@ -56,8 +67,8 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except (InputError, RuntimeError) as error:
-            line = str(error) if isinstance(error, InputError) else _from_a_worker(error)
+        except (InputError, RuntimeError, OSError) as error:
+            line = _line(error)
             if line is None:
                 raise
             if int(os.environ.get("RANK", "0")) == 0:

@@ -118,6 +118,8 @@ class RemoteShelf:
                 with open(temporary, "rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                         raise ValueError("its checksum is not the manifest's")
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
         except Exception as error:  # each protocol has a client of its own, with errors of its own
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -177,7 +177,8 @@ def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], 
     if output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")
     folder = Path(output_dir)
-    if folder.exists() and (not folder.is_dir() or any(path.suffix != ".tmp" for path in folder.iterdir())):
+    beside = (".tmp", "lengths.png")  # what another part is writing; the doctor's picture
+    if folder.exists() and (not folder.is_dir() or not all(path.name.endswith(beside) for path in folder.iterdir())):
         known = (folder / ours[0]).is_file()
         if known and resumable and not overwrite:
             return folder

@@ -25,6 +25,7 @@ from bert_hf.errors import InputError
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
+_SAID = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a packed file may raise
 
@@ -92,7 +93,7 @@ class TextFile:
     @property
     def name(self) -> str:
         """The last part of its path: the same on every machine."""
-        return self.path.rstrip("/").rsplit("/", 1)[-1]
+        return _plain_path(self.path).name
 
     def stamp(self) -> list:
         """Enough to notice without reading it that it is another file: path, size, time of change."""
@@ -102,11 +103,12 @@ class TextFile:
         return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
 
     def checksum(self) -> str:
-        """SHA-256 of its bytes; of a URL, what the server says of it (size, version, time)."""
+        """SHA-256 of its bytes; of a URL, of what the server says of it: size and, where it does, version and time."""
         with reading(self.path):
             if is_url(self.path):
                 system, path = fsspec.url_to_fs(self.path)
-                return hashlib.sha256(f"{system.ukey(path)} {system.size(path)}".encode()).hexdigest()
+                said = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
+                return hashlib.sha256(json.dumps({key: said.get(key) for key in _SAID}).encode()).hexdigest()
             with open(self.path, "rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -171,6 +173,9 @@ class HubShard:
                 if column not in row:
                     remedy = f"--text_column, one of: {', '.join(row)}"
                     raise InputError(f"no column {column!r}", where=self.dataset, remedy=remedy)
+                if row[column] is not None and not isinstance(row[column], str):
+                    what, remedy = f"column {column!r} is not text", f"--text_column, one of: {', '.join(strings)}"
+                    raise InputError(what, where=self.dataset, remedy=remedy)
                 if row[column]:
                     yield from cut_pieces(_whole(row[column]))
 
@@ -230,7 +235,9 @@ def _expand_path(pattern: str) -> list[str]:
     for path in map(Path, found):
         if path.is_dir():
             raise InputError(
-                "a folder, and not one made by prepare.py", where=path, remedy=f"name files, e.g. '{path}/*.txt'"
+                "a folder",
+                where=path,
+                remedy=f"name files, e.g. '{path}/*.txt' (one that prepare.py made stands alone, for pretrain.py)",
             )
         if not path.is_file():
             raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
@@ -252,13 +259,24 @@ def _expand_url(pattern: str) -> list[str]:
 
 def kind_of(path: str | Path) -> str:
     """The suffix below a compression suffix: `.txt`, `.jsonl`, …"""
-    path = Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in _OPENERS else path.suffix.lower()
+    path = _plain_path(path)
+    return Path(path.stem).suffix.lower() if packing(path) else path.suffix.lower()
+
+
+def _plain_path(path: str | Path) -> Path:
+    """Without the query of a URL, which may hold a signature."""
+    return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
+
+
+def packing(path: str | Path) -> str | None:
+    """`.gz`, `.xz` or None."""
+    suffix = _plain_path(path).suffix.lower()
+    return suffix if suffix in _OPENERS else None
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
     """Opens a file or a URL for reading, decompressed."""
-    opener = _OPENERS.get(Path(path).suffix.lower())
+    opener = _OPENERS.get(packing(path))
     if is_url(path):
         file = fsspec.open(str(path), "rb").open()
         return opener(file, "rb") if opener else file
@@ -286,7 +304,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
             if rest:
                 yield number, column, rest, True
     except _DAMAGED as error:
-        packed = Path(path).suffix.lower() in _OPENERS
+        packed = packing(path)
         what = f"cannot be decompressed: {error}" if packed else f"cannot be read: {error}"
         raise InputError(what, where=path, line=number, remedy="fetch the file again") from None
 
@@ -378,7 +396,9 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
     for number, row in read_rows(path):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         text_column = text_column or choose_column(list(row), strings, path, number)
-        text = row.get(text_column)
+        text = row.get(text_column, 0)
+        if text is None:  # as in Parquet: no document
+            continue
         if not isinstance(text, str):
             what = f"column {text_column!r} is not text" if text_column in row else f"no column {text_column!r}"
             columns = ", ".join(row)
@@ -388,7 +408,7 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
 
 def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
     try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or Path(path).suffix.lower() in _OPENERS else path)
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or packing(path) else path)
         schema = file.schema_arrow
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         column = text_column or choose_column(schema.names, strings, path)
@@ -405,7 +425,7 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
 
 def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:
     """The column that plainly holds the text: `text`, or the only one of strings."""
-    if "text" in strings:
+    if "text" in columns:
         return "text"
     if len(strings) == 1:
         return strings[0]

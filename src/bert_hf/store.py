@@ -52,6 +52,14 @@ def _mine() -> str:
     return f"{socket.gethostname()}-{os.getpid()}.tmp"
 
 
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
+
+
 # ---- writing
 
 
@@ -73,6 +81,9 @@ class ShardWriter:
 
     def __enter__(self) -> "ShardWriter":
         self._temporary = self.path.with_name(f".{self.path.name}.{_mine()}")
+        for leftover in self.path.parent.glob(f".{self.path.name}.{socket.gethostname()}-*.tmp"):
+            if not _runs(int(leftover.name.rpartition("-")[2].removesuffix(".tmp"))):
+                leftover.unlink(missing_ok=True)  # of a process that was killed
         self._file = open(self._temporary, "wb")
         self._stream = None
         self._held: list = []
@@ -106,13 +117,16 @@ class ShardWriter:
             pa.ListArray.from_arrays(pa.array(tokens_until[sentence_ends], pa.int32()), pa.array(ids)),
             pa.ListArray.from_arrays(pa.array(sentence_ends, pa.int32()), pa.array(lengths)),
         ]
+        self._write(columns)
+        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum())
+        for name, value in zip(_COUNTS, sums, strict=False):
+            self._counts[name] += int(value)
+
+    def _write(self, columns: list[pa.Array]) -> None:
         batch = pa.record_batch(columns, names=["input_ids", "sentence_lengths"])
         if self._stream is None:
             self._stream = pa.ipc.new_stream(self._file, batch.schema)
         self._stream.write_batch(batch)
-        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum())
-        for name, value in zip(_COUNTS, sums, strict=False):
-            self._counts[name] += int(value)
 
     def __exit__(self, kind, *_) -> None:
         try:
@@ -125,8 +139,9 @@ class ShardWriter:
     def _finish(self) -> None:
         if self._held:
             self._flush()
-        if self._stream is not None:
-            self._stream.close()
+        if self._stream is None:  # no text: a shard without a row
+            self._write([pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32()))])
+        self._stream.close()
         self._file.flush()
         os.fsync(self._file.fileno())
         with open(self._temporary, "rb") as file:
@@ -236,8 +251,6 @@ class Window:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    if path.stat().st_size == 0:  # an input without text
-        return
     try:
         yield from pa.ipc.open_stream(pa.memory_map(str(path)))
     except (pa.ArrowException, OSError) as error:
@@ -248,15 +261,18 @@ class Corpus:
     """A prepared corpus, or some of its documents.
 
     Attributes:
-        manifest: what `manifest.json` says. fingerprint: of what made it.
+        manifest: what `manifest.json` says. fingerprint: of what made it, and of which documents these are.
         documents: {shard: boolean mask of its documents}; a shard that is not in it counts whole.
     """
 
     def __init__(self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None):
         self.shelf, self.manifest = shelf, manifest
-        self.fingerprint: str = manifest["fingerprint"]
         self.shards = list(range(len(manifest["shards"]))) if shards is None else shards
         self.documents: dict[int, np.ndarray] = documents or {}
+        self._tokens: int | None = None
+        chosen = [[shard, np.packbits(mask).tobytes().hex()] for shard, mask in sorted(self.documents.items())]
+        parts = json.dumps([manifest["fingerprint"], self.shards, chosen]).encode()
+        self.fingerprint = hashlib.sha256(parts).hexdigest() if chosen else manifest["fingerprint"]
         self._open: dict[tuple[int, ...], Window] = {}
 
     @classmethod
@@ -300,13 +316,12 @@ class Corpus:
     @property
     def tokens(self) -> int:
         """Tokens in these documents."""
-        total = 0
-        for shard in self.shards:
-            if shard in self.documents:
-                total += int(self.window((shard,)).sizes.sum())
-            else:
-                total += self.manifest["shards"][shard]["tokens"]
-        return total
+        if self._tokens is None:
+            whole = [shard for shard in self.shards if shard not in self.documents]
+            self._tokens = sum(self.manifest["shards"][shard]["tokens"] for shard in whole)
+            for shard in self.documents.keys() & set(self.shards):
+                self._tokens += int(self.window((shard,)).sizes.sum())
+        return self._tokens
 
     # ---- windows
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
@@ -320,16 +335,18 @@ class Corpus:
         return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
 
     def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
-        windows, held, tokens, documents = [], [], 0, 0
+        windows, held, tokens, documents, longer = [], [], 0, 0, 0
         for shard in order:
             held.append(shard)
             tokens += self.manifest["shards"][shard]["tokens"]
             documents += self._documents(shard)
-            if tokens >= WINDOW_TOKENS and documents > 1:  # a lone one has no stranger
+            # of these so many at least have two sentences or more
+            longer += max(0, self._documents(shard) - self.manifest["shards"][shard]["one_sentence_documents"])
+            if tokens >= WINDOW_TOKENS and documents > 1 and longer:  # without, there would be no pairs
                 windows.append(tuple(sorted(held)))
-                held, tokens, documents = [], 0, 0
+                held, tokens, documents, longer = [], 0, 0, 0
         if held:  # the rest joins the last window: alone it could be too little to draw strangers from
-            last = windows.pop() if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2) else ()
+            last = windows.pop() if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer) else ()
             windows.append(tuple(sorted([*last, *held])))
         return windows or [()]
 
@@ -390,6 +407,8 @@ class Corpus:
             masks[shard], first = mask, first + here
         rest = self.subset({shard: ~mask for shard, mask in masks.items()})
         held_out = Corpus(self.shelf, self.manifest, list(head), self.documents).subset(masks)
+        held_out._tokens = int(sizes[:count].sum())
+        rest._tokens = self.tokens - held_out._tokens
         return rest, held_out
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
