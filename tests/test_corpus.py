@@ -351,7 +351,7 @@ def test_no_more_is_made_ahead_than_is_taken():
     def things():
         for number in range(100):
             taken.append(number)
-            yield number
+            yield (number,)
 
     made = corpus_module._ahead(abs, things(), 2)
     assert [next(made) for _ in range(3)] == [0, 1, 2]

@@ -12,10 +12,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
-import joblib
 import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -107,8 +106,7 @@ def prepare(
     version = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     with _working():
         if len(todo) >= num_proc > 1:  # whole inputs side by side
-            run = joblib.Parallel(num_proc, return_as="generator", batch_size=1, pre_dispatch=num_proc)
-            made = run(joblib.delayed(encode_source)(*job.work(), version, language, job.without) for job in todo)
+            made = _ahead(encode_source, ((*job.work(), version, language, job.without) for job in todo), num_proc)
         else:  # or one after the other, each by all processes
             made = (_encode(job, version, language, num_proc) for job in todo)
         for job, entry in zip(todo, made, strict=True):
@@ -195,26 +193,38 @@ def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc:
     source, writer = job.work()
     groups = group_pieces(leave_out(source.read(), job.without))
     one = partial(encode_group, tokenizer=version, language=language)
-    encoded = _ahead(one, groups, num_proc) if num_proc > 1 else map(one, groups)
+    encoded = _ahead(one, ((group,) for group in groups), num_proc) if num_proc > 1 else map(one, groups)
     with writer:
         for group in encoded:
             writer.add(group)
     return writer.entry
 
 
-def _ahead(work, things: Iterable, num_proc: int) -> Iterator:
-    """What `work` makes of things, in their order, in processes that are never more than a few of them ahead.
+def _ahead(work, arguments: Iterable[tuple], num_proc: int) -> Iterator:
+    """What `work` makes of each of the arguments, in order, by processes that are never more than a few of them ahead.
 
     (joblib's own generator goes on whether or not what it made is taken: a slow disk would fill the memory.)
     """
-    pending: deque = deque()
-    with ProcessPoolExecutor(num_proc) as pool:
-        for thing in things:
-            pending.append(pool.submit(work, thing))
+    pool, pending = _pool(num_proc), deque()
+    try:
+        for own in arguments:
+            pending.append(pool.submit(work, *own))
             if len(pending) >= 4 * num_proc:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    except TerminatedWorkerError:
+        _pool.cache_clear()  # it is broken
+        raise
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+@lru_cache(maxsize=1)
+def _pool(num_proc: int) -> ProcessPoolExecutor:
+    """Processes for the next input, too; they end when they are idle for a minute."""
+    return ProcessPoolExecutor(num_proc, timeout=60)
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[_Job], num_proc: int) -> Corpus | None:
