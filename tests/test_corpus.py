@@ -329,6 +329,9 @@ def test_what_cannot_be_meant_is_refused(tmp_path, capsys):
     spec.loader.exec_module(recipe)
     for words, line in (
         (["--num_proc", "0"], "error: arguments: --num_proc must be at least 1, not 0"),
+        (["--validation_split_percentage", "150"], "error: arguments: --validation_split_percentage must lie"),
+        (["--max_eval_samples", "0"], "error: arguments: --max_eval_samples must be at least 1"),
+        (["--check_bytes", "0"], "error: arguments: --check_bytes must be at least 1"),
         (["--vocab_size", "-5"], "error: arguments: --vocab_size, --limit_alphabet"),
         (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
         (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
@@ -357,3 +360,13 @@ def test_no_more_is_made_ahead_than_is_taken():
     assert [next(made) for _ in range(3)] == [0, 1, 2]
     assert len(taken) <= 3 + 8
     made.close()
+
+
+def test_a_fault_in_one_input_ends_the_others_at_once(words, tmp_path):
+    """And nothing half-written of them stays."""
+    (tmp_path / "bad.jsonl").write_text('{"text": "a b."}\n{"text": \n')
+    (tmp_path / "long.txt").write_text("".join(f"Document {i} says in sentence {i}.\n" for i in range(400_000)))
+    files = [TextFile(str(tmp_path / name)) for name in ("bad.jsonl", "long.txt")]
+    with pytest.raises(InputError, match=r"bad.jsonl:2:10: not JSON"):
+        prepare(files, words, tmp_path / "out", num_proc=2)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["recipe.json", "tokenizer"]

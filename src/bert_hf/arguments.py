@@ -74,6 +74,10 @@ class CorpusArguments:
     def __post_init__(self):
         if self.num_proc < 1:
             raise ValueError(f"--num_proc must be at least 1, not {self.num_proc}")
+        if not 0 < self.validation_split_percentage < 100:
+            raise ValueError(
+                f"--validation_split_percentage must lie between 0 and 100, not {self.validation_split_percentage}"
+            )
 
 
 @dataclass
@@ -86,6 +90,10 @@ class PrepareArguments:
     )
     check: bool = option(False, "Only look at the text; --output_dir gets a picture of its lengths.")
     check_bytes: int = option(20_000_000, "Text that is looked at, at most, spread over all.")
+
+    def __post_init__(self):
+        if self.check_bytes < 1:
+            raise ValueError(f"--check_bytes must be at least 1, not {self.check_bytes}")
 
     def part(self) -> tuple[int, int]:
         """(i, n) of `--shard`.
@@ -146,6 +154,8 @@ class ExampleArguments:
     def __post_init__(self):
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"--mlm_probability must lie between 0 and 1, not {self.mlm_probability}")
+        if self.max_eval_samples < 1:
+            raise ValueError(f"--max_eval_samples must be at least 1, not {self.max_eval_samples}")
         if self.max_seq_length < 8:
             raise ValueError(f"--max_seq_length must be at least 8, not {self.max_seq_length}")
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:

@@ -27,7 +27,16 @@ from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_ou
 from bert_hf.errors import InputError
 from bert_hf.remote import RemoteShelf
 from bert_hf.sources import KINDS, Piece, TextFile, Texts, expand, hub_shards, is_url, kind_of, packing
-from bert_hf.store import FORMAT, MANIFEST, Corpus, ShardWriter, finished_shard, write_json, write_manifest
+from bert_hf.store import (
+    FORMAT,
+    MANIFEST,
+    Corpus,
+    ShardWriter,
+    finished_shard,
+    remove_leftovers,
+    write_json,
+    write_manifest,
+)
 from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
@@ -104,7 +113,7 @@ def prepare(
     _look(jobs[shard[0] :: shard[1]], num_proc)
     todo = [job for job in jobs[shard[0] :: shard[1]] if job.entry is None]
     version = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
-    with _working():
+    with _working(), _swept(todo):
         if len(todo) >= num_proc > 1:  # whole inputs side by side
             made = _ahead(encode_source, ((*job.work(), version, language, job.without) for job in todo), num_proc)
         else:  # or one after the other, each by all processes
@@ -112,6 +121,17 @@ def prepare(
         for job, entry in zip(todo, made, strict=True):
             job.entry = entry
     return _complete(folder, recipe, jobs, num_proc)
+
+
+@contextlib.contextmanager
+def _swept(jobs: list["_Job"]):
+    """A fault ends the other processes at once, and what they had half written goes."""
+    try:
+        yield
+    except BaseException:
+        for job in jobs:
+            remove_leftovers(job.path)
+        raise
 
 
 @contextlib.contextmanager
@@ -213,12 +233,10 @@ def _ahead(work, arguments: Iterable[tuple], num_proc: int) -> Iterator:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    except TerminatedWorkerError:
-        _pool.cache_clear()  # it is broken
+    except BaseException:  # a fault, or nobody takes the rest
+        _pool.cache_clear()
+        pool.shutdown(kill_workers=True)
         raise
-    finally:
-        for future in pending:
-            future.cancel()
 
 
 @lru_cache(maxsize=1)

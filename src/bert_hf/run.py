@@ -297,7 +297,7 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
         corpus={
             "documents": f"{len(corpus):,}",
             "tokens": f"{corpus.tokens:,}",
-            "fingerprint": corpus.fingerprint[:16],
+            "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
         training={

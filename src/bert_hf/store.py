@@ -52,6 +52,15 @@ def _mine() -> str:
     return f"{socket.gethostname()}-{os.getpid()}.tmp"
 
 
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes of this machine left of a file that they were writing."""
+    begin = f".{path.name}.{socket.gethostname()}-"
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        process = leftover.name.removeprefix(begin).removesuffix(".tmp")  # of "node-1", seen from "node", no number
+        if process.isdigit() and not _runs(int(process)):
+            leftover.unlink(missing_ok=True)
+
+
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -81,9 +90,7 @@ class ShardWriter:
 
     def __enter__(self) -> "ShardWriter":
         self._temporary = self.path.with_name(f".{self.path.name}.{_mine()}")
-        for leftover in self.path.parent.glob(f".{self.path.name}.{socket.gethostname()}-*.tmp"):
-            if not _runs(int(leftover.name.rpartition("-")[2].removesuffix(".tmp"))):
-                leftover.unlink(missing_ok=True)  # of a process that was killed
+        remove_leftovers(self.path)
         self._file = open(self._temporary, "wb")
         self._stream = None
         self._held: list = []
