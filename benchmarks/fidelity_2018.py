@@ -20,7 +20,7 @@ from bert_hf.arguments import CorpusArguments, ExampleArguments, TokenizerArgume
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import corpus_for, tokenizer_for
 from bert_hf.errors import one_line_errors
-from bert_hf.modeling import IGNORED
+from bert_hf.kernels import IGNORED
 from bert_hf.pairing import STRANGER
 from bert_hf.pairing import truncate as truncate_here
 from bert_hf.sampling import MASK, PLAN, Phase, generator

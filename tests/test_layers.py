@@ -5,7 +5,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors"}
+GROUND = {"errors", "kernels"}
 STONES = {
     "arguments", "checkpointing", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
     "optimization", "pairing", "remote", "sampling", "sources", "store", "tasks", "tokenization",

@@ -104,7 +104,7 @@ def gradient(tmp_path, tokenizer, micro, accumulation, **options):
     )  # fmt: skip
     trainer.add_callback(Look())
     count = trainer._count
-    trainer._count = lambda inputs, mlm, nsp, made: (counts.append(mlm.numel()), count(inputs, mlm, nsp, made))
+    trainer._count = lambda inputs, losses, of: (counts.append(len(losses.mlm_losses)), count(inputs, losses, of))
     trainer.train()
     return found, counts, [row["loss"] for row in trainer.state.log_history if "loss" in row]
 

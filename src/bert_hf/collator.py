@@ -9,8 +9,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
+from bert_hf.kernels import IGNORED
 from bert_hf.masking import choose_tokens, choose_words, replace
-from bert_hf.modeling import IGNORED
 from bert_hf.pairing import EpochPlan, plan_epoch, truncate
 from bert_hf.sampling import MASK, ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 

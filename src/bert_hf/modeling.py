@@ -1,14 +1,15 @@
 """BERT, embeddings → encoder → both pre-training heads, in one file (Devlin et al. 2019, section 3).
 
 Module names and tensor shapes are those of `transformers.models.bert`, so that a saved checkpoint *is* a stock BERT.
-What differs is inside: the vocabulary projection runs on the masked positions only, either loss works alone, and fresh
-weights are drawn as in the 2018 code.
+What differs is inside: the vocabulary projection runs on the masked positions only, and given these nothing is computed
+that no loss depends on, padding least of all; either loss works alone, and fresh weights are drawn as in the 2018 code.
 
 Shapes: B batch · L length · H hidden size · A heads · D head size (H = A·D) · F feed-forward size · V vocabulary ·
-M masked tokens in the batch.
+M masked tokens in the batch · T real tokens in the batch, without padding · Q tokens that the heads read (Q = B + M).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +19,22 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPooling, ModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
-
-
-def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy (N,) in nats, in fp32, of logits (N, classes) and labels (N,); 0 where the label is ignored."""
-    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="none")
+from bert_hf.kernels import (
+    IGNORED,
+    Dropout,
+    Rows,
+    attend_rows,
+    find_rows,
+    project,
+    projected_cross_entropy,
+    token_losses,
+)
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -46,7 +51,7 @@ class BertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(
         self,
@@ -61,8 +66,21 @@ class BertEmbeddings(nn.Module):
             position_ids = torch.arange(length, device=device).unsqueeze(0)  # (1, L)
         if token_type_ids is None:
             token_type_ids = torch.zeros(words.shape[:2], dtype=torch.long, device=device)
-        segments, positions = self.token_type_embeddings(token_type_ids), self.position_embeddings(position_ids)
+        return self._sum(words, self.token_type_embeddings(token_type_ids), self.position_embeddings(position_ids))
+
+    def _sum(self, words: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
         return self.dropout(self.LayerNorm(words + segments + positions))
+
+    def of_rows(self, input_ids: Tensor, token_type_ids: Tensor | None, rows: Rows) -> Tensor:
+        """(T, H): the real tokens of (B, L) alone."""
+        words, positions = input_ids.flatten()[rows.tokens], rows.tokens % input_ids.shape[1]
+        segments = torch.zeros_like(words) if token_type_ids is None else token_type_ids.flatten()[rows.tokens]
+        embedded = (
+            self.word_embeddings(words),
+            self.token_type_embeddings(segments),
+            self.position_embeddings(positions),
+        )
+        return self._sum(*embedded)
 
 
 def eager_attention(
@@ -101,15 +119,29 @@ class BertSelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> tuple[Tensor, Tensor | None]:
         heads = (*hidden.shape[:-1], -1, self.head_size)
-        query = self.query(hidden).view(heads).transpose(1, 2)  # (B, A, L, D)
-        key = self.key(hidden).view(heads).transpose(1, 2)
-        value = self.value(hidden).view(heads).transpose(1, 2)
+        projected = project(hidden, self.query, self.key, self.value)
+        query, key, value = (x.view(heads).transpose(1, 2) for x in projected)  # (B, A, L, D)
         attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         context, weights = attend(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.head_size**-0.5, **kwargs
+            self, query, key, value, attention_mask, dropout=self._dropout, scaling=self.head_size**-0.5, **kwargs
         )
         return context.reshape(hidden.shape), weights  # (B, L, H)
+
+    def of_rows(self, hidden: Tensor, rows: Rows, read: Tensor | None) -> Tensor:
+        """(T, H) → (T, H); with `read` (Q, H), the reads alone, only their attention: (Q, H)."""
+        if read is None:
+            projected = project(hidden, self.query, self.key, self.value)
+        else:
+            projected = self.query(read), *project(hidden, self.key, self.value)
+        query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)  # (T, A, D)
+        context = attend_rows(
+            query, key, value, rows, reads_only=read is not None, dropout=self._dropout, scaling=self.head_size**-0.5
+        )
+        return context.flatten(1)
+
+    @property
+    def _dropout(self) -> float:
+        return self.config.attention_probs_dropout_prob if self.training else 0.0
 
 
 class BertResidual(nn.Module):
@@ -119,10 +151,10 @@ class BertResidual(nn.Module):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, around: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden)) + around)
+        return self.LayerNorm(self.dropout(self.dense(hidden), around))
 
 
 class BertAttention(nn.Module):
@@ -134,6 +166,11 @@ class BertAttention(nn.Module):
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> Tensor:
         context, _ = self.self(hidden, attention_mask, **kwargs)
         return self.output(context, hidden)
+
+    def of_rows(self, hidden: Tensor, rows: Rows, last: bool) -> Tensor:
+        read = hidden.index_select(0, rows.reads) if last else None  # (Q, H)
+        context = self.self.of_rows(hidden, rows, read)
+        return self.output(context, read if last else hidden)
 
 
 class BertIntermediate(nn.Module):
@@ -155,8 +192,14 @@ class BertLayer(GradientCheckpointingLayer):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> Tensor:
-        attended = self.attention(hidden, attention_mask, **kwargs)
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor | None, rows: Rows | None = None, last: bool = False, **kwargs
+    ) -> Tensor:
+        """Given `rows`: (T, H) → (T, H), and in the last layer (T, H) → (Q, H); else (B, L, H) → (B, L, H)."""
+        if rows is not None:
+            attended = self.attention.of_rows(hidden, rows, last)
+        else:
+            attended = self.attention(hidden, attention_mask, **kwargs)
         return self.output(self.intermediate(attended), attended)
 
 
@@ -168,6 +211,12 @@ class BertEncoder(nn.Module):
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> Tensor:
         for layer in self.layer:
             hidden = layer(hidden, attention_mask, **kwargs)
+        return hidden
+
+    def of_rows(self, hidden: Tensor, rows: Rows) -> Tensor:
+        """(T, H) → (Q, H). After the last attention a token's way is its own, so only the reads go it."""
+        for layer in self.layer:
+            hidden = layer(hidden, None, rows=rows, last=layer is self.layer[-1])
         return hidden
 
 
@@ -284,6 +333,22 @@ class BertModel(BertPreTrainedModel):
         hidden = self.encoder(hidden, mask, **kwargs)
         return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pooler(hidden))
 
+    def of_rows(self, input_ids: Tensor, token_type_ids: Tensor | None, rows: Rows) -> tuple[Tensor, Tensor]:
+        """What the heads read, and nothing else: hidden states of the masked tokens (M, H), pooler output (B, H)."""
+        hidden = self.encoder.of_rows(self.embeddings.of_rows(input_ids, token_type_ids, rows), rows)  # (Q, H)
+        first = hidden.index_select(0, rows.first).unsqueeze(1)  # (B, 1, H)
+        return hidden.index_select(0, rows.masked), self.pooler(first)
+
+
+@dataclass
+class PreTrainingLosses(ModelOutput):
+    """Losses in nats, fp32, 0 where the label is ignored, and whether the likeliest answer is the right one."""
+
+    mlm_losses: Tensor | None = None  # (M,)
+    mlm_correct: Tensor | None = None  # (M,) bool
+    nsp_losses: Tensor | None = None  # (B,)
+    nsp_correct: Tensor | None = None  # (B,) bool
+
 
 class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
@@ -320,8 +385,10 @@ class BertForPreTraining(BertPreTrainedModel):
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
         masked_positions: Tensor | None = None,
+        token_positions: Tensor | None = None,
+        losses_only: bool = False,
         **kwargs,
-    ) -> BertForPreTrainingOutput:
+    ) -> BertForPreTrainingOutput | PreTrainingLosses:
         """Logits of both heads, and a loss where there is a label.
 
         Args:
@@ -329,26 +396,32 @@ class BertForPreTraining(BertPreTrainedModel):
             labels: (B, L), -100 where nothing is predicted.
             next_sentence_label: (B,), 0 = B follows A, 1 = B is from another document; -100 = no pair.
             masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs on
-                these alone, and `prediction_logits` is (M, V) instead of (B, L, V).
+                these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention padding is
+                not computed either, nor in the last layer anything but these and [CLS].
+            token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
+            losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
             The stock output. `loss` is the mean over the predicted tokens plus the mean over the pairs; with one
             kind of label it is that one's mean alone (stock gives None).
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
-        )
-        hidden = outputs.last_hidden_state  # (B, L, H)
-        if masked_positions is not None:
-            hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
-            labels = None if labels is None else labels.flatten()[masked_positions]  # (M,)
-        prediction_logits, seq_relationship_logits = self.cls(hidden, outputs.pooler_output)
+        inputs = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
+        rows = None
+        if masked_positions is not None and not any(value is not None for value in inputs.values()):
+            rows = self._rows(input_ids, attention_mask, masked_positions, token_positions)
+        if rows is not None:
+            hidden, pooled = self.bert.of_rows(input_ids, token_type_ids, rows)  # (M, H), (B, H)
+            outputs = BaseModelOutputWithPooling()
+        else:
+            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
+            hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
+            if masked_positions is not None:
+                hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
+        if masked_positions is not None and labels is not None:
+            labels = labels.flatten()[masked_positions]  # (M,)
+        if losses_only:
+            return self._losses(hidden, pooled, labels, next_sentence_label)
+        prediction_logits, seq_relationship_logits = self.cls(hidden, pooled)
         losses = []
         if labels is not None:
             losses.append(mean_loss(prediction_logits.flatten(0, -2), labels.flatten()))
@@ -361,3 +434,26 @@ class BertForPreTraining(BertPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _rows(self, input_ids, attention_mask, masked_positions, token_positions) -> Rows | None:
+        """How to run the batch without padding; None where it has to be run as it is."""
+        if self.config._attn_implementation != "sdpa" or input_ids is None:
+            return None
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+            token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
+        if attention_mask.dim() != 2:
+            return None
+        return find_rows(attention_mask, masked_positions, token_positions)
+
+    def _losses(self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_label: Tensor | None):
+        losses = PreTrainingLosses()
+        if labels is not None:
+            head = self.cls.predictions
+            losses.mlm_losses, losses.mlm_correct = projected_cross_entropy(
+                head.transform(hidden), head.decoder, labels
+            )
+        if next_label is not None:
+            logits, next_label = self.cls.seq_relationship(pooled), next_label.flatten()
+            losses.nsp_losses, losses.nsp_correct = token_losses(logits, next_label), logits.argmax(-1) == next_label
+        return losses

@@ -30,7 +30,8 @@ from bert_hf import checkpointing, hub
 from bert_hf.arguments import ClassificationArguments, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
-from bert_hf.modeling import IGNORED, BertForPreTraining
+from bert_hf.kernels import IGNORED
+from bert_hf.modeling import BertForPreTraining
 from bert_hf.remote import RemoteShelf
 from bert_hf.sampling import Phase, two_phases
 from bert_hf.store import Corpus

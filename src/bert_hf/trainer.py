@@ -22,7 +22,8 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf import checkpointing
-from bert_hf.modeling import IGNORED, token_losses
+from bert_hf.kernels import IGNORED, token_losses
+from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
 from bert_hf.sampling import RunSampler, walk
 
@@ -207,7 +208,7 @@ class PreTrainer(SafeTrainer):
     def __init__(self, model=None, args=None, *positional, **kwargs):
         super().__init__(model, args, *positional, **kwargs)
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
-        self._masked_only = "masked_positions" in forward
+        self._ours = "losses_only" in forward
         self._numbered = hasattr(self.train_dataset, "window_length")
         if self._numbered or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
@@ -263,49 +264,42 @@ class PreTrainer(SafeTrainer):
                     counts[place] += (batch[name].to(device) != IGNORED).sum()
         return self.accelerator.reduce(counts, "sum") if self.args.world_size > 1 else counts
 
-    def _losses(self, model: nn.Module, inputs: dict) -> tuple[Tensor, Tensor, dict[str, Tensor], object]:
-        """Losses of each masked token (M,) and each pair (B,), what is needed to count them, and the outputs."""
+    def _losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
+        """The losses, and of what: `masked` (M,) and `pairs` (B,) that count, `positions` (M,) of the masked."""
         inputs = dict(inputs)
         labels, next_label = inputs.pop("labels", None), inputs.pop("next_sentence_label", None)
         positions = inputs.pop("masked_positions", None)
         if labels is not None and positions is None:
             positions = (labels.flatten() != IGNORED).nonzero().squeeze(1)
-        if self._masked_only and positions is not None:
-            outputs = model(**inputs, masked_positions=positions)
-            logits = outputs["prediction_logits"]
-        else:
-            outputs = model(**inputs)
-            logits = outputs["prediction_logits"].flatten(0, 1)
-            logits = logits if positions is None else logits[positions]
-        pair_logits = outputs["seq_relationship_logits"]
-        zero = pair_logits.new_zeros(0, dtype=torch.float32)
-        targets = labels.flatten()[positions] if labels is not None else None
-        mlm = token_losses(logits, targets) if targets is not None else zero
-        nsp = token_losses(pair_logits, next_label) if next_label is not None else zero
-        with torch.no_grad():
-            made = {"rows": len(pair_logits), "positions": positions}
-            made["mlm_correct"] = (logits.argmax(-1) == targets) if targets is not None else zero
-            made["nsp_correct"] = (pair_logits.argmax(-1) == next_label) if next_label is not None else zero
-            made["pairs"] = (next_label != IGNORED) if next_label is not None else zero
-        return mlm, nsp, made, outputs
+        counted = {"positions": positions}
+        if labels is not None:
+            counted["masked"] = labels.flatten()[positions] != IGNORED
+        if next_label is not None:
+            counted["pairs"] = next_label.flatten() != IGNORED
+        if self._ours and positions is not None:
+            given = {"labels": labels, "next_sentence_label": next_label, "masked_positions": positions}
+            return model(**inputs, **given, losses_only=True), counted
+        inputs.pop("token_positions", None)
+        return _losses_of_logits(model(**inputs), labels, next_label, positions), counted
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
-        mlm, nsp, made, outputs = self._losses(model, inputs)
-        masked, pairs = num_items_in_batch.clamp(min=1)
-        loss = (mlm.sum() / masked + nsp.sum() / pairs) * self.args.world_size
+        losses, counted = self._losses(model, inputs)
+        shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), strict=True)
+        loss = sum(each.sum() / count for each, count in shares if each is not None) * self.args.world_size
         if self.model.training:
-            self._count(inputs, mlm, nsp, made)
-        return (loss, outputs) if return_outputs else loss
+            self._count(inputs, losses, counted)
+        return (loss, losses) if return_outputs else loss
 
     @torch.no_grad()
-    def _count(self, inputs: dict, mlm: Tensor, nsp: Tensor, made: dict) -> None:
+    def _count(self, inputs: dict, losses: PreTrainingLosses, counted: dict) -> None:
         lengths = _row_lengths(inputs)
-        row = (mlm.sum(), mlm.numel(), made["mlm_correct"].sum(), nsp.sum(), made["pairs"].sum())
-        row += (made["nsp_correct"].sum(), lengths.sum(), (lengths**2).sum())
-        self._counts += torch.stack([torch.as_tensor(x, dtype=torch.float64, device=self.args.device) for x in row])
+        row = (losses.mlm_losses, counted.get("masked"), losses.mlm_correct)
+        row += (losses.nsp_losses, counted.get("pairs"), losses.nsp_correct, lengths, lengths**2)
+        nothing = torch.zeros((), dtype=torch.float64, device=self.args.device)
+        self._counts += torch.stack([nothing if x is None else x.sum().double() for x in row])
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
@@ -333,8 +327,10 @@ class PreTrainer(SafeTrainer):
         budget = self.args.per_device_train_batch_size * self.train_dataset.phases[0].max_seq_length
         size = max(1, budget // width)
         for first in range(0, rows, size):
-            piece = {name: value[first : first + size] for name, value in inputs.items() if name != "masked_positions"}
-            yield inputs if size >= rows else piece  # positions are found again from the piece's labels
+            piece = {
+                name: value[first : first + size] for name, value in inputs.items() if not name.endswith("_positions")
+            }
+            yield inputs if size >= rows else piece  # positions are found again from the piece itself
 
     # ---- optimizer and schedule
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
@@ -372,15 +368,16 @@ class PreTrainer(SafeTrainer):
         """
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
-            mlm, nsp, made, _ = self._losses(model, inputs)
-        counts = torch.zeros(made["rows"], 6, dtype=torch.float64, device=mlm.device)
-        if mlm.numel():
-            row = made["positions"] // inputs["labels"].shape[1]
-            columns = torch.stack([mlm.double(), torch.ones_like(mlm).double(), made["mlm_correct"].double()], dim=1)
-            counts[:, :3].index_add_(0, row, columns)
-        if nsp.numel():
-            counts[:, 3:] = torch.stack([nsp, made["pairs"], made["nsp_correct"]], dim=1).double()
-        return None, counts, torch.zeros(made["rows"], device=mlm.device)
+            losses, counted = self._losses(model, inputs)
+        rows, device = len(inputs["input_ids"]), self.args.device
+        counts = torch.zeros(rows, 6, dtype=torch.float64, device=device)
+        if losses.mlm_losses is not None:
+            columns = torch.stack([x.double() for x in (losses.mlm_losses, counted["masked"], losses.mlm_correct)], 1)
+            counts[:, :3].index_add_(0, counted["positions"] // inputs["labels"].shape[1], columns)
+        if losses.nsp_losses is not None:
+            columns = (losses.nsp_losses, counted["pairs"], losses.nsp_correct)
+            counts[:, 3:] = torch.stack([x.double() for x in columns], 1)
+        return None, counts, torch.zeros(rows, device=device)
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
@@ -491,6 +488,18 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float
             torch.cuda.synchronize(device)
         products += 1
     return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
+
+
+def _losses_of_logits(outputs, labels, next_label, positions) -> PreTrainingLosses:
+    """From the logits of a model that is not ours, of the masked positions alone."""
+    losses = PreTrainingLosses()
+    if labels is not None:
+        logits, targets = outputs["prediction_logits"].flatten(0, 1)[positions], labels.flatten()[positions]
+        losses.mlm_losses, losses.mlm_correct = token_losses(logits, targets), logits.argmax(-1) == targets
+    if next_label is not None:
+        logits, targets = outputs["seq_relationship_logits"], next_label.flatten()
+        losses.nsp_losses, losses.nsp_correct = token_losses(logits, targets), logits.argmax(-1) == targets
+    return losses
 
 
 def _row_lengths(inputs: dict) -> Tensor:

@@ -1,0 +1,194 @@
+"""How fast a whole training loop goes: ours and the stock model in the stock Trainer, side by side in one process.
+
+python benchmarks/pretraining_throughput.py --config_name configs/model/mini.json --batch_size 64
+python benchmarks/pretraining_throughput.py --config_name configs/model/base.json --max_seq_length 512 --batch_size 4 \
+    --train_file runs/corpus
+
+Every side sees the same batches: next-sentence pairs of `--train_file` (without it the embedded default corpus), padded
+to the longest row. The stock side is `transformers.BertForPreTraining` in `transformers.Trainer` with the optimizer,
+clipping and precision of ours. Ours runs twice: with the dropout of the model's JSON (the paper's 0.1), and as the fast
+recipe, `--dropout 0`. The sides take turns (A B C A B C …); each turn is a new `train()` of a step that does not count
+and `--steps` that do, so a figure holds loader, forward, backward, clipping, optimizer and the Trainer's own work.
+
+Non-padding tokens a second; MFU is the share of what a plain matrix product reaches here and now (`--dtype` of the run),
+with the floating-point operations that masked-only training cannot do without, for every side. Medians of `--pairs`
+turns; a ratio is the median of the turns' own ratios. Prints a table, then a JSON line.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+
+import torch
+import transformers
+from transformers import BertConfig, Trainer, TrainerCallback
+
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
+from bert_hf.arguments import (
+    CorpusArguments,
+    PreTrainingArguments,
+    TokenizerArguments,
+    multiplies_in_bf16,
+    option,
+    parse,
+)
+from bert_hf.corpus import corpus_for, tokenizer_for
+from bert_hf.errors import one_line_errors
+from bert_hf.sampling import Phase, RunSampler
+from bert_hf.trainer import matrix_product_rate, training_flops
+
+STOCK, PAPER, FAST = "stock", "ours, paper's dropout", "ours, fast recipe"
+
+
+@dataclass
+class ThroughputArguments:
+    config_name: str = option("configs/model/mini.json", "Model JSON.")
+    max_seq_length: int = option(128, "Tokens in a row.")
+    batch_size: int = option(64, "Rows in a batch.")
+    device: str | None = option(None, "cpu or cuda; by default what is there.", ("cpu", "cuda"))
+    bf16: bool | None = option(None, "bf16 autocast on all sides; by default where the hardware multiplies in it.")
+    torch_compile: bool = option(False, "Compile ours, too.")
+    compile_stock: bool = option(False, "Compile the stock side.")
+    sides: str = option("stock,paper,fast", "Which sides run.")
+    steps: int = option(2, "Steps of a turn that count.")
+    warmup: int = option(1, "Steps of a turn that do not.")
+    pairs: int = option(5, "Turns of every side.")
+
+
+class Batches:
+    """The collator of every side; remembers what each batch held, in order."""
+
+    def __init__(self, collator: DataCollatorForPreTraining, stock: bool):
+        self.collator, self.stock, self.seen = collator, stock, []
+
+    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
+        batch = self.collator(features)
+        lengths = batch["attention_mask"].sum(1)
+        held = {"tokens": lengths.sum(), "squares": (lengths**2).sum(), "masked": len(batch["masked_positions"])}
+        self.seen.append({name: int(value) for name, value in held.items()} | {"places": batch["input_ids"].numel()})
+        if self.stock:
+            names = ("input_ids", "token_type_ids", "attention_mask", "labels", "next_sentence_label")
+            batch = {name: batch[name] for name in names}
+        return batch
+
+
+class Clock(TrainerCallback):
+    """When each step ended, all its work done."""
+
+    def __init__(self):
+        self.ends = []
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:
+        if args.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.ends.append(time.perf_counter())
+
+
+def arguments(folder: str, asked: ThroughputArguments, compiled: bool) -> PreTrainingArguments:
+    return PreTrainingArguments(
+        output_dir=folder,
+        max_steps=asked.warmup + asked.steps,
+        per_device_train_batch_size=asked.batch_size,
+        use_cpu=asked.device == "cpu",
+        bf16=asked.bf16,
+        torch_compile=compiled,
+        warmup_steps=10,
+        logging_steps=10_000,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+class Side:
+    """One family of model and Trainer, which keeps its weights from turn to turn."""
+
+    def __init__(self, name: str, config: BertConfig, examples, collator, asked: ThroughputArguments):
+        self.name, self.examples, self.asked = name, examples, asked
+        self.batches = Batches(collator, stock=name == STOCK)
+        torch.manual_seed(0)
+        config = BertConfig.from_dict(config.to_dict())
+        if name == FAST:
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+        config._attn_implementation = "sdpa"
+        self.model = (transformers.BertForPreTraining if name == STOCK else BertForPreTraining)(config)
+        self.rates, self.shares = [], []
+
+    def turn(self, peak: float) -> None:
+        compiled = self.asked.compile_stock if self.name == STOCK else self.asked.torch_compile
+        clock = Clock()
+        self.batches.seen.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            args = arguments(folder, self.asked, compiled)
+            if self.name == STOCK:
+                args.remove_unused_columns = False
+                args.train_sampling_strategy = "sequential"
+                total = args.max_steps * self.asked.batch_size
+                order = RunSampler(self.examples.phases, self.examples.window_length, total, self.examples.seed)
+                rows = [self.examples[number] for number in order]
+                trainer = Trainer(self.model, args, self.batches, rows, callbacks=[clock])
+            else:
+                trainer = PreTrainer(self.model, args, self.batches, self.examples, callbacks=[clock])
+            trainer.train()
+        first, steps = self.asked.warmup, self.asked.steps
+        seconds = clock.ends[first + steps - 1] - clock.ends[first - 1]
+        held = self.batches.seen[first : first + steps]
+        total = {name: sum(batch[name] for batch in held) for name in held[0]}
+        self.rates.append(total["tokens"] / seconds)
+        flops = training_flops(self.model.config, total["tokens"], total["squares"], total["masked"])
+        self.shares.append(flops / seconds / peak)
+        self.padding = 1 - total["tokens"] / total["places"]
+
+
+def report(sides: list[Side], peak: float) -> dict:
+    result = {"matrix_product_tflops": round(peak / 1e12, 3)}
+    print(f"{'':24}{'tokens/s':>12}{'spread':>18}{'MFU':>8}{'padding':>9}{'ratio':>8}")
+    for side in sides:
+        middle = statistics.median(side.rates)
+        row = {"tokens_per_second": round(middle, 1), "mfu": round(statistics.median(side.shares), 4)}
+        row["padding"] = round(side.padding, 4)
+        if sides[0].name == STOCK:
+            pairs = zip(side.rates, sides[0].rates, strict=True)
+            row["ratio"] = round(statistics.median(mine / theirs for mine, theirs in pairs), 3)
+        result[side.name] = row
+        spread = f"{min(side.rates):,.0f}–{max(side.rates):,.0f}"
+        print(
+            f"{side.name:24}{middle:12,.0f}{spread:>18}{row['mfu']:8.1%}{side.padding:9.1%}{row.get('ratio', 1):8.2f}"
+        )
+    return result
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    tokens, text, asked = parse((TokenizerArguments, CorpusArguments, ThroughputArguments), argv)
+    transformers.utils.logging.set_verbosity_error()
+    asked.device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    asked.bf16 = multiplies_in_bf16(asked.device == "cpu") if asked.bf16 is None else asked.bf16
+    tokenizer = tokenizer_for(tokens, text)
+    corpus = corpus_for(text, tokenizer, text.train_file)
+    config = BertConfig.from_json_file(asked.config_name)
+    collator = DataCollatorForPreTraining(tokenizer)
+    names = {"stock": STOCK, "paper": PAPER, "fast": FAST}
+    # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.
+    examples = PreTrainingExamples(corpus, (Phase(asked.max_seq_length, None),))
+    sides = [Side(names[word], config, examples, collator, asked) for word in asked.sides.split(",")]
+    arguments("unused", asked, False)  # sets the threads
+    dtype = torch.bfloat16 if asked.bf16 else torch.float32
+    print(
+        f"{asked.config_name}, {asked.batch_size} × {asked.max_seq_length}, {asked.device}, "
+        f"{torch.get_num_threads()} threads, {'bf16' if asked.bf16 else 'fp32'}, torch {torch.__version__}"
+    )
+    peaks = []
+    for _ in range(asked.pairs):
+        peaks.append(matrix_product_rate(torch.device(asked.device), dtype, seconds=0.5))
+        for side in sides:
+            side.turn(peaks[-1])
+    print(json.dumps({**vars(asked), **report(sides, statistics.median(peaks))}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,338 @@
+"""The arithmetic that decides the speed: dropout, attention without padding, the loss of the masked tokens.
+
+Each function computes what its plain PyTorch form does, and says what it saves; `tests/test_kernels.py` compares them.
+Nothing here is compiled, so nothing needs a compiler; under `torch.compile` the plain forms are used, which it fuses.
+
+Shapes: B rows · L length · T real tokens of all rows · Q tokens that are read in the last layer · A heads · D head
+size · H hidden size · V vocabulary · M masked tokens.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
+_SCORES = 1 << 20  # attention scores that are worked on at a time on a CPU: 4 MiB of fp32, about a core's cache
+
+
+# ---- dropout
+
+
+def _threshold(p: float) -> int:
+    """Of 2¹⁶ equally likely int16, those below it are dropped: p is met within 2⁻¹⁷."""
+    return round(p * 65536) - 32768
+
+
+def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+    """1 where a value is kept, 0 where it is dropped with probability p, drawn from PyTorch's CPU generator.
+
+    Four values share one 64-bit draw, and so cost a fifth of `Tensor.bernoulli_`, which spends a 32-bit draw and a
+    floating-point comparison, on one thread, for each.
+    """
+    size = shape.numel()
+    words = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    draws = words.view(torch.int16)[:size].view(shape)
+    return torch.ge(draws, _threshold(p), out=torch.empty(shape, dtype=dtype))
+
+
+def _scale(p: float) -> float:
+    """1 / share that is kept: the exact one of `kept`."""
+    return 65536 / (32768 - _threshold(p))
+
+
+class _Dropout(Function):
+    """x · kept / (1 − p) (+ around), with one pass each way over what is kept."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, around: Tensor | None, p: float) -> Tensor:
+        ctx.p, ctx.added = p, around is not None
+        mask = kept(x.shape, p, x.dtype)
+        ctx.save_for_backward(mask)
+        return torch.addcmul(x.new_zeros(()) if around is None else around, x, mask, value=_scale(p))
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        (mask,) = ctx.saved_tensors
+        inner = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=_scale(ctx.p))
+        return inner, gradient if ctx.added else None, None
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout`, and where wanted the sum with what went around it; cheap on a CPU."""
+
+    def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
+        if not self.training or not self.p:
+            return x if around is None else x + around
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            dropped = F.dropout(x, self.p)
+            return dropped if around is None else dropped + around
+        return _Dropout.apply(x, around, self.p)
+
+
+# ---- attention without padding
+
+
+class Rows(NamedTuple):
+    """Where the real tokens of a padded batch (B, L) are, and which of them are read at the end.
+
+    Tokens stand row after row. On a CPU rows of equal shape are neighbours, so that a group of them is a plain dense
+    batch; elsewhere they keep their order, and a kernel for rows of different length is told where each begins.
+    """
+
+    tokens: Tensor  # (T,) places in the flattened B·L
+    reads: Tensor  # (Q,) which of `tokens` are read: each row's first, and the masked ones
+    first: Tensor  # (B,) which of `reads` is each row's first token
+    masked: Tensor  # (M,) which of `reads` are the masked ones, in their order
+    groups: tuple[tuple[int, int, int], ...] | None  # CPU: (rows, tokens of each, reads of each)
+    token_offsets: Tensor  # (B + 1,) int32: where each row's tokens begin
+    read_offsets: Tensor  # (B + 1,) int32: where each row's reads begin
+    longest: int  # no row has more tokens
+
+    @property
+    def count(self) -> int:
+        return len(self.token_offsets) - 1
+
+
+def find_rows(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor | None = None) -> Rows | None:
+    """How a batch is run without its padding; None where it cannot be, as where a row does not begin with a token.
+
+    Args:
+        attention_mask: (B, L), 0 at padding. masked_positions: (M,) indices into the flattened B·L.
+        token_positions: (T,) the real tokens' indices, ascending. Off the CPU they have to be given: to look for them
+            would make the host wait for the device.
+    """
+    count, length = attention_mask.shape
+    real = attention_mask.flatten() != 0
+    on_cpu = attention_mask.device.type == "cpu"
+    firsts = torch.arange(count, device=real.device) * length
+    if on_cpu and not (real[firsts].all() and real[masked_positions].all()):
+        return None
+    if not on_cpu and token_positions is None:
+        return None
+    row_of = masked_positions // length
+    lengths = real.view(count, length).sum(1)
+    reads_of_row = torch.ones_like(lengths).index_add_(0, row_of, torch.ones_like(row_of))
+    groups = None
+    rank = torch.arange(count, device=real.device)
+    if on_cpu:
+        order = torch.argsort(lengths * (2 * length) + reads_of_row, descending=True, stable=True)
+        rank[order] = torch.arange(count)
+        shapes = zip(lengths[order].tolist(), reads_of_row[order].tolist(), strict=True)
+        groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
+        lengths, reads_of_row = lengths[order], reads_of_row[order]
+        keys = real.view(count, length)[order].flatten().nonzero().squeeze(1)  # (T,) in the sorted batch
+        tokens = order[keys // length] * length + keys % length
+    else:
+        keys = tokens = token_positions
+    read = torch.cat([firsts, masked_positions])
+    read_keys, sorting = (rank[read // length] * length + read % length).sort(stable=True)
+    inverse = torch.empty_like(sorting)
+    inverse[sorting] = torch.arange(len(sorting), device=real.device)
+    return Rows(
+        tokens=tokens,
+        reads=torch.searchsorted(keys, read_keys),
+        first=inverse[:count],
+        masked=inverse[count:],
+        groups=groups,
+        token_offsets=_offsets(lengths),
+        read_offsets=_offsets(reads_of_row),
+        longest=length,
+    )
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+
+class _DropoutAttention(Function):
+    """softmax(query · keyᵀ) with dropout, times value, for a dense batch, a cache's worth of scores at a time.
+
+    PyTorch's fast CPU attention has no dropout, and with it falls back to a form that keeps four (B, A, L, L) tensors.
+    """
+
+    @staticmethod
+    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, p: float, scaling: float) -> Tensor:
+        out, saved = query.new_empty(query.shape), []
+        for part in _parts(query, key):
+            weights = torch.bmm(query[part], key[part].transpose(1, 2)).mul_(scaling)
+            torch.softmax(weights, -1, out=weights)
+            mask = kept(weights.shape, p, torch.int8)
+            torch.bmm(weights * mask, value[part], out=out[part])
+            saved += [weights, mask]
+        ctx.p, ctx.scaling = p, scaling
+        ctx.save_for_backward(query, key, value, *saved)
+        return out.mul_(_scale(p))
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple:
+        query, key, value, *saved = ctx.saved_tensors
+        gradient = gradient * _scale(ctx.p)
+        for_query, for_key, for_value = (torch.empty_like(x) for x in (query, key, value))
+        for number, part in enumerate(_parts(query, key)):
+            weights, mask = saved[2 * number : 2 * number + 2]
+            torch.bmm((weights * mask).transpose(1, 2), gradient[part], out=for_value[part])
+            above = torch.bmm(gradient[part], value[part].transpose(1, 2)).mul_(mask)
+            scores = torch._softmax_backward_data(above, weights, -1, weights.dtype).mul_(ctx.scaling)
+            torch.bmm(scores, key[part], out=for_query[part])
+            torch.bmm(scores.transpose(1, 2), query[part], out=for_key[part])
+        return for_query, for_key, for_value, None, None
+
+
+def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
+    size = max(1, _SCORES // (query.shape[1] * key.shape[1]))
+    return (slice(begin, begin + size) for begin in range(0, len(query), size))
+
+
+def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
+    """A batch of equal rows: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D)."""
+    (count, reads, heads, size), length = query.shape, key.shape[1]
+    if not dropout or torch.compiler.is_compiling():
+        turned = (x.transpose(1, 2) for x in (query, key, value))
+        context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
+        return context.transpose(1, 2).reshape(count * reads, heads, size)
+    flat = [
+        x.transpose(1, 2).reshape(count * heads, n, size) for x, n in ((query, reads), (key, length), (value, length))
+    ]
+    context = _DropoutAttention.apply(*flat, dropout, scaling)
+    return context.view(count, heads, reads, size).transpose(1, 2).reshape(count * reads, heads, size)
+
+
+def attend_rows(
+    query: Tensor, key: Tensor, value: Tensor, rows: Rows, *, reads_only: bool, dropout: float, scaling: float
+) -> Tensor:
+    """Attention of each row's tokens to that row's tokens: query (T or Q, A, D), key and value (T, A, D) → as query.
+
+    Args:
+        reads_only: the queries are `rows.reads`, and not all tokens.
+    """
+    if rows.groups is None:
+        return _attend_on_device(query, key, value, rows, reads_only, dropout, scaling)
+    queries = [(count, reads if reads_only else length) for count, length, reads in rows.groups]
+    keys = [(count, length) for count, length, _ in rows.groups]
+    parts = []
+    for q, k, v, shape, width in zip(
+        query.split([count * n for count, n in queries]),
+        key.split([count * n for count, n in keys]),
+        value.split([count * n for count, n in keys]),
+        queries,
+        keys,
+        strict=True,
+    ):
+        dense = (q.unflatten(0, shape), k.unflatten(0, width), v.unflatten(0, width))
+        parts.append(_dense_attention(*dense, dropout, scaling))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _attend_on_device(
+    query: Tensor, key: Tensor, value: Tensor, rows: Rows, reads_only: bool, dropout: float, scaling: float
+) -> Tensor:
+    """PyTorch's kernel for rows of different length; where it cannot be used (fp32, dropout), padded attention."""
+    offsets = rows.read_offsets if reads_only else rows.token_offsets
+    if query.device.type == "cuda" and not dropout and query.dtype in (torch.float16, torch.bfloat16):
+        ends = (offsets, rows.token_offsets, rows.longest, rows.longest)
+        return varlen_attn(query, key, value, *ends, scale=scaling)
+    padded_query, at = _pad(query, offsets, rows)
+    (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows) for x in (key, value))
+    there = torch.arange(rows.longest, device=query.device) < rows.token_offsets.diff().unsqueeze(1)  # (B, L)
+    context = F.scaled_dot_product_attention(
+        padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=dropout, scale=scaling
+    )
+    return context.transpose(1, 2).flatten(0, 1)[at]
+
+
+def _pad(x: Tensor, offsets: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """(T, A, D) → (B, A, L, D), and the (T,) places in B·L that its tokens took."""
+    number = torch.arange(len(x), device=x.device, dtype=torch.int32)
+    row = torch.searchsorted(offsets, number, right=True) - 1
+    at = row * rows.longest + number - offsets[row]
+    padded = x.new_zeros(rows.count * rows.longest, *x.shape[1:]).index_copy(0, at, x)
+    return padded.unflatten(0, (rows.count, rows.longest)).transpose(1, 2), at
+
+
+# ---- the loss of the masked tokens
+
+
+class _ProjectedCrossEntropy(Function):
+    """Cross entropy of hidden · weightᵀ + bias, which keeps one (M, V) buffer and makes no second pass backward.
+
+    The gradient of the logits is softmax − one-hot, times a number for each row. That number multiplies the small
+    (M, H) side of each product in place of the (M, V) one, and the one-hot's part is added to a row of the weights.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        kind = hidden.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        cast_hidden, cast_weight = hidden.to(dtype), weight.to(dtype)
+        with torch.autocast(kind, enabled=False):
+            logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))
+            targets = labels.clamp(min=0).unsqueeze(1)
+            highest = logits.amax(1).float()
+            right = logits.gather(1, targets).squeeze(1).float()
+            share = torch.softmax(logits, -1, dtype=torch.float32, out=logits if dtype == torch.float32 else None)
+            # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
+            counts = labels != IGNORED
+            losses = (highest - share.amax(1).log() - right) * counts
+            share = share.to(dtype)
+        ctx.save_for_backward(cast_hidden, cast_weight, share, labels)
+        ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
+        correct = (right >= highest) & counts
+        ctx.mark_non_differentiable(correct)
+        return losses, correct
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor, _) -> tuple[Tensor, Tensor, Tensor, None]:
+        hidden, weight, share, labels = ctx.saved_tensors
+        targets = labels.clamp(min=0)
+        scale = (gradient * (labels != IGNORED)).to(share.dtype).unsqueeze(1)  # (M, 1)
+        scaled = hidden * scale
+        for_hidden = (share @ weight).sub_(weight[targets]).mul_(scale)
+        dtypes = ctx.dtypes
+        for_weight = (share.t() @ scaled).to(dtypes[1]).index_add_(0, targets, scaled.to(dtypes[1]), alpha=-1)
+        for_bias = (scale.t() @ share).squeeze(0).to(dtypes[2])
+        for_bias.index_add_(0, targets, scale.squeeze(1).to(dtypes[2]), alpha=-1)
+        return for_hidden.to(dtypes[0]), for_weight, for_bias, None
+
+
+def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses (M,) in nats, fp32, 0 where the label is ignored, of a linear layer on hidden (M, H); and which are right.
+
+    Under autocast the products are of its precision, and softmax and loss fp32, as in the plain form.
+    """
+    if not plain(decoder) or torch.compiler.is_compiling():
+        logits = decoder(hidden)
+        return token_losses(logits, labels), (logits.argmax(-1) == labels)
+    return _ProjectedCrossEntropy.apply(hidden, decoder.weight, decoder.bias, labels)
+
+
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy (N,) in nats, in fp32, of logits (N, classes) and labels (N,); 0 where the label is ignored."""
+    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="none")
+
+
+# ---- projections
+
+
+def plain(*layers: nn.Module) -> bool:
+    """True where a layer's weight may be used without calling it: no adapter, hook or engine stands in between."""
+    return all(
+        type(layer) is nn.Linear
+        and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+        and not hasattr(layer.weight, "ds_id")  # ZeRO 3 gathers a weight when its layer is called
+        for layer in layers
+    )
+
+
+def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+    """What each of some linear layers makes of the same (…, H), by one product where that is the same."""
+    if not plain(*layers):
+        return tuple(layer(hidden) for layer in layers)
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = torch.cat([layer.bias for layer in layers])
+    return F.linear(hidden, weight, bias).split([layer.out_features for layer in layers], dim=-1)
