@@ -4,15 +4,16 @@ python benchmarks/pretraining_throughput.py --config_name configs/model/mini.jso
 python benchmarks/pretraining_throughput.py --config_name configs/model/base.json --max_seq_length 512 --batch_size 4 \
     --train_file runs/corpus
 
-Every side sees the same batches: next-sentence pairs of `--train_file` (without it the embedded default corpus), padded
-to the longest row. The stock side is `transformers.BertForPreTraining` in `transformers.Trainer` with the optimizer,
-clipping and precision of ours. Ours runs twice: with the dropout of the model's JSON (the paper's 0.1), and as the fast
-recipe, `--dropout 0`. The sides take turns (A B C A B C …); each turn is a new `train()` of a step that does not count
-and `--steps` that do, so a figure holds loader, forward, backward, clipping, optimizer and the Trainer's own work.
+Every side sees the same batches: next-sentence pairs of `--train_file` (without it the embedded default corpus),
+padded to the longest row. The stock side is `transformers.BertForPreTraining` in `transformers.Trainer` with the
+optimizer, clipping and precision of ours. Ours runs twice: with the dropout of the model's JSON (the paper's 0.1), and
+as the fast recipe, `--dropout 0`. The sides take turns (A B C A B C …); each turn is a new `train()` of a step that
+does not count and `--steps` that do, so a figure holds loader, forward, backward, clipping, optimizer and the
+Trainer's own work.
 
-Non-padding tokens a second; MFU is the share of what a plain matrix product reaches here and now (`--dtype` of the run),
-with the floating-point operations that masked-only training cannot do without, for every side. Medians of `--pairs`
-turns; a ratio is the median of the turns' own ratios. Prints a table, then a JSON line.
+Non-padding tokens a second. MFU is the share of what a plain matrix product of the run's precision reaches here and
+now, with the operations that masked-only training cannot do without, for every side. Medians of `--pairs` turns; a
+ratio is the median of the turns' own ratios. Prints a table, then a JSON line.
 """
 
 import json
@@ -36,9 +37,9 @@ from bert_hf.arguments import (
     parse,
 )
 from bert_hf.corpus import corpus_for, tokenizer_for
+from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.errors import one_line_errors
 from bert_hf.sampling import Phase, RunSampler
-from bert_hf.trainer import matrix_product_rate, training_flops
 
 STOCK, PAPER, FAST = "stock", "ours, paper's dropout", "ours, fast recipe"
 

@@ -7,13 +7,13 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors", "kernels"}
 STONES = {
-    "arguments", "checkpointing", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
     "optimization", "pairing", "remote", "sampling", "sources", "store", "tasks", "tokenization",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
-    "trainer": {"checkpointing", "modeling", "optimization", "sampling"},
+    "trainer": {"checkpointing", "cost", "modeling", "optimization", "sampling"},
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }

@@ -122,6 +122,31 @@ class PrepareArguments:
 
 
 @dataclass
+class EstimateArguments:
+    """For which machine a run is estimated."""
+
+    device: str = option("h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this one).")
+    num_devices: list[int] | None = option(None, "How many of them; several numbers give a row each.")
+    global_batch: int = option(256, "Sequences in an optimizer step, over all devices (A.2: 256).")
+    mfu: float | None = option(None, "Share of the device's peak that is reached, padding counted as computed.")
+    fill: float | None = option(
+        None, "Real tokens of those computed, the rest is padding. By default 0.94 (docs/cost.md)."
+    )
+    price_per_hour: float | None = option(None, "Price of a device for an hour; without it no cost is printed.")
+
+    def __post_init__(self):
+        if self.num_devices is None:
+            self.num_devices = [1] if self.device == "cpu" else [1, 8, 64, 512]
+        if min(self.global_batch, *self.num_devices) < 1:
+            raise ValueError("--global_batch and --num_devices must be at least 1")
+        for name, value in (("mfu", self.mfu), ("fill", self.fill)):
+            if value is not None and not 0 < value <= 1:
+                raise ValueError(f"--{name} must lie above 0 and be at most 1, not {value}")
+        if self.price_per_hour is not None and self.price_per_hour < 0:
+            raise ValueError(f"--price_per_hour must not be negative, not {self.price_per_hour}")
+
+
+@dataclass
 class FolderArguments:
     """Where a recipe without a Trainer writes."""
 

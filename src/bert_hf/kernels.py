@@ -301,7 +301,7 @@ class _ProjectedCrossEntropy(Function):
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses (M,) in nats, fp32, 0 where the label is ignored, of a linear layer on hidden (M, H); and which are right.
+    """Losses (M,) in nats, fp32, 0 where the label is ignored, of a linear layer on hidden (M, H); which are right.
 
     Under autocast the products are of its precision, and softmax and loss fp32, as in the plain form.
     """

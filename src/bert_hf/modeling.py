@@ -1,8 +1,9 @@
 """BERT, embeddings → encoder → both pre-training heads, in one file (Devlin et al. 2019, section 3).
 
 Module names and tensor shapes are those of `transformers.models.bert`, so that a saved checkpoint *is* a stock BERT.
-What differs is inside: the vocabulary projection runs on the masked positions only, and given these nothing is computed
-that no loss depends on, padding least of all; either loss works alone, and fresh weights are drawn as in the 2018 code.
+What differs is inside: the vocabulary projection runs on the masked positions only, and given these, nothing is
+computed that no loss depends on, padding least of all; either loss works alone, and fresh weights are drawn as in the
+2018 code.
 
 Shapes: B batch · L length · H hidden size · A heads · D head size (H = A·D) · F feed-forward size · V vocabulary ·
 M masked tokens in the batch · T real tokens in the batch, without padding · Q tokens that the heads read (Q = B + M).

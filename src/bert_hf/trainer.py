@@ -17,11 +17,12 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch import Tensor, nn
-from transformers import BertConfig, PreTrainedModel, Trainer
+from transformers import PreTrainedModel, Trainer
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf import checkpointing
+from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
@@ -458,36 +459,6 @@ def pretraining_figures(counts: dict[str, float]) -> dict[str, float]:
             figures[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
             figures["loss"] += figures[f"{task}_loss"]
     return {name: float(value) for name, value in figures.items()}
-
-
-def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
-    """Floating-point operations of forward and backward that a step cannot do without.
-
-    Three times the forward pass's multiply-adds, counted twice: each layer's matrices for every real (non-padding)
-    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
-
-    Args:
-        tokens: real tokens. squares: Σ (real tokens of a row)². masked: predicted tokens.
-    """
-    hidden, wide = config.hidden_size, config.intermediate_size
-    layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares
-    head = (hidden**2 + hidden * config.vocab_size) * masked
-    return 6.0 * (config.num_hidden_layers * layer + head)
-
-
-def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
-    """FLOP/s of a plain matrix product here and now: what MFU is a share of."""
-    side = 8192 if device.type == "cuda" else 1024
-    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
-    products, begin = 0, time.perf_counter()
-    while products < 3 or time.perf_counter() - begin < seconds:
-        if products == 1:  # the first one warms up
-            begin = time.perf_counter()
-        _ = left @ right
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        products += 1
-    return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
 
 
 def _losses_of_logits(outputs, labels, next_label, positions) -> PreTrainingLosses:

@@ -1,0 +1,415 @@
+"""What a run costs, by formula: parameters, FLOPs, time, memory of a device, and what that comes to in device-hours.
+
+Nothing here trains. What is exact is said to be (parameters, FLOPs, the state that a device holds); the rest rests on
+figures that others published, named beside each, and on two assumptions, `LAUNCH_SECONDS` and `LINK_SHARE`.
+
+Letters: h hidden size · f feed-forward size · V vocabulary · P parameters · n devices.
+"""
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from transformers import BertConfig
+
+from bert_hf.errors import InputError
+
+# ---- the network
+
+
+def read_config(where: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
+    """The shape of a BERT from a model JSON (with another vocabulary size), or from a checkpoint as it is (None).
+
+    Raises:
+        InputError: nothing is named, or what is there is no BERT's configuration.
+    """
+    if where is None:
+        raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
+    try:
+        config = BertConfig.from_pretrained(where) if vocab_size is None else BertConfig.from_json_file(where)
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None
+    config.vocab_size = vocab_size or config.vocab_size
+    config.hidden_dropout_prob = config.hidden_dropout_prob if dropout is None else dropout
+    return config
+
+
+def parameter_count(config: BertConfig) -> int:
+    """Parameters of `BertForPreTraining`; the decoder's weights are the word embeddings and count once."""
+    h, f = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    norm, square = 2 * h, h * h + h
+    layer = 4 * square + norm + (h * f + f) + (f * h + h) + norm
+    heads = square + norm + config.vocab_size + (2 * h + 2)  # transform, its LayerNorm, output bias, next sentence
+    return rows * h + norm + config.num_hidden_layers * layer + square + heads
+
+
+# ---- FLOPs
+
+
+def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
+    """Floating-point operations of forward and backward that a step cannot do without.
+
+    Three times the forward pass's multiply-adds, counted twice: each layer's matrices for every real (non-padding)
+    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
+
+    Args:
+        tokens: real tokens. squares: Σ (real tokens of a row)². masked: predicted tokens.
+    """
+    hidden, wide = config.hidden_size, config.intermediate_size
+    layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares
+    head = (hidden**2 + hidden * config.vocab_size) * masked
+    return 6.0 * (config.num_hidden_layers * layer + head)
+
+
+def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
+    """FLOP/s of a plain matrix product here and now: what MFU is a share of."""
+    side = 8192 if device.type == "cuda" else 1024
+    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    products, begin = 0, time.perf_counter()
+    while products < 3 or time.perf_counter() - begin < seconds:
+        if products == 1:  # the first one warms up
+            begin = time.perf_counter()
+        _ = left @ right
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        products += 1
+    return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
+
+
+# ---- machines
+
+
+class Device(NamedTuple):
+    """One accelerator, or a machine whose CPU computes."""
+
+    name: str
+    peak: float  # FLOP/s of a dense 16-bit matrix product with fp32 sums (no sparsity)
+    memory: float  # bytes; a data sheet's GB is read as 10⁹
+    bandwidth: float  # bytes/s of that memory
+    link: float  # bytes/s from a device to the next one of its node, one direction
+    node: float  # bytes/s out of a node, one direction
+    cpu: bool = False
+
+
+NODE = 8  # devices of a node, as NVIDIA's own machines have
+# Peak, memory, bandwidth and NVLink or PCIe (half of "bidirectional"): NVIDIA's data sheet of each. Out of a node: the
+# network of NVIDIA's machine of that name; the three PCIe cards have no such machine, and 100 Gb/s is assumed.
+DEVICES = {
+    "h200": Device("H200 SXM", 989e12, 141e9, 4.8e12, 450e9, 400e9),  # data sheet H200; DGX H200: 8 × 400 Gb/s
+    "h100": Device("H100 SXM", 989e12, 80e9, 3.35e12, 450e9, 400e9),  # data sheet H100; DGX H100: 8 × 400 Gb/s
+    "a100-80gb": Device("A100 SXM 80 GB", 312e12, 80e9, 2.039e12, 300e9, 200e9),  # data sheet A100; DGX A100: 8 × 200
+    "a100-40gb": Device("A100 SXM 40 GB", 312e12, 40e9, 1.555e12, 300e9, 200e9),  # data sheet A100; DGX A100: 8 × 200
+    "l40s": Device("L40S", 362e12, 48e9, 864e9, 32e9, 12.5e9),  # data sheet L40S; PCIe 4.0 × 16
+    "l4": Device("L4", 121e12, 24e9, 300e9, 32e9, 12.5e9),  # data sheet L4 (242 with sparsity); PCIe 4.0 × 16
+    "v100-32gb": Device("V100 SXM2 32 GB, fp16", 125e12, 32e9, 900e9, 150e9, 50e9),  # V100; DGX-1: 4 × 100 Gb/s
+    "rtx4090": Device("GeForce RTX 4090", 165.2e12, 24e9, 1.008e12, 32e9, 12.5e9),  # Ada white paper, appendix A
+}
+ETHERNET = 1.25e9  # bytes/s between machines that compute on their CPU: 10 Gb/s, assumed
+
+# MFU that is expected where no --mfu says it: (hidden size, share), linear in between, padding counted as computed.
+# At 768: ModernBERT-base 24–30 % and AzNeoBERT 27 % of Hopper's 989 TFLOP/s, BERT-base of MosaicML 24 % of an A100.
+# At 1,024: BERT-large of NVIDIA's DeepLearningExamples, 45 % of an A100, 43 % of a V100 (MLPerf's kernels: 48–50 %).
+# Below 768 nobody published a point: in proportion to the hidden size, as FLOPs for a byte of activations are.
+# docs/cost.md has the sources and how far each lies from what comes out here.
+MFU_OF_GPU = ((0, 0.0), (768, 0.27), (1024, 0.45))
+# Share of `matrix_product_rate`. configs/README.md: tiny 37 %, mini 33–55 % of it (real tokens; padding adds 6 %).
+MFU_OF_CPU = ((128, 0.39), (256, 0.45))
+
+# Seconds to launch a layer's kernels, forward and backward, under eager autocast, whatever their size: 12 layers take
+# 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
+LAUNCH_SECONDS = 1.0e-3
+LINK_SHARE = 0.8  # of a link's bandwidth that an all-reduce of large buckets reaches. An assumption
+UPDATE_BYTES = {True: 40, False: 96}  # moved for a parameter by clipping and fused AdamW; by clipping and `BertAdam`
+FILL = 0.94  # real tokens of those computed: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
+KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
+
+
+def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
+    """A device by its name; `cpu` is this machine, and its rate is measured now.
+
+    Args:
+        half: the CPU shall multiply in bf16. memory: of this machine, in bytes.
+    """
+    if name == "cpu":
+        rate = matrix_product_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
+        return Device("this machine's CPU", rate, memory, float("inf"), ETHERNET, ETHERNET, cpu=True)
+    if name not in DEVICES:
+        known = ", ".join([*DEVICES, "cpu"])
+        raise InputError(f"{name!r} is not in the table of devices", where="--device", remedy=f"give one of {known}")
+    return DEVICES[name]
+
+
+def expected_mfu(config: BertConfig, device: Device) -> float:
+    """Share of the peak that a model of this hidden size is expected to reach: see `MFU_OF_GPU`, `MFU_OF_CPU`."""
+    points = MFU_OF_CPU if device.cpu else MFU_OF_GPU
+    size = config.hidden_size
+    if size <= points[0][0]:
+        return points[0][1]
+    for (left, low), (right, high) in pairwise(points):
+        if size <= right:
+            return low + (high - low) * (size - left) / (right - left)
+    return points[-1][1]
+
+
+# ---- the run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that is to be estimated."""
+
+    config: BertConfig
+    stretches: tuple[tuple[int, int], ...]  # (tokens of a row, optimizer steps), in order
+    global_batch: int  # rows of an optimizer step, over all devices
+    micro_batch: int  # rows that a device computes at once at the first length, at most
+    fill: float = FILL  # real tokens of those computed
+    masked: float = 0.15  # predicted tokens of the real ones
+    half: bool = True  # 16-bit autocast; else fp32
+    bias_correction: bool = True  # fused AdamW; else `BertAdam`
+
+    def flops(self, length: int, rows: float, padding: bool = False) -> float:
+        """FLOPs of so many rows. With `padding`: what a device computes; without: what `train_mfu` counts.
+
+        All rows count as equally long. (Attention goes with the square of the length: a mixture takes a little more.)
+        """
+        wide = length if padding else length * self.fill
+        masked = self.masked * self.fill * length
+        return training_flops(self.config, rows * wide, rows * wide**2, rows * masked)
+
+    def tokens(self, padding: bool = False) -> float:
+        """Tokens of the whole run, real ones or with padding."""
+        computed = sum(length * steps for length, steps in self.stretches) * self.global_batch
+        return computed * (1 if padding else self.fill)
+
+    def passes(self, corpus_tokens: float) -> float:
+        """Passes over a corpus: each row has three special tokens, and truncation drops some of the text."""
+        rows = [(length * self.fill - 3, steps * self.global_batch) for length, steps in self.stretches]
+        return sum(text * count for text, count in rows) / KEPT / corpus_tokens
+
+    def micro(self, devices: int) -> int:
+        """Rows that each device computes at once: the most, up to `micro_batch`, that divides its share."""
+        share = self.global_batch // devices
+        return next(size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0)
+
+
+def steps_of(epochs: float, corpus_tokens: float, length: int, global_batch: int, fill: float = FILL) -> int:
+    """Optimizer steps of so many passes over a corpus."""
+    return max(1, round(epochs * corpus_tokens * KEPT / (length * fill - 3) / global_batch))
+
+
+class Step(NamedTuple):
+    """Where the time of an optimizer step goes, in seconds."""
+
+    compute: float  # matrix products and all that goes with them, or launching kernels where that takes longer
+    exposed: float  # gradients under way after backward has ended
+    update: float  # clipping and Adam
+    launches: bool  # launching takes longer than computing
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.exposed + self.update
+
+
+def all_reduce_seconds(parameters: float, device: Device, devices: int) -> float:
+    """Time to sum fp32 gradients over all devices: a ring, 2·P·4·(n − 1)/n bytes out of each device.
+
+    A ring crosses each node's border once, so it runs at the slower of a device's link and the node's network.
+    """
+    slowest = device.link if devices <= NODE else min(device.link, device.node)
+    return 2 * parameters * 4 * (devices - 1) / devices / (slowest * LINK_SHARE)
+
+
+def step_time(plan: Plan, length: int, device: Device, devices: int, mfu: float) -> Step:
+    """Time of an optimizer step under plain data parallelism.
+
+    The rows of a device are computed in pieces of as many tokens as a micro-batch of the first length has. Gradients
+    travel during the backward pass (two thirds) of the last piece; only what takes longer than it counts.
+    """
+    share = plan.global_batch / devices
+    rows = max(1, plan.micro(devices) * plan.stretches[0][0] // length)
+    pieces = max(1, -(-share // rows))
+    floor = 0.0 if device.cpu else pieces * plan.config.num_hidden_layers * LAUNCH_SECONDS
+    computing = plan.flops(length, share, padding=True) / (device.peak * mfu)
+    compute = max(computing, floor)
+    parameters = parameter_count(plan.config)
+    travel = all_reduce_seconds(parameters, device, devices)
+    exposed = max(0.0, travel - compute / pieces * 2 / 3)
+    update = parameters * UPDATE_BYTES[plan.bias_correction] / device.bandwidth
+    return Step(compute, exposed, update, floor > computing)
+
+
+def run_seconds(plan: Plan, device: Device, devices: int, mfu: float) -> float:
+    """Time of the whole run."""
+    return sum(steps * step_time(plan, length, device, devices, mfu).seconds for length, steps in plan.stretches)
+
+
+# ---- memory
+
+
+def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> dict[str, float]:
+    """What a device holds for the parameters, in bytes. Stage 0: plain data parallelism; 1, 2, 3: DeepSpeed's ZeRO.
+
+    Plain: fp32 weights, gradients and Adam's two moments, 4 + 4 + 8 a parameter; autocast keeps a 16-bit copy of the
+    weights until backward has ended (2), and several devices have DDP's buckets (4), from which gradients travel.
+    ZeRO (Rajbhandari et al. 2020, section 5, and DeepSpeed's bf16 engine): 16-bit weights and gradients, 2 + 2, and
+    fp32 weights and moments, 12, that are divided by the devices from stage 1 on; gradients from stage 2 on, weights
+    from stage 3 on. In fp32 its weights and gradients take 4 + 4.
+    """
+    if stage == 0:
+        copies = {"16-bit copy": 2.0 * half, "buckets": 4.0 * (devices > 1)}
+        sizes = {"weights": 4.0, "gradients": 4.0, "Adam": 8.0, **copies}
+    else:
+        short = 2.0 if half else 4.0
+        weights, gradients = (short / devices if stage >= least else short for least in (3, 2))
+        sizes = {"weights": weights, "gradients": gradients, "Adam": 12.0 / devices}
+    return {name: parameters * size for name, size in sizes.items()}
+
+
+def layer_bytes(config: BertConfig, half: bool) -> int:
+    """Bytes that a layer keeps of each token until backward, with an attention kernel that keeps no L × L matrix.
+
+    Under 16-bit autocast (LayerNorm in fp32, casts of its output made for every matrix anew):
+    Q's, K's and V's inputs 3·2h · Q, K, V 3·2h · context 2h · LayerNorm's input 4h · the feed-forward's input 2h ·
+    GELU's input and output 2·2f · LayerNorm's input 4h: 24h + 4f.
+    In fp32: the input 4h · Q, K, V 12h · context 4h · 4h · 4h · 8f · 4h: 32h + 8f.
+    Dropout adds its two masks, h bytes each. Tests count the same with `saved_tensors_hooks`.
+    """
+    h, f = config.hidden_size, config.intermediate_size
+    masks = 2 * h if config.hidden_dropout_prob else 0
+    return (24 * h + 4 * f if half else 32 * h + 8 * f) + masks
+
+
+def activation_bytes(plan: Plan, rows: int) -> float:
+    """Bytes of a micro-batch at their peak: when backward begins, everything is still there.
+
+    Embeddings: LayerNorm's input 4h and the dropout mask h; the encoder's output 4h. Head, for each masked token:
+    10h under autocast, 16h in fp32 (inputs of the transform, GELU, LayerNorm and the decoder), and 12V: the log
+    probabilities that were kept, their gradient and that of the logits, fp32 each. (The forward pass has less:
+    16-bit logits, their fp32 copy, log probabilities, 10V.)
+    """
+    config, first = plan.config, plan.stretches[0][0]
+    tokens = max(rows * first, max(length for length, _ in plan.stretches))  # a long row is not divided
+    h = config.hidden_size
+    embeddings = 4 * h + (h if config.hidden_dropout_prob else 0) + 4 * h
+    head = (10 if plan.half else 16) * h + 12 * config.vocab_size
+    layers = config.num_hidden_layers * layer_bytes(config, plan.half)
+    return tokens * (layers + embeddings) + plan.masked * plan.fill * tokens * head
+
+
+HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
+
+
+def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
+    """Memory of each device at its peak, in bytes; under ZeRO activations count as under autocast, an upper bound.
+
+    `BertAdam` holds a denominator and an update (8 bytes a parameter) when the activations are gone.
+    """
+    parameters = parameter_count(plan.config)
+    update = 0 if plan.bias_correction else 8 * parameters / (devices if stage else 1)
+    return sum(state_bytes(parameters, stage, devices, plan.half).values()) + max(activation_bytes(plan, rows), update)
+
+
+def largest_micro_batch(plan: Plan, stage: int, device: Device, devices: int) -> int:
+    """The most rows of the first length that fit into a device; 0: none do."""
+    room = HEADROOM * device.memory
+    if device_bytes(plan, stage, devices, 1) > room:
+        return 0
+    state = sum(state_bytes(parameter_count(plan.config), stage, devices, plan.half).values())
+    many = 1_000_000
+    return int((room - state) / (activation_bytes(plan, many) / many))
+
+
+# ---- in words
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """A table as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def describe(plan: Plan, device: Device, mfu: float) -> list[str]:
+    """What is estimated, in sentences."""
+    config, size = plan.config, parameter_count(plan.config)
+    held = state_bytes(size, 0, 2, plan.half)
+    return [
+        f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "
+        f"{size:,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
+        f"step: {plan.global_batch:,} sequences on any number of devices (--global_batch), in micro-batches of "
+        f"{plan.micro_batch} at most (--per_device_train_batch_size)",
+        f"padding: {1 - plan.fill:.1%} of what is computed (--fill); FLOPs as train_mfu counts them have none",
+        f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {mfu:.1%} with padding (--mfu), or "
+        f"{mfu * plan.flops(plan.stretches[0][0], 1) / plan.flops(plan.stretches[0][0], 1, True):.1%} without",
+        "a device of several holds, in GB: " + ", ".join(f"{name} {x / 1e9:.2f}" for name, x in held.items() if x),
+    ]
+
+
+def amounts(plan: Plan) -> list[str]:
+    """Tokens and FLOPs by phase, as a table."""
+    rows = [["", "steps", "tokens", "with padding", "FLOPs", "with padding"]]
+    totals = [0.0] * 5
+    for length, steps in plan.stretches:
+        sequences = steps * plan.global_batch
+        computed = float(sequences * length)
+        row = [steps, computed * plan.fill, computed, *(plan.flops(length, sequences, pad) for pad in (False, True))]
+        totals = [a + b for a, b in zip(totals, row, strict=True)]
+        rows.append([f"length {length}", *_amount_cells(row)])
+    return aligned([*rows, ["in all", *_amount_cells(totals)]] if len(plan.stretches) > 1 else rows)
+
+
+def _amount_cells(row: list[float]) -> list[str]:
+    return [f"{row[0]:,.0f}", *(f"{tokens / 1e9:,.3f} G" for tokens in row[1:3]), *(f"{x:.3e}" for x in row[3:])]
+
+
+def times(plan: Plan, device: Device, numbers: list[int], mfu: float, price: float | None) -> list[str]:
+    """Hours and device-hours (and cost, where there is a price) for each number of devices, as a table."""
+    rows = [["devices", "batch", "hours", "device-hours", "real tokens/s", "of the MFU", "held up by"]]
+    rows[0] += ["cost"] if price is not None else []
+    computed = sum(plan.flops(length, steps * plan.global_batch, padding=True) for length, steps in plan.stretches)
+    for devices in numbers:
+        if plan.global_batch % devices:
+            rest = [f"{plan.global_batch} rows cannot be dealt to {devices}", *[""] * (len(rows[0]) - 2)]
+            rows.append([f"{devices:,}", *rest])
+            continue
+        seconds = run_seconds(plan, device, devices, mfu)
+        hours, micro = seconds / 3600 * devices, plan.micro(devices)
+        row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
+        reached = computed / (device.peak * mfu) / hours / 3600
+        row += [f"{hours:,.1f}", f"{plan.tokens() / seconds:,.0f}", f"{reached:.0%}"]
+        row.append(_brake(plan, device, devices, mfu))
+        rows.append([*row, f"{hours * price:,.2f}"] if price is not None else row)
+    return aligned(rows)
+
+
+def _brake(plan: Plan, device: Device, devices: int, mfu: float) -> str:
+    """What keeps the longest phase from the expected MFU, where that is a tenth of the time or more."""
+    length = max(plan.stretches, key=lambda stretch: stretch[0] * stretch[1])[0]
+    step = step_time(plan, length, device, devices, mfu)
+    if step.exposed > 0.1 * step.seconds:
+        return "gradients"
+    if step.launches:
+        return "launches"
+    return "update" if step.update > 0.1 * step.seconds else "–"
+
+
+def memories(plan: Plan, device: Device, numbers: list[int]) -> list[str]:
+    """Memory of a device in GB, and the largest micro-batch that fits, for each number of devices, as a table."""
+    rows = [["devices", "batch", "DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]]
+    for devices in [number for number in numbers if plan.global_batch % number == 0]:
+        micro = plan.micro(devices)
+        cells = []
+        for stage in range(4):
+            need, most = device_bytes(plan, stage, devices, micro), largest_micro_batch(plan, stage, device, devices)
+            fits = f"fits, ≤ {most:,}" if need <= HEADROOM * device.memory else f"no, ≤ {most:,}" if most else "no"
+            cells.append(f"{need / 1e9:,.2f} ({fits})")
+        rows.append([f"{devices:,}", str(micro), *cells])
+    room, length = HEADROOM * device.memory / 1e9, plan.stretches[0][0]
+    return [f"GB on a device, and the largest micro-batch of {length} tokens for which {room:,.1f} do", *aligned(rows)]

@@ -1,0 +1,91 @@
+"""The estimator's door: what is printed for a config, a corpus and a machine, and what is refused."""
+
+import json
+import re
+import shlex
+
+import pytest
+from test_relay import ROOT, TINY, recipe
+
+from bert_hf.corpus import prepare
+from bert_hf.sources import Texts
+from bert_hf.tokenization import train_tokenizer
+
+DOCUMENT = (ROOT / "docs/cost.md").read_text()
+BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]
+
+
+def estimate(*words):
+    return recipe("estimate")(list(words))
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_the_paper_on_h200s(capsys):
+    assert estimate(*BASE, "--num_devices", "1", "8", "512", "--price_per_hour", "2") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "An estimate, not a measurement."
+    assert "110,106,428 parameters, 16-bit autocast" in said[1]
+    totals = next(line.split() for line in said if line.startswith("in all"))
+    assert totals[2:6] == ["1,000,000", "40.042", "G", "42.598"]
+    assert "256 rows cannot be dealt to 512" in "\n".join(said)
+    eight = next(line.split() for line in said if line.startswith("8 ") and "×" in line)
+    assert eight[1:4] == ["32", "×", "1"]
+    assert float(eight[-1]) == pytest.approx(2 * float(eight[5]), abs=0.2)
+
+
+@pytest.mark.parametrize("command", re.findall(r"^    python recipes/estimate.py (.+)$", DOCUMENT, re.MULTILINE))
+def test_the_document_shows_what_is_printed(command, capsys):
+    assert estimate(*shlex.split(command)) == 0
+    said = capsys.readouterr().out.splitlines()
+    if "cpu" not in command:  # measured anew each time
+        assert "\n".join(f"    {line}".rstrip() for line in said) in DOCUMENT
+
+
+def test_mfu_decides_the_hours(capsys):
+    def hours(share):
+        words = ["--mfu", share, "--num_devices", "1", "--per_device_train_batch_size", "256"]
+        assert estimate(*BASE, *words) == 0
+        return float(next(line for line in capsys.readouterr().out.splitlines() if "256 × 1" in line).split()[4])
+
+    assert hours("0.2") == pytest.approx(2 * hours("0.4"), rel=0.05)
+
+
+def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
+    text = "\n".join(f"Sentence {i} of the text says what {i * i} is." for i in range(40))
+    tokenizer = train_tokenizer([text], vocab_size=150)
+    corpus = prepare([Texts([text, text, text, text])], tokenizer, tmp_path / "corpus")
+    (tmp_path / "model.json").write_text(json.dumps(TINY))
+    words = ["--config_name", str(tmp_path / "model.json"), "--train_file", str(tmp_path / "corpus")]
+    words += ["--max_seq_length", "32", "--device", "cpu", "--global_batch", "4", "--num_train_epochs", "3"]
+    assert estimate(*words) == 0
+    said = capsys.readouterr().out
+    assert f"passes over the {corpus.tokens * 0.95:,.0f} tokens" in said
+    passes = next(line for line in said.splitlines() if "passes over" in line).split()[0]
+    assert float(passes) == pytest.approx(3, abs=0.05)
+    assert f"vocabulary {len(tokenizer):,}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*BASE, "--device", "tpu"], "'tpu' is not in the table of devices; give one of"),
+        ([*BASE, "--config_name", "none.json"], "none.json: no BERT's configuration"),
+        ([*BASE, "--mfu", "45"], "--mfu must lie above 0 and be at most 1, not 45.0"),
+        ([*BASE, "--num_devices", "0"], "--global_batch and --num_devices must be at least 1"),
+        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour must not be negative"),
+        ([*BASE, "--train_file", "corpus/*.txt"], "corpus/*.txt: no folder made by prepare.py; make one, or give"),
+        ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
+        (["--config_name", "configs/model/base.json"], "--max_steps: how long the run is cannot be known; give it"),
+        (["--config_name", "configs/model/base.json", "--max_steps", "5", "--gpus", "8"], "unknown option 'gpus'"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(words, message, capsys):
+    assert estimate(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,278 @@
+"""Formulas beside what they stand for: the built model, tensors that autograd keeps, what others published."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import BertConfig
+
+from bert_hf.cost import (
+    DEVICES,
+    FILL,
+    LAUNCH_SECONDS,
+    Plan,
+    activation_bytes,
+    aligned,
+    all_reduce_seconds,
+    device_bytes,
+    expected_mfu,
+    find_device,
+    largest_micro_batch,
+    layer_bytes,
+    matrix_product_rate,
+    parameter_count,
+    read_config,
+    run_seconds,
+    state_bytes,
+    step_time,
+    steps_of,
+    training_flops,
+)
+from bert_hf.errors import InputError
+from bert_hf.modeling import BertForPreTraining
+
+ROOT = Path(__file__).parents[1]
+H200 = DEVICES["h200"]
+
+
+def model(name: str) -> BertConfig:
+    return BertConfig.from_json_file(ROOT / f"configs/model/{name}.json")
+
+
+def plan(name: str = "base", **changes) -> Plan:
+    settings = {"stretches": ((128, 900_000), (512, 100_000)), "global_batch": 256, "micro_batch": 32}
+    return Plan(model(name), **{**settings, **changes})
+
+
+# ---- parameters and FLOPs
+
+
+@pytest.mark.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
+def test_parameters_are_those_of_the_model(name):
+    with torch.device("meta"):
+        built = BertForPreTraining(model(name))
+    assert parameter_count(model(name)) == built.num_parameters()
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "masked", "expected"),
+    [("base", 128, 0.15, 545.4e6), ("base", 512, 0.15, 587.9e6), ("large", 128, 0.15, 1878.8e6),
+     ("large", 512, 0.15, 1992.0e6), ("base", 128, 1.0, 667.9e6)],
+)  # fmt: skip
+def test_flops_of_a_token(name, length, masked, expected):
+    """6P of the encoder + 12·length·hidden·layers + the head on the masked tokens, all by hand."""
+    assert training_flops(model(name), length, length**2, masked * length) / length == pytest.approx(expected, 1e-3)
+
+
+def test_padding_is_computed_and_not_counted():
+    half = plan(fill=0.5)
+    assert half.flops(128, 10) < 0.51 * half.flops(128, 10, padding=True)
+    assert half.tokens() == 0.5 * half.tokens(padding=True) == 0.5 * 256 * (900_000 * 128 + 100_000 * 512)
+
+
+def test_steps_are_the_inverse_of_passes():
+    steps = steps_of(3, 28.3e6, 128, 256)
+    assert plan(stretches=((128, steps),)).passes(28.3e6) == pytest.approx(3, rel=1e-3)
+    # docs/data.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
+    assert steps_of(1, 28.3e6, 128, 1) == pytest.approx(206_127, rel=0.01)
+
+
+# ---- what others published: network, length, share of tokens in the head, device, number, sequences/s, our deviation
+
+PUBLISHED = [
+    ("DeepSpeed, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 272, -0.15),
+    ("DeepSpeed, BERT-large, 512", "large", 512, 0.15, "v100-32gb", 1, 52, 0.06),
+    ("DeepLearningExamples, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 224, 0.03),
+    ("DeepLearningExamples, BERT-large, 128, A100", "large", 128, 0.15, "a100-80gb", 1, 580, -0.01),
+    ("DeepLearningExamples, BERT-large, 128, 256 × A100", "large", 128, 0.15, "a100-80gb", 256, 138_294, 0.065),
+    ("MosaicML, BERT-base, 128, head on all tokens", "base", 128, 1.0, "a100-80gb", 8, 6926, 0.13),
+    ("MLPerf v2.1, BERT-large, A100", "large", 255, 0.15, "a100-80gb", 8, 2440, -0.065),
+    ("MLPerf v4.0, BERT-large, H200", "large", 255, 0.15, "h200", 8, 7972, -0.095),
+]  # fmt: skip
+
+
+def deviation(network, length, masked, device, number, published):
+    config, machine = model(network), DEVICES[device]
+    rows = 256 * number
+    run = Plan(config, ((length, 1),), rows, 64, fill=1.0, masked=masked)
+    return rows / run_seconds(run, machine, number, expected_mfu(config, machine)) / published - 1
+
+
+@pytest.mark.parametrize("reference", PUBLISHED, ids=lambda reference: reference[0])
+def test_published_speeds(reference):
+    name, *conditions, expected = reference
+    found = deviation(*conditions)
+    assert found == pytest.approx(expected, abs=0.01), name
+    assert abs(found) < 0.2
+    row = next(line for line in (ROOT / "docs/cost.md").read_text().splitlines() if line.startswith(f"| {name} |"))
+    assert f"| {found:+.0%} |".replace("%", " %") in row
+
+
+def test_published_flops():
+    """DeepSpeed says 64 and 53 TFLOP/s of a V100 for its 272 and 52 sequences/s."""
+    assert 272 * plan("large", fill=1.0).flops(128, 1) == pytest.approx(64e12, rel=0.03)
+    assert 52 * plan("large", fill=1.0).flops(512, 1) == pytest.approx(53e12, rel=0.03)
+
+
+# ---- time
+
+
+def test_time_of_one_device_is_flops_over_rate():
+    run = plan(micro_batch=256, global_batch=4096, fill=1.0)
+    step = step_time(run, 128, H200, 1, 0.3)
+    assert step.compute == pytest.approx(run.flops(128, 4096) / (989e12 * 0.3))
+    assert step.exposed == 0
+    assert step.update < 0.01 * step.compute
+
+
+def test_small_micro_batches_wait_for_launches():
+    step = step_time(plan(micro_batch=1), 128, H200, 64, 0.3)
+    assert step.launches
+    assert step.compute == pytest.approx(4 * 12 * LAUNCH_SECONDS)
+
+
+def test_gradients_travel_behind_the_backward_pass():
+    assert all_reduce_seconds(1e9, H200, 1) == 0
+    assert all_reduce_seconds(1e9, H200, 8) == pytest.approx(2 * 4e9 * 7 / 8 / (450e9 * 0.8))
+    assert all_reduce_seconds(1e9, H200, 64) > all_reduce_seconds(1e9, H200, 8)
+    slow = H200._replace(node=1e9)
+    assert step_time(plan(), 128, H200, 16, 0.3).exposed == 0
+    step = step_time(plan(), 128, slow, 16, 0.3)
+    assert step.exposed == pytest.approx(
+        all_reduce_seconds(parameter_count(model("base")), slow, 16) - step.compute * 2 / 3
+    )
+
+
+def test_more_devices_take_less_time_and_more_device_hours():
+    run = plan("large", global_batch=4096, micro_batch=64)
+    seconds = [run_seconds(run, H200, devices, 0.45) for devices in (1, 8, 64, 512)]
+    assert seconds == sorted(seconds, reverse=True)
+    hours = [n * s for n, s in zip((1, 8, 64, 512), seconds, strict=True)]
+    assert hours == sorted(hours)
+
+
+def test_expected_mfu_is_read_off_between_its_points():
+    shares = [expected_mfu(model(name), H200) for name in ("tiny", "mini", "small", "base", "large")]
+    assert shares == sorted(shares)
+    assert shares[-2:] == [0.27, 0.45]
+    assert expected_mfu(BertConfig(hidden_size=384), H200) == pytest.approx(0.135)
+    assert expected_mfu(BertConfig(hidden_size=2048), H200) == 0.45
+
+
+def test_the_cpu_is_measured():
+    device = find_device("cpu", memory=8e9)
+    assert device.peak == pytest.approx(matrix_product_rate(torch.device("cpu"), torch.float32), rel=0.9)
+    assert step_time(plan("tiny"), 128, device, 1, 0.4).update == 0
+
+
+# ---- memory
+
+
+def test_state_is_what_a_training_step_leaves_behind():
+    config = BertConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    network = BertForPreTraining(config)
+    network(torch.ones(2, 8, dtype=torch.long), labels=torch.ones(2, 8, dtype=torch.long),
+            next_sentence_label=torch.zeros(2, dtype=torch.long)).loss.backward()  # fmt: skip
+    optimizer = torch.optim.AdamW(network.parameters())
+    optimizer.step()
+    moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+    found = {
+        "weights": sum(p.nbytes for p in network.parameters()),
+        "gradients": sum(p.grad.nbytes for p in network.parameters()),
+        "Adam": sum(moment.nbytes for moment in moments),
+    }
+    formula = state_bytes(parameter_count(config), 0, 1, half=False)
+    assert {name: formula[name] for name in found} == found
+    assert sum(formula.values()) == sum(found.values())
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zero_divides_as_its_paper_says(stage, gigabytes):
+    """Rajbhandari et al. 2020, figure 1: 7.5 B parameters on 64 devices, 16-bit."""
+    assert sum(state_bytes(7.5e9, stage, 64, half=True).values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+    assert sum(state_bytes(7.5e9, stage, 1, half=True).values()) == 7.5e9 * 16
+
+
+def kept(layers: int, masked: int, dropout: float, half: bool) -> int:
+    """Bytes that autograd keeps of a forward pass, without weights and their copies.
+
+    LayerNorm in fp32, as CUDA's autocast has it and the CPU's has not.
+    """
+    config = BertConfig(
+        vocab_size=97, hidden_size=256, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=1024,
+        max_position_embeddings=48, hidden_dropout_prob=dropout, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    network = BertForPreTraining(config)
+    shapes = {shape for p in network.parameters() for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
+    ids, labels, seen = torch.ones(9, 40, dtype=torch.long), torch.full((9, 40), -100), {}
+    labels.view(-1)[:masked] = 5
+
+    def keep(tensor):
+        if tuple(tensor.shape) not in shapes and tensor.is_floating_point():
+            seen[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    layer_norm = F.layer_norm
+    with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        patch.setattr(F, "layer_norm", torch.autocast("cpu", enabled=False)(lambda x, *a: layer_norm(x.float(), *a)))
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            network(ids, labels=labels, masked_positions=torch.arange(masked))
+    return sum(tensor.untyped_storage().nbytes() for tensor in seen.values())
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_activations_are_what_autograd_keeps(half):
+    tokens, h, vocabulary = 9 * 40, 256, 97
+    config = BertConfig(hidden_size=h, intermediate_size=4 * h, hidden_dropout_prob=0.0)
+    three = kept(3, 50, 0.0, half)
+    statistics = 4 * (4 + 2 * 2)  # log-sum-exp of 4 heads; mean and deviation of 2 LayerNorms
+    assert (three - kept(2, 50, 0.0, half)) / tokens == layer_bytes(config, half) + statistics
+    # The CPU keeps a dropout mask in the type of what it masks (2 or 4 bytes), a GPU in 1.
+    masks = (kept(3, 50, 0.1, half) - kept(2, 50, 0.1, half)) / tokens - layer_bytes(config, half) - statistics
+    assert masks == 2 * h * (2 if half else 4)
+    # Of 12V for the head 4V are kept; the rest is made when backward begins. 8: LayerNorm's mean and deviation.
+    head = (kept(2, 150, 0.0, half) - kept(2, 50, 0.0, half)) / 100
+    assert head == (10 if half else 16) * h + 4 * vocabulary + 8
+
+
+def test_a_long_row_needs_its_tokens():
+    short, both = plan(stretches=((128, 10),), micro_batch=1), plan(micro_batch=1)
+    assert activation_bytes(both, 1) == 4 * activation_bytes(short, 1)
+    assert activation_bytes(both, 8) == activation_bytes(short, 8)
+
+
+def test_the_2018_adam_needs_room_for_its_update():
+    parameters = parameter_count(model("base"))
+    fused, ours = (device_bytes(plan(bias_correction=fused), 0, 1, 1) for fused in (True, False))
+    assert ours - fused == pytest.approx(8 * parameters - activation_bytes(plan(), 1))
+    assert device_bytes(plan(bias_correction=False), 0, 1, 64) == device_bytes(plan(), 0, 1, 64)
+
+
+def test_the_largest_micro_batch_is_the_largest():
+    for stage in range(4):
+        most = largest_micro_batch(plan("large"), stage, H200, 8)
+        assert device_bytes(plan("large"), stage, 8, most) <= 0.9 * H200.memory
+        assert device_bytes(plan("large"), stage, 8, most + 1) > 0.9 * H200.memory
+    assert largest_micro_batch(plan("large"), 0, H200._replace(memory=5e9), 8) == 0
+
+
+# ---- words
+
+
+def test_faults_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="'b300' is not in the table of devices; give one of h200, h100"):
+        find_device("b300")
+    with pytest.raises(InputError, match="no model is named"):
+        read_config(None)
+    (tmp_path / "broken.json").write_text("{")
+    for where in (tmp_path / "none.json", tmp_path / "broken.json", tmp_path):
+        with pytest.raises(InputError, match="no BERT's configuration"):
+            read_config(str(where), 100)
+
+
+def test_a_table_is_aligned():
+    assert aligned([["", "a"], ["row", "12"]]) == ["      a", "row  12"]
+    assert FILL < 1
