@@ -194,7 +194,8 @@ class DataCollatorForPreTraining:
 
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
-        next_sentence_label: (B,); masked_positions: (M,) indices into the flattened B·L tokens.
+        next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
+        indices into the flattened B·L, ascending.
     """
 
     def __init__(
@@ -253,6 +254,7 @@ class DataCollatorForPreTraining:
             batch[name] = torch.from_numpy(rows)
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
+        batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
         if self.nsp:
             batch["next_sentence_label"] = torch.tensor([feature["next_sentence_label"] for feature in features])
         return batch

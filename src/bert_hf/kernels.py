@@ -19,6 +19,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 _SCORES = 1 << 20  # attention scores that are worked on at a time on a CPU: 4 MiB of fp32, about a core's cache
+_SHORT = 256  # tokens up to which a CPU keeps a row's scores where it need not
 
 
 # ---- dropout
@@ -99,6 +100,7 @@ class Rows(NamedTuple):
         return len(self.token_offsets) - 1
 
 
+@torch.compiler.disable
 def find_rows(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor | None = None) -> Rows | None:
     """How a batch is run without its padding; None where it cannot be, as where a row does not begin with a token.
 
@@ -150,8 +152,8 @@ def _offsets(lengths: Tensor) -> Tensor:
     return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
-class _DropoutAttention(Function):
-    """softmax(query · keyᵀ) with dropout, times value, for a dense batch, a cache's worth of scores at a time.
+class _ScoredAttention(Function):
+    """softmax(query · keyᵀ), with dropout (p), times value, for a dense batch, a cache's worth of scores at a time.
 
     PyTorch's fast CPU attention has no dropout, and with it falls back to a form that keeps four (B, A, L, L) tensors.
     """
@@ -162,22 +164,24 @@ class _DropoutAttention(Function):
         for part in _parts(query, key):
             weights = torch.bmm(query[part], key[part].transpose(1, 2)).mul_(scaling)
             torch.softmax(weights, -1, out=weights)
-            mask = kept(weights.shape, p, torch.int8)
-            torch.bmm(weights * mask, value[part], out=out[part])
+            mask = kept(weights.shape, p, torch.int8) if p else None
+            torch.bmm(weights * mask if p else weights, value[part], out=out[part])
             saved += [weights, mask]
         ctx.p, ctx.scaling = p, scaling
         ctx.save_for_backward(query, key, value, *saved)
-        return out.mul_(_scale(p))
+        return out.mul_(_scale(p)) if p else out
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple:
         query, key, value, *saved = ctx.saved_tensors
-        gradient = gradient * _scale(ctx.p)
+        gradient = gradient * _scale(ctx.p) if ctx.p else gradient
         for_query, for_key, for_value = (torch.empty_like(x) for x in (query, key, value))
         for number, part in enumerate(_parts(query, key)):
             weights, mask = saved[2 * number : 2 * number + 2]
-            torch.bmm((weights * mask).transpose(1, 2), gradient[part], out=for_value[part])
-            above = torch.bmm(gradient[part], value[part].transpose(1, 2)).mul_(mask)
+            dropped = weights if mask is None else weights * mask
+            torch.bmm(dropped.transpose(1, 2), gradient[part], out=for_value[part])
+            above = torch.bmm(gradient[part], value[part].transpose(1, 2))
+            above = above if mask is None else above.mul_(mask)
             scores = torch._softmax_backward_data(above, weights, -1, weights.dtype).mul_(ctx.scaling)
             torch.bmm(scores, key[part], out=for_query[part])
             torch.bmm(scores.transpose(1, 2), query[part], out=for_key[part])
@@ -190,16 +194,20 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
 
 
 def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
-    """A batch of equal rows: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D)."""
+    """A batch of equal rows: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D).
+
+    In 16 bit PyTorch's kernel multiplies so small blocks at a time that calling the matrix units takes longer than
+    they do (read in its source, and not measured: no machine with such units was at hand).
+    """
     (count, reads, heads, size), length = query.shape, key.shape[1]
-    if not dropout or torch.compiler.is_compiling():
+    if not dropout and (query.dtype == torch.float32 or length > _SHORT):
         turned = (x.transpose(1, 2) for x in (query, key, value))
         context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
         return context.transpose(1, 2).reshape(count * reads, heads, size)
     flat = [
         x.transpose(1, 2).reshape(count * heads, n, size) for x, n in ((query, reads), (key, length), (value, length))
     ]
-    context = _DropoutAttention.apply(*flat, dropout, scaling)
+    context = _ScoredAttention.apply(*flat, dropout, scaling)
     return context.view(count, heads, reads, size).transpose(1, 2).reshape(count * reads, heads, size)
 
 
@@ -211,8 +219,14 @@ def attend_rows(
     Args:
         reads_only: the queries are `rows.reads`, and not all tokens.
     """
-    if rows.groups is None:
-        return _attend_on_device(query, key, value, rows, reads_only, dropout, scaling)
+    attend = _attend_on_device if rows.groups is None else _attend_groups
+    return attend(query, key, value, rows, reads_only, dropout, scaling)
+
+
+def _attend_groups(
+    query: Tensor, key: Tensor, value: Tensor, rows: Rows, reads_only: bool, dropout: float, scaling: float
+) -> Tensor:
+    """On a CPU: rows of equal shape together."""
     queries = [(count, reads if reads_only else length) for count, length, reads in rows.groups]
     keys = [(count, length) for count, length, _ in rows.groups]
     parts = []
@@ -275,7 +289,8 @@ class _ProjectedCrossEntropy(Function):
             targets = labels.clamp(min=0).unsqueeze(1)
             highest = logits.amax(1).float()
             right = logits.gather(1, targets).squeeze(1).float()
-            share = torch.softmax(logits, -1, dtype=torch.float32, out=logits if dtype == torch.float32 else None)
+            scores = logits.float()  # in fp32 the very same, and overwritten
+            share = torch.softmax(scores, -1, out=scores)
             # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
             counts = labels != IGNORED
             losses = (highest - share.amax(1).log() - right) * counts

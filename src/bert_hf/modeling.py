@@ -440,6 +440,8 @@ class BertForPreTraining(BertPreTrainedModel):
         """How to run the batch without padding; None where it has to be run as it is."""
         if self.config._attn_implementation != "sdpa" or input_ids is None:
             return None
+        if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
+            return None  # the lengths of the rows would be another graph for every batch
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
             token_positions = torch.arange(input_ids.numel(), device=input_ids.device)

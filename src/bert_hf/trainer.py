@@ -327,11 +327,19 @@ class PreTrainer(SafeTrainer):
             return
         budget = self.args.per_device_train_batch_size * self.train_dataset.phases[0].max_seq_length
         size = max(1, budget // width)
-        for first in range(0, rows, size):
-            piece = {
-                name: value[first : first + size] for name, value in inputs.items() if not name.endswith("_positions")
-            }
-            yield inputs if size >= rows else piece  # positions are found again from the piece itself
+        if size >= rows:
+            yield inputs
+            return
+        # Where each piece's positions begin: one wait for the device, where to look for them would be one a piece.
+        begins = range(0, rows, size)
+        edges = torch.tensor([*begins, rows], device=inputs["input_ids"].device) * width
+        flat = [name for name in ("masked_positions", "token_positions") if name in inputs]
+        ends = torch.stack([torch.searchsorted(inputs[name], edges) for name in flat]).tolist() if flat else []
+        for number, first in enumerate(begins):
+            piece = {name: value[first : first + size] for name, value in inputs.items() if name not in flat}
+            for name, end in zip(flat, ends, strict=True):
+                piece[name] = inputs[name][end[number] : end[number + 1]] - first * width
+            yield piece
 
     # ---- optimizer and schedule
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
