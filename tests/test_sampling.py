@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+import torch
 
-from bert_hf.sampling import MASK, ORDER, ExampleNumber, Phase, RunSampler, generator, two_phases
+from bert_hf.sampling import MASK, ORDER, ExampleNumber, LengthGroups, Phase, RunSampler, generator, two_phases
 
 
 def length(phase: int, epoch: int, window: int) -> int | None:
@@ -52,3 +53,19 @@ def test_a_generator_is_its_key():
 
 def test_a_number_names_phase_epoch_window_and_index():
     assert ExampleNumber(0, 1, 2, 3)._asdict() == {"phase": 0, "epoch": 1, "window": 2, "index": 3}
+
+
+def test_texts_of_about_one_length_share_a_batch_in_an_order_of_their_epoch():
+    lengths = np.random.default_rng(0).integers(3, 120, 640).tolist()
+    groups, again = (LengthGroups(8, lengths, seed=5) for _ in range(2))
+    first = list(groups)
+    assert sorted(first) == list(range(640))
+    spread = [
+        max(lengths[i] for i in first[n : n + 8]) - min(lengths[i] for i in first[n : n + 8]) for n in range(8, 640, 8)
+    ]
+    assert np.median(spread) < 10  # at random some 95
+    groups.set_epoch(1)
+    again.set_epoch(1)
+    np.random.default_rng().random()
+    torch.rand(7)  # where the global generator stands makes no difference
+    assert list(groups) == list(again) != first

@@ -251,9 +251,14 @@ def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
 def tokenized(
     rows: LabelledTexts, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
 ) -> datasets.Dataset:
-    """Rows as Trainer takes them: input_ids and the rest, not padded (the collator pads each batch), and labels."""
+    """Rows as Trainer takes them: input_ids and the rest, not padded (the collator pads each batch), and labels.
+
+    `length` (tokens) is what rows of a batch are grouped by; Trainer drops the column before the collator.
+    """
     encoded = tokenizer(rows.texts, truncation=True, max_length=max_seq_length)
-    return datasets.Dataset.from_dict({**encoded, "labels": [labels.index(label) for label in rows.labels]})
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    numbers = [labels.index(label) for label in rows.labels]
+    return datasets.Dataset.from_dict({**encoded, "labels": numbers, "length": lengths})
 
 
 def baseline_predictions(train: LabelledTexts, validation: LabelledTexts, test: LabelledTexts) -> list[str]:

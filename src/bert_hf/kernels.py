@@ -70,7 +70,7 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
         if not self.training or not self.p:
             return x if around is None else x + around
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
             dropped = F.dropout(x, self.p)
             return dropped if around is None else dropped + around
         return _Dropout.apply(x, around, self.p)
@@ -90,7 +90,7 @@ class Rows(NamedTuple):
     reads: Tensor  # (Q,) which of `tokens` are read: each row's first, and the masked ones
     first: Tensor  # (B,) which of `reads` is each row's first token
     masked: Tensor  # (M,) which of `reads` are the masked ones, in their order
-    groups: tuple[tuple[int, int, int], ...] | None  # CPU: (rows, tokens of each, reads of each)
+    groups: tuple[tuple[int, int, int], ...] | None  # (rows, tokens of each, reads of each); None: not grouped
     token_offsets: Tensor  # (B + 1,) int32: where each row's tokens begin
     read_offsets: Tensor  # (B + 1,) int32: where each row's reads begin
     longest: int  # no row has more tokens
@@ -101,28 +101,34 @@ class Rows(NamedTuple):
 
 
 @torch.compiler.disable
-def find_rows(attention_mask: Tensor, masked_positions: Tensor, token_positions: Tensor | None = None) -> Rows | None:
+def find_rows(
+    attention_mask: Tensor,
+    masked_positions: Tensor,
+    token_positions: Tensor | None = None,
+    grouped: bool | None = None,
+) -> Rows | None:
     """How a batch is run without its padding; None where it cannot be, as where a row does not begin with a token.
 
     Args:
         attention_mask: (B, L), 0 at padding. masked_positions: (M,) indices into the flattened B·L.
-        token_positions: (T,) the real tokens' indices, ascending. Off the CPU they have to be given: to look for them
+        token_positions: (T,) the real tokens' indices, ascending. Ungrouped they have to be given: to look for them
             would make the host wait for the device.
+        grouped: rows of equal shape become neighbours; by default on a CPU.
     """
     count, length = attention_mask.shape
     real = attention_mask.flatten() != 0
-    on_cpu = attention_mask.device.type == "cpu"
+    grouped = attention_mask.device.type == "cpu" if grouped is None else grouped
     firsts = torch.arange(count, device=real.device) * length
-    if on_cpu and not (real[firsts].all() and real[masked_positions].all()):
+    if grouped and not (real[firsts].all() and real[masked_positions].all()):
         return None
-    if not on_cpu and token_positions is None:
+    if not grouped and token_positions is None:
         return None
     row_of = masked_positions // length
     lengths = real.view(count, length).sum(1)
     reads_of_row = torch.ones_like(lengths).index_add_(0, row_of, torch.ones_like(row_of))
     groups = None
     rank = torch.arange(count, device=real.device)
-    if on_cpu:
+    if grouped:
         order = torch.argsort(lengths * (2 * length) + reads_of_row, descending=True, stable=True)
         rank[order] = torch.arange(count)
         shapes = zip(lengths[order].tolist(), reads_of_row[order].tolist(), strict=True)

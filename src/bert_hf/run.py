@@ -416,6 +416,7 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim), args.bf16, args.fp16],
         "schedule": [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)],
+        "order": args.train_sampling_strategy,
     }
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch.utils.data import Sampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 # What a generator is for. A purpose is part of its key, so that no two draws share a stream.
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
@@ -63,6 +65,24 @@ def walk(phases: tuple[Phase, ...], window_length: WindowLength, total: int) -> 
             taken = min(length, end - begin)
             yield (number, epoch, window), taken, length
             begin, window = begin + taken, window + 1
+
+
+class LengthGroups(LengthGroupedSampler):
+    """transformers' sampler of texts of about one length, in an order that (seed, epoch) alone decides.
+
+    The stock one draws from the global generator, which stands elsewhere when a run is gone on with.
+    """
+
+    def __init__(self, batch_size: int, lengths: list[int], seed: int):
+        super().__init__(batch_size, lengths=lengths)
+        self.seed, self.epoch = seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        return super().__iter__()
 
 
 class RunSampler(Sampler[ExampleNumber]):

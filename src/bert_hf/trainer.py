@@ -19,6 +19,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf import checkpointing
@@ -26,7 +27,7 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
-from bert_hf.sampling import RunSampler, walk
+from bert_hf.sampling import LengthGroups, RunSampler, walk
 
 OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
 # What is counted, over tokens and pairs. Sums in nats.
@@ -183,6 +184,12 @@ class SafeTrainer(Trainer):
     def _restore_log(self, log: dict) -> None:
         self._tr_loss = log["loss"].to(self.args.device)
         self._total_loss_scalar, self._globalstep_last_logged = log["total"], log["logged"]
+
+    def _get_train_sampler(self, train_dataset=None):
+        sampler = super()._get_train_sampler(train_dataset)
+        if type(sampler) is LengthGroupedSampler:
+            return LengthGroups(sampler.batch_size, sampler.lengths, self.args.seed)
+        return sampler
 
     def get_train_dataloader(self):
         """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks

@@ -1,0 +1,117 @@
+"""How long an epoch of fine-tuning takes: ours and the stock Trainer with texts padded to one length, in one process.
+
+python benchmarks/finetuning_throughput.py                                    # the messages that come with the project
+python benchmarks/finetuning_throughput.py --train_file SMSSpamCollection.tsv
+
+One stock `AutoModelForSequenceClassification` of random weights on each side, the same rows, batches of
+`--batch_size`, dropout as the model's JSON has it. Stock: `transformers.Trainer`, each text padded to
+`--max_seq_length`. Between: the same with `DataCollatorWithPadding`, which pads to the longest of a batch. Ours: what
+`recipes/finetune_classification.py` does. The sides take turns; the first steps of a turn do not count. Seconds are
+scaled to an epoch of all training rows. Medians of `--pairs` turns; ratios are medians of the turns' own. Prints a
+table, then a JSON line.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import torch
+import transformers
+from pretraining_throughput import Clock, stock_memory
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+)
+
+import bert_hf
+from bert_hf.arguments import ClassificationArguments, FineTuningArguments, option, parse
+from bert_hf.errors import one_line_errors
+from bert_hf.features import load_splits, tokenized
+from bert_hf.tokenization import load_tokenizer, train_tokenizer
+from bert_hf.trainer import SafeTrainer
+
+STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"
+MESSAGES = Path(bert_hf.__file__).parent / "messages/spam.tsv"
+
+
+@dataclass
+class ThroughputArguments:
+    config_name: str = option("configs/model/mini.json", "Model JSON.")
+    batch_size: int = option(32, "Rows in a batch.")
+    steps: int = option(24, "Steps of a turn that count, at most.")
+    warmup: int = option(2, "Steps of a turn that do not.")
+    pairs: int = option(5, "Turns of every side.")
+
+
+def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, tokenizer, asked) -> tuple:
+    """(seconds an epoch takes, share of padding in it)."""
+    clock, seen = Clock(), []
+    kind = FineTuningArguments if side == OURS else TrainingArguments
+    if side != OURS:
+        stock_memory()
+    pad = DataCollatorWithPadding(tokenizer)
+
+    def collator(features):
+        batch = pad(features)
+        seen.append((int(batch["attention_mask"].sum()), batch["attention_mask"].numel()))
+        return batch
+
+    steps = min(asked.steps, len(rows) // asked.batch_size - asked.warmup)
+    with tempfile.TemporaryDirectory() as folder:
+        args = kind(
+            output_dir=folder, per_device_train_batch_size=asked.batch_size, max_steps=asked.warmup + steps, seed=1,
+            use_cpu=not torch.cuda.is_available(), logging_steps=10_000, save_strategy="no", report_to="none",
+            disable_tqdm=True,
+        )  # fmt: skip
+        data = padded if side == STOCK else rows
+        (SafeTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()
+    seconds = clock.ends[-1] - clock.ends[asked.warmup - 1]
+    tokens, places = (sum(column) for column in zip(*seen[asked.warmup : asked.warmup + steps], strict=True))
+    all_tokens = sum(map(len, rows["input_ids"]))
+    return seconds / tokens * all_tokens, 1 - tokens / places
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    data, asked = parse((ClassificationArguments, ThroughputArguments), argv)
+    transformers.utils.logging.set_verbosity_error()
+    data.train_file, data.task = data.train_file or [str(MESSAGES)], data.task or "spam"
+    parts, names = load_splits(data)
+    known = data.tokenizer_name or data.model_name_or_path
+    tokenizer = load_tokenizer(known) if known else train_tokenizer(parts["train"].texts, vocab_size=8192)
+    rows = tokenized(parts["train"], names, tokenizer, data.max_seq_length)
+    whole = tokenizer(parts["train"].texts, truncation=True, max_length=data.max_seq_length, padding="max_length")
+    padded = datasets.Dataset.from_dict({**whole, "labels": rows["labels"]})
+    config = BertConfig.from_json_file(asked.config_name)
+    config.num_labels = len(names)
+    FineTuningArguments(output_dir="unused", report_to="none")  # sets the threads
+    seen = {side: [] for side in (STOCK, BETWEEN, OURS)}
+    for _ in range(asked.pairs):
+        for side, found in seen.items():
+            torch.manual_seed(0)
+            model = AutoModelForSequenceClassification.from_config(config)
+            model.accepts_loss_kwargs = False
+            found.append(measure(side, model, rows, padded, tokenizer, asked))
+    print(f"{asked.config_name}, {len(rows):,} rows, batches of {asked.batch_size}, {torch.get_num_threads()} threads")
+    print(f"{'':30}{'s an epoch':>12}{'spread':>14}{'padding':>9}{'ratio':>8}")
+    result = {}
+    for side, found in seen.items():
+        seconds = [turn[0] for turn in found]
+        ratio = statistics.median(theirs[0] / mine for mine, theirs in zip(seconds, seen[STOCK], strict=True))
+        row = {"seconds": round(statistics.median(seconds), 2), "padding": round(found[0][1], 4)}
+        result[side] = {**row, "ratio": round(ratio, 2)}
+        spread = f"{min(seconds):.1f}–{max(seconds):.1f}"
+        print(f"{side:30}{row['seconds']:12.2f}{spread:>14}{row['padding']:9.1%}{ratio:8.2f}")
+    print(json.dumps({**vars(asked), "rows": len(rows), **result}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

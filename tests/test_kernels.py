@@ -1,0 +1,294 @@
+"""Each kernel beside its plain form: the same numbers, or for dropout the same with the same draws."""
+
+import pytest
+import torch
+import transformers
+from tiny import tiny_config
+from torch import nn
+from torch.nn import functional as F
+
+from bert_hf import BertForPreTraining
+from bert_hf.kernels import (
+    Dropout,
+    _parts,
+    _ScoredAttention,
+    attend_rows,
+    find_rows,
+    kept,
+    plain,
+    project,
+    projected_cross_entropy,
+    token_losses,
+)
+
+RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
+MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
+
+
+# ---- dropout
+
+
+def test_a_tenth_is_dropped_by_pytorch_s_own_generator():
+    torch.manual_seed(3)
+    first, second = (kept(torch.Size((1000, 1001)), 0.1, torch.float32) for _ in range(2))
+    torch.manual_seed(3)
+    assert torch.equal(kept(torch.Size((1000, 1001)), 0.1, torch.float32), first)
+    sigma = (0.1 * 0.9 / first.numel()) ** 0.5
+    for mask in (first, second):
+        assert set(mask.unique().tolist()) == {0.0, 1.0}
+        assert abs(1 - mask.mean().item() - 0.1) < 5 * sigma
+    both = ((first == 0) & (second == 0)).float().mean().item()
+    assert abs(both - 0.01) < 5 * sigma  # independent of one another
+    lanes = (first.flatten()[:-1] + first.flatten()[1:] == 0).float().mean().item()
+    assert abs(lanes - 0.01) < 5 * sigma  # and of the neighbour, with which it shares a word
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_and_its_gradient(added, dtype):
+    x = torch.randn(50, 40, dtype=dtype, requires_grad=True)
+    around = torch.randn(50, 40, requires_grad=True) if added else None
+    torch.manual_seed(1)
+    out = Dropout(0.3)(x, around)
+    torch.manual_seed(1)
+    mask = kept(x.shape, 0.3, torch.float32) / (1 - 19661 / 65536)
+    expected = x.float() * mask + (around if added else 0)
+    torch.testing.assert_close(out.float(), expected, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-6)
+    out.float().sum().backward()
+    torch.testing.assert_close(x.grad.float(), mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0)
+    assert not added or torch.equal(around.grad, torch.ones(50, 40))
+
+
+def test_no_dropout_where_none_is_asked_for():
+    x = torch.randn(5, 4)
+    assert torch.equal(Dropout(0.5).eval()(x, x), x + x)
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert not Dropout(1.0)(x).any()
+
+
+# ---- rows without padding
+
+
+def test_rows_of_equal_shape_are_neighbours():
+    rows = find_rows(RAGGED, MASKED)
+    assert rows.groups == ((2, 4, 3), (1, 3, 2), (1, 2, 2))  # rows 1 and 3, row 0, row 2
+    assert rows.tokens.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 8, 9]
+    read = rows.tokens[rows.reads]
+    assert read.tolist() == [4, 5, 7, 12, 14, 15, 0, 2, 8, 9]
+    assert read[rows.first].tolist() == [0, 4, 8, 12]
+    assert torch.equal(read[rows.masked], MASKED)
+
+
+def test_elsewhere_rows_keep_their_order():
+    rows = find_rows(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped=False)
+    assert rows.groups is None
+    assert rows.token_offsets.tolist() == [0, 3, 7, 9, 13]
+    assert rows.read_offsets.tolist() == [0, 2, 5, 7, 10]
+    read = rows.tokens[rows.reads]
+    assert read.tolist() == [0, 2, 4, 5, 7, 8, 9, 12, 14, 15]
+    assert torch.equal(read[rows.masked], MASKED)
+
+
+def test_what_cannot_be_run_without_padding():
+    assert find_rows(RAGGED.flip(1), torch.tensor([3])) is None  # a row that does not begin with a token
+    assert find_rows(RAGGED, torch.tensor([3])) is None  # a masked position that is padding
+    assert find_rows(RAGGED, MASKED, None, grouped=False) is None
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("reads_only", [True, False])
+def test_attention_without_padding_is_padded_attention(grouped, reads_only):
+    torch.manual_seed(0)
+    heads, size, (count, length) = 3, 8, RAGGED.shape
+    query, key, value = (torch.randn(count, length, heads, size, requires_grad=True) for _ in range(3))
+    turned = [x.transpose(1, 2) for x in (query, key, value)]
+    whole = F.scaled_dot_product_attention(*turned, attn_mask=RAGGED[:, None, None].bool(), scale=0.3)
+    rows = find_rows(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped)
+    wanted = rows.tokens[rows.reads] if reads_only else rows.tokens
+    expected = whole.transpose(1, 2).flatten(0, 1)[wanted]
+    q, k, v = (x.flatten(0, 1)[at] for x, at in ((query, wanted), (key, rows.tokens), (value, rows.tokens)))
+    found = attend_rows(q, k, v, rows, reads_only=reads_only, dropout=0.0, scaling=0.3)
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(expected)
+    gradients = [
+        torch.autograd.grad(out, (query, key, value), upstream, retain_graph=True) for out in (found, expected)
+    ]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few heads
+def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
+    monkeypatch.setattr("bert_hf.kernels._SCORES", scores)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(6, n, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
+    torch.manual_seed(5)
+    found = _ScoredAttention.apply(query, key, value, dropout, 0.4)
+    torch.manual_seed(5)
+    weights = (query @ key.transpose(1, 2) * 0.4).softmax(-1)
+    if dropout:
+        masks = [kept(weights[part].shape, dropout, torch.int8) for part in _parts(query, key)]
+        assert len(masks) == (1 if scores > 1000 else 2)
+        weights = weights * torch.cat(masks) / (1 - round(65536 * dropout) / 65536)
+    expected = weights @ value
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(found)
+    gradients = [torch.autograd.grad(out, (query, key, value), upstream) for out in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+# ---- the head
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_projected_cross_entropy_is_the_plain_one(half):
+    torch.manual_seed(0)
+    hidden, decoder = torch.randn(37, 16, requires_grad=True), nn.Linear(16, 203)
+    labels = torch.randint(203, (37,))
+    labels[::5] = -100
+    upstream = torch.rand(37)
+    found, wanted = (hidden, *decoder.parameters()), []
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        losses, correct = projected_cross_entropy(hidden, decoder, labels)
+        logits = decoder(hidden)
+        expected = token_losses(logits, labels)
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(correct, logits.argmax(-1) == labels)
+    for out in (losses, expected):
+        wanted.append(torch.autograd.grad(out, found, upstream))
+    for mine, theirs in zip(*wanted, strict=True):
+        assert mine.dtype == theirs.dtype
+        assert F.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > (0.9999 if half else 1 - 1e-6)
+        assert (mine - theirs).norm() <= (1e-2 if half else 1e-6) * theirs.norm()
+
+
+def test_a_certain_answer_has_a_finite_loss():
+    decoder = nn.Linear(1, 3)
+    with torch.no_grad():
+        decoder.weight.copy_(torch.tensor([[0.0], [200.0], [-200.0]]))
+        decoder.bias.zero_()
+    losses, correct = projected_cross_entropy(torch.ones(2, 1), decoder, torch.tensor([1, 2]))
+    assert losses.tolist() == [0.0, 400.0]
+    assert correct.tolist() == [True, False]
+
+
+# ---- projections
+
+
+class Adapted(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def test_one_product_for_several_layers_and_none_for_adapted_ones():
+    hidden, layers = torch.randn(3, 5, 8), [nn.Linear(8, size) for size in (4, 6, 2)]
+    for found, layer in zip(project(hidden, *layers), layers, strict=True):
+        torch.testing.assert_close(found, layer(hidden))
+    adapted = Adapted(8, 4)
+    assert plain(*layers)
+    assert not plain(layers[0], adapted)
+    torch.testing.assert_close(project(hidden, layers[0], adapted)[1], adapted(hidden))
+    calls = []
+    layers[1].register_forward_hook(lambda *_: calls.append(1))
+    project(hidden, *layers)
+    assert calls == [1]
+
+
+# ---- all of them in the model
+
+
+def ragged_batch(config, rows=6, length=24):
+    torch.manual_seed(2)
+    ids = torch.randint(5, config.vocab_size, (rows, length))
+    mask = (torch.arange(length) < torch.tensor([24, 9, 24, 17, 9, 24])[:rows, None]).long()
+    labels = torch.where((torch.rand(rows, length) < 0.2) & mask.bool(), ids, -100)
+    labels[:, 0] = -100
+    return {
+        "input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(length) > 5).long().expand(rows, -1),
+        "labels": labels, "next_sentence_label": torch.arange(rows) % 2,
+        "masked_positions": (labels.flatten() != -100).nonzero().squeeze(1),
+        "token_positions": mask.flatten().nonzero().squeeze(1),
+    }  # fmt: skip
+
+
+def loss_and_gradient(model, half, **batch):
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        outputs = model(**batch)
+    losses = [outputs.mlm_losses, outputs.nsp_losses] if batch.get("losses_only") else [outputs.loss]
+    loss = sum(each.mean() for each in losses)
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
+    """No padding, trimmed last layer, fused projections and head, beside the padded model with every logit."""
+    monkeypatch.setattr("bert_hf.modeling.find_rows", lambda *given: find_rows(*given, grouped=grouped))
+    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.01 if half else 0.1))
+    batch = ragged_batch(model.config)
+    whole = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+    expected, gradient = loss_and_gradient(model, half, **whole)
+    for extra in ({}, {"losses_only": True}):
+        loss, found = loss_and_gradient(model, half, **batch, **extra)
+        assert loss == pytest.approx(expected, rel=1e-4 if half else 1e-5)
+        assert F.cosine_similarity(found.double(), gradient.double(), dim=0) >= (0.9999 if half else 1 - 1e-9)
+        assert half or (found - gradient).norm() <= 1e-5 * gradient.norm()
+
+
+def test_padding_and_unread_tokens_of_the_last_layer_are_not_computed():
+    model = BertForPreTraining(tiny_config(dropout=0.0))
+    batch, seen = ragged_batch(model.config), []
+    for layer in model.bert.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda _, given, out: seen.append(out.shape[0]))
+    model(**batch)
+    tokens, reads = int(batch["attention_mask"].sum()), 6 + len(batch["masked_positions"])
+    assert seen == [tokens, reads]
+
+
+@pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"position_ids": torch.arange(24).unsqueeze(0)}])
+def test_what_the_fast_path_does_not_give_is_given_by_the_plain_one(asked):
+    model = BertForPreTraining(tiny_config()).eval()
+    batch = ragged_batch(model.config)
+    outputs = model(**batch, **asked)
+    torch.testing.assert_close(outputs.prediction_logits, model(**batch).prediction_logits)
+    if "output_hidden_states" in asked:
+        assert outputs.hidden_states[1].shape == (6, 24, 32)
+
+
+def curve(family, steps=200):
+    """Losses of a run whose batches do not depend on the model."""
+    config = tiny_config(dropout=0.0)
+    torch.manual_seed(0)
+    weights = transformers.BertForPreTraining(config).state_dict()
+    model = family(config).train()
+    model.load_state_dict(weights)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
+    for step in range(steps):
+        batch = ragged_batch(config)
+        batch["input_ids"] = (batch["input_ids"] + step) % config.vocab_size
+        batch["labels"] = torch.where(batch["labels"] < 0, -100, batch["input_ids"])
+        if family is transformers.BertForPreTraining:
+            batch = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+            loss = model(**batch).loss
+        else:
+            outputs = model(**batch, losses_only=True)
+            loss = outputs.mlm_losses.mean() + outputs.nsp_losses.mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_two_hundred_steps_lie_on_the_stock_model_s_curve():
+    stock, ours = (curve(family) for family in (transformers.BertForPreTraining, BertForPreTraining))
+    assert stock[-1] < 0.97 * stock[0]  # something was learned
+    assert max(abs(a - b) for a, b in zip(stock, ours, strict=True)) < 1e-3
