@@ -58,6 +58,7 @@ class ThroughputArguments:
     steps: int = option(2, "Steps of a turn that count.")
     warmup: int = option(1, "Steps of a turn that do not.")
     pairs: int = option(5, "Turns of every side.")
+    profile: bool = option(False, "At the end, one more turn of every side that tells where its time goes.")
 
 
 class Batches:
@@ -160,6 +161,41 @@ class Side:
         self.padding = 1 - total["tokens"] / total["places"]
 
 
+KINDS = {  # what part of an operation's name tells its kind; the first that fits
+    "matrix products": ("mm", "linear"),
+    "fused attention": ("attention", "flash"),
+    "GELU": ("gelu",),
+    "dropout": ("bernoulli", "random_", "aten::ge", "dropout"),
+    "softmax, loss": ("softmax", "amax", "nll", "argmax", "logsumexp"),
+    "LayerNorm": ("layer_norm",),
+    "optimizer, clipping": ("adam", "norm", "_foreach"),
+    "copies, fills, gathers": ("copy_", "cat", "fill_", "zero_", "index", "embedding", "where", "gather", "clone"),
+    "sums and products": ("aten::add", "aten::mul", "aten::sum", "aten::div", "aten::sub", "addc"),
+}
+
+
+def profile(side: Side) -> dict[str, float]:
+    """Milliseconds of a step by kind of operation; what is not one is the rest, Python among it."""
+    with torch.profiler.profile() as recorded:
+        side.turn(1.0)
+    side.rates.pop(), side.shares.pop()
+    steps, spent = side.asked.warmup + side.asked.steps, dict.fromkeys([*KINDS, "the rest"], 0.0)
+    for event in recorded.key_averages():
+        name = event.key.lower()
+        kind = next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "the rest")
+        spent[kind] += (event.self_device_time_total or event.self_cpu_time_total) / 1e3 / steps
+    return spent
+
+
+def report_profiles(sides: list[Side]) -> dict:
+    profiles = {side.name: profile(side) for side in sides}
+    print(f"{'ms of a step':24}" + "".join(f"{name:>26}" for name in profiles))
+    for kind in [*KINDS, "the rest"]:
+        cells = (f"{spent[kind]:,.0f} ({spent[kind] / sum(spent.values()):.0%})" for spent in profiles.values())
+        print(f"{kind:24}" + "".join(f"{cell:>26}" for cell in cells))
+    return profiles
+
+
 def report(sides: list[Side], peak: float) -> dict:
     result = {"matrix_product_tflops": round(peak / 1e12, 3)}
     print(f"{'':24}{'tokens/s':>12}{'spread':>18}{'MFU':>8}{'padding':>9}{'ratio':>8}")
@@ -203,7 +239,10 @@ def main(argv: list[str] | None = None) -> int:
         peaks.append(matrix_product_rate(torch.device(asked.device), dtype, seconds=0.5))
         for side in sides:
             side.turn(peaks[-1])
-    print(json.dumps({**vars(asked), **report(sides, statistics.median(peaks))}))
+    result = {**vars(asked), **report(sides, statistics.median(peaks))}
+    if asked.profile:
+        result["milliseconds"] = report_profiles(sides)
+    print(json.dumps(result))
     return 0
 
 

@@ -5,6 +5,7 @@ import torch
 import transformers
 from tiny import tiny_config
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
 
 from bert_hf import BertForPreTraining
@@ -292,3 +293,59 @@ def test_two_hundred_steps_lie_on_the_stock_model_s_curve():
     stock, ours = (curve(family) for family in (transformers.BertForPreTraining, BertForPreTraining))
     assert stock[-1] < 0.97 * stock[0]  # something was learned
     assert max(abs(a - b) for a, b in zip(stock, ours, strict=True)) < 1e-3
+
+
+def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
+    """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
+    monkeypatch.setattr(
+        BertForPreTraining, "_rows", lambda self, ids, *given: find_rows(*given, grouped=False), raising=True
+    )
+    torch._dynamo.reset()
+    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, backend=counter)
+    whole = ragged_batch(model.config)
+    for shorter in (0, 1, 2, 3, 5, 8):
+        batch = {**whole, "attention_mask": whole["attention_mask"].clone()}
+        batch["attention_mask"][0, 24 - shorter :] = 0
+        batch["labels"] = torch.where(batch["attention_mask"].bool(), whole["labels"], -100)
+        batch["masked_positions"] = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
+        batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        expected, gradient = loss_and_gradient(model, False, **batch, losses_only=True)
+        loss, found = loss_and_gradient(compiled, False, **batch, losses_only=True)
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert (found - gradient).norm() <= 1e-5 * gradient.norm()
+    assert counter.frame_count <= 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_on_a_gpu_the_fast_model_is_the_plain_one(dropout):
+    model = BertForPreTraining(tiny_config(dropout=dropout, hidden_size=128)).cuda().train(not dropout)
+    batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
+    whole = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+    results = []
+    for given in (whole, {**batch, "losses_only": True}):
+        model.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            outputs = model(**given)
+        loss = outputs.loss if "losses_only" not in given else outputs.mlm_losses.mean() + outputs.nsp_losses.mean()
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()]).double()))
+    (expected, gradient), (loss, found) = results
+    assert loss == pytest.approx(expected, rel=1e-3)
+    assert F.cosine_similarity(found, gradient, dim=0) >= 0.9999
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_host_never_waits():
+    model = BertForPreTraining(tiny_config(dropout=0.1, hidden_size=128)).cuda().train()
+    batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            outputs = model(**batch, losses_only=True)
+        (outputs.mlm_losses.sum() + outputs.nsp_losses.sum()).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -251,9 +251,18 @@ class PreTrainingArguments(RunArguments):
     max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
     max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
+    dataloader_num_workers: int | None = option(
+        None, "Processes that make batches. By default up to 4 beside an accelerator, none where the CPU trains."
+    )
     decay_from_step_zero: bool = option(
         False, "true: the linear decay of the 2018 code, which counts from step 0 and not from the end of warm-up."
     )
+
+    def __post_init__(self):
+        if self.dataloader_num_workers is None:
+            beside = torch.accelerator.is_available() and not self.use_cpu
+            self.dataloader_num_workers = min(4, cores_of_rank() - 1) if beside else 0
+        super().__post_init__()
 
 
 @dataclass
@@ -294,6 +303,11 @@ def cpu_threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS")
     if wanted is not None and wanted.isdigit() and (not _launched() or _user_set_threads()):
         return int(wanted)
+    return cores_of_rank()
+
+
+def cores_of_rank() -> int:
+    """CPU cores divided by local ranks, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 

@@ -441,6 +441,9 @@ def classification_card(args, asked: ClassificationArguments, names, parts: dict
             "batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
+            "order": "texts of about one length share a batch"
+            if args.train_sampling_strategy == "group_by_length"
+            else args.train_sampling_strategy,
             "seed": args.seed,
         },
     )
