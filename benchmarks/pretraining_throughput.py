@@ -12,7 +12,7 @@ of a step that does not count and `--steps` that do, so a figure holds loader, f
 and the Trainer's own work.
 
 Non-padding tokens a second. MFU is the share of what a plain matrix product of the run's precision reaches here and
-now, with the operations that masked-only training cannot do without, for every side. Medians of `--pairs` turns; a
+now (the best of one a turn), with the operations that masked-only training cannot do without, for every side. Medians of `--pairs` turns; a
 ratio is the median of the turns' own ratios. Prints a table, then a JSON line.
 """
 
@@ -22,13 +22,16 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import transformers
+from torch.nn import functional as F
 from transformers import BertConfig, Trainer, TrainerCallback, TrainingArguments
 
-from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples, kernels, modeling
 from bert_hf.arguments import (
     CorpusArguments,
     PreTrainingArguments,
@@ -55,6 +58,7 @@ class ThroughputArguments:
     torch_compile: bool = option(False, "Compile ours, too.")
     compile_stock: bool = option(False, "Compile the stock side.")
     sides: str = option("stock,paper,fast", "Which sides run.")
+    ablate: bool = option(False, "Instead of the stock side, ours without one of its ways at a time.")
     steps: int = option(2, "Steps of a turn that count.")
     warmup: int = option(1, "Steps of a turn that do not.")
     pairs: int = option(5, "Turns of every side.")
@@ -119,11 +123,59 @@ def stock_memory() -> None:
         library.malloc_trim(0)
 
 
+def _separate(hidden, *layers):
+    return tuple(layer(hidden) for layer in layers)
+
+
+def _plain_head(hidden, decoder, labels):
+    logits = decoder(hidden)
+    return kernels.token_losses(logits, labels), logits.argmax(-1) == labels
+
+
+def _plain_dropout(self, x, around=None):
+    dropped = F.dropout(x, self.p, self.training)
+    return dropped if around is None else dropped + around
+
+
+def _pytorch_attention(query, key, value, dropout, scaling):
+    turned = (x.transpose(1, 2) for x in (query, key, value))
+    context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
+    return context.transpose(1, 2).reshape(-1, *query.shape[2:])
+
+
+WAYS = {  # what `--ablate` takes away: (owner, name, the plain form)
+    "nothing": (),
+    "leaving out what is not read": (BertForPreTraining, "_rows", lambda *_: None),
+    "one product for Q, K, V": (modeling, "project", _separate),
+    "one buffer of logits": (modeling, "projected_cross_entropy", _plain_head),
+    "cheap dropout": (kernels.Dropout, "forward", _plain_dropout),
+    "attention with dropout": (kernels, "_dense_attention", _pytorch_attention),
+    "keeping freed memory": (),
+}
+
+
+@contextmanager
+def without(way: str) -> Iterator[None]:
+    """Ours, but for one way. (All `Dropout`s at once: `forward` is looked up on the class.)"""
+    if not WAYS[way]:
+        if way != "nothing":
+            stock_memory()
+        yield
+        return
+    owner, name, plain = WAYS[way]
+    kept = getattr(owner, name)
+    setattr(owner, name, plain)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
 class Side:
     """One family of model and Trainer, which keeps its weights from turn to turn."""
 
-    def __init__(self, name: str, config: BertConfig, examples, collator, asked: ThroughputArguments):
-        self.name, self.examples, self.asked = name, examples, asked
+    def __init__(self, name: str, config: BertConfig, examples, collator, asked, lacking: str = "nothing"):
+        self.name, self.examples, self.asked, self.lacking = name, examples, asked, lacking
         self.batches = Batches(collator, stock=name == STOCK)
         torch.manual_seed(0)
         config = BertConfig.from_dict(config.to_dict())
@@ -131,9 +183,9 @@ class Side:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
         config._attn_implementation = "sdpa"
         self.model = (transformers.BertForPreTraining if name == STOCK else BertForPreTraining)(config)
-        self.rates, self.shares = [], []
+        self.rates, self.flops = [], []
 
-    def turn(self, peak: float) -> None:
+    def turn(self) -> None:
         compiled = self.asked.compile_stock if self.name == STOCK else self.asked.torch_compile
         clock = Clock()
         self.batches.seen.clear()
@@ -150,14 +202,15 @@ class Side:
                 trainer = Trainer(self.model, args, self.batches, rows, callbacks=[clock])
             else:
                 trainer = PreTrainer(self.model, args, self.batches, self.examples, callbacks=[clock])
-            trainer.train()
+            with without(self.lacking):
+                trainer.train()
         first, steps = self.asked.warmup, self.asked.steps
         seconds = clock.ends[first + steps - 1] - clock.ends[first - 1]
         held = self.batches.seen[first : first + steps]
         total = {name: sum(batch[name] for batch in held) for name in held[0]}
         self.rates.append(total["tokens"] / seconds)
         flops = training_flops(self.model.config, total["tokens"], total["squares"], total["masked"])
-        self.shares.append(flops / seconds / peak)
+        self.flops.append(flops / seconds)
         self.padding = 1 - total["tokens"] / total["places"]
 
 
@@ -177,8 +230,8 @@ KINDS = {  # what part of an operation's name tells its kind; the first that fit
 def profile(side: Side) -> dict[str, float]:
     """Milliseconds of a step by kind of operation; what is not one is the rest, Python among it."""
     with torch.profiler.profile() as recorded:
-        side.turn(1.0)
-    side.rates.pop(), side.shares.pop()
+        side.turn()
+    del side.rates[-1], side.flops[-1]
     steps, spent = side.asked.warmup + side.asked.steps, dict.fromkeys([*KINDS, "the rest"], 0.0)
     for event in recorded.key_averages():
         name = event.key.lower()
@@ -198,18 +251,18 @@ def report_profiles(sides: list[Side]) -> dict:
 
 def report(sides: list[Side], peak: float) -> dict:
     result = {"matrix_product_tflops": round(peak / 1e12, 3)}
-    print(f"{'':24}{'tokens/s':>12}{'spread':>18}{'MFU':>8}{'padding':>9}{'ratio':>8}")
+    print(f"{'':38}{'tokens/s':>12}{'spread':>18}{'MFU':>8}{'padding':>9}{'ratio':>8}")
     for side in sides:
         middle = statistics.median(side.rates)
-        row = {"tokens_per_second": round(middle, 1), "mfu": round(statistics.median(side.shares), 4)}
+        row = {"tokens_per_second": round(middle, 1), "mfu": round(statistics.median(side.flops) / peak, 4)}
         row["padding"] = round(side.padding, 4)
-        if sides[0].name == STOCK:
+        if len(sides) > 1:
             pairs = zip(side.rates, sides[0].rates, strict=True)
-            row["ratio"] = round(statistics.median(mine / theirs for mine, theirs in pairs), 3)
+            row["ratio"] = round(statistics.median(mine / theirs for mine, theirs in pairs), 3)  # to the first side
         result[side.name] = row
         spread = f"{min(side.rates):,.0f}–{max(side.rates):,.0f}"
         print(
-            f"{side.name:24}{middle:12,.0f}{spread:>18}{row['mfu']:8.1%}{side.padding:9.1%}{row.get('ratio', 1):8.2f}"
+            f"{side.name:38}{middle:12,.0f}{spread:>18}{row['mfu']:8.1%}{side.padding:9.1%}{row.get('ratio', 1):8.2f}"
         )
     return result
 
@@ -227,19 +280,22 @@ def main(argv: list[str] | None = None) -> int:
     names = {"stock": STOCK, "paper": PAPER, "fast": FAST}
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.
     examples = PreTrainingExamples(corpus, (Phase(asked.max_seq_length, None),))
-    sides = [Side(names[word], config, examples, collator, asked) for word in asked.sides.split(",")]
+    if asked.ablate:
+        sides = [Side(f"without {way}", config, examples, collator, asked, way) for way in WAYS]
+    else:
+        sides = [Side(names[word], config, examples, collator, asked) for word in asked.sides.split(",")]
     arguments("unused", asked, False, PreTrainingArguments)  # sets the threads
     dtype = torch.bfloat16 if asked.bf16 else torch.float32
     print(
         f"{asked.config_name}, {asked.batch_size} × {asked.max_seq_length}, {asked.device}, "
         f"{torch.get_num_threads()} threads, {'bf16' if asked.bf16 else 'fp32'}, torch {torch.__version__}"
     )
-    peaks = []
+    peak = 0.0
     for _ in range(asked.pairs):
-        peaks.append(matrix_product_rate(torch.device(asked.device), dtype, seconds=0.5))
+        peak = max(peak, matrix_product_rate(torch.device(asked.device), dtype, seconds=0.5))  # noise only lowers it
         for side in sides:
-            side.turn(peaks[-1])
-    result = {**vars(asked), **report(sides, statistics.median(peaks))}
+            side.turn()
+    result = {**vars(asked), **report(sides, peak)}
     if asked.profile:
         result["milliseconds"] = report_profiles(sides)
     print(json.dumps(result))

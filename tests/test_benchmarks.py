@@ -4,9 +4,14 @@ import json
 from random import Random
 
 import corpus_preparation
+import equal_loss
+import finetuning_throughput
+import pretraining_throughput
 import pytest
+import torch
 from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours, tfrecord_bytes
 from original_2018 import Instance
+from tiny import tiny_config
 
 from bert_hf.tokenization import save_tokenizer, train_tokenizer
 
@@ -62,3 +67,62 @@ def test_size_of_a_record():
     numbers |= {"masked_lm_weights": 80, "next_sentence_labels": 1}
     entries = sum(5 * 2 + len(name) + size for name, size in numbers.items())
     assert tfrecord_bytes(instance, 8) == 16 + 3 + entries  # checksums and length; tag and longer length
+
+
+@pytest.fixture
+def words(task, tmp_path):
+    """Flags of a benchmark on the text, with a tiny model."""
+    tiny_config(vocab_size=500).to_json_file(tmp_path / "model.json")
+    text = ["--train_file", *task.files, "--tokenizer_name", task.tokenizer, "--cache_dir", str(tmp_path / "cache")]
+    return [*text, "--config_name", str(tmp_path / "model.json"), "--max_seq_length", "32", "--batch_size", "8"]
+
+
+def last_line(capsys) -> dict:
+    return json.loads(capsys.readouterr().out.rstrip().rsplit("\n", 1)[1])
+
+
+def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
+    monkeypatch.setattr(pretraining_throughput, "stock_memory", lambda: None)
+    seen = {}
+
+    class Remembered(pretraining_throughput.Side):
+        def turn(self):
+            collate = self.batches.collator
+            batches = seen.setdefault(self.name, [])
+            self.batches.collator = lambda features: batches.append(collate(features)) or batches[-1]
+            super().turn()
+            self.batches.collator = collate
+
+    monkeypatch.setattr(pretraining_throughput, "Side", Remembered)
+    assert pretraining_throughput.main([*words, "--pairs", "1", "--profile", "true"]) == 0
+    result = last_line(capsys)
+    names = (pretraining_throughput.STOCK, pretraining_throughput.PAPER, pretraining_throughput.FAST)
+    for batches in zip(*(seen[name] for name in names), strict=True):
+        for other in batches[1:]:
+            assert all(torch.equal(batches[0][name], other[name]) for name in other)
+    for name in names:
+        assert result[name]["tokens_per_second"] > 0
+        assert 0 < result[name]["mfu"] < 1
+        assert sum(result["milliseconds"][name].values()) > 0
+        assert result[name]["padding"] == result[names[0]]["padding"]
+
+
+def test_finetuning_sides(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(finetuning_throughput, "stock_memory", lambda: None)
+    tiny_config(vocab_size=8192, max_position_embeddings=128).to_json_file(tmp_path / "model.json")
+    flags = ["--config_name", str(tmp_path / "model.json"), "--pairs", "1", "--batch_size", "8", "--steps", "6"]
+    assert finetuning_throughput.main(flags) == 0
+    result = last_line(capsys)
+    sides = (finetuning_throughput.STOCK, finetuning_throughput.BETWEEN, finetuning_throughput.OURS)
+    padding = [result[side]["padding"] for side in sides]
+    assert padding == sorted(padding, reverse=True)
+    assert padding[2] < 0.3 < 0.6 < padding[0]
+    assert result[sides[0]]["ratio"] == 1.0
+
+
+def test_loss_curves(words, capsys):
+    assert equal_loss.main([*words, "--steps", "10"]) == 0
+    result = last_line(capsys)
+    assert {len(curve) for curve in result["curves"].values()} == {10}
+    exact, drawn, _ = result["distances"].values()
+    assert exact["largest"] < 1e-4 < drawn["largest"]
