@@ -11,9 +11,10 @@ paper's 0.1), and as the fast recipe, `--dropout 0`. The sides take turns (A B C
 of a step that does not count and `--steps` that do, so a figure holds loader, forward, backward, clipping, optimizer
 and the Trainer's own work.
 
-Non-padding tokens a second. MFU is the share of what a plain matrix product of the run's precision reaches here and
-now (the best of one a turn), with the operations that masked-only training cannot do without, for every side. Medians of `--pairs` turns; a
-ratio is the median of the turns' own ratios. Prints a table, then a JSON line.
+Non-padding tokens a second. MFU is the share of what a plain matrix product of the run's precision reaches here (the
+best of one a turn: noise only lowers it), with the operations that masked-only training cannot do without, for every
+side. Medians of `--pairs` turns; a ratio is the median of the turns' own ratios to the first side. `--profile true`
+adds where the time of a step goes, `--ablate true` what each of our ways is worth. Prints a table, then a JSON line.
 """
 
 import ctypes
