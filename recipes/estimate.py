@@ -71,10 +71,11 @@ def main(argv: list[str] | None = None) -> int:
         steps = steps_of(args.num_train_epochs, there, shape.max_seq_length, asked.global_batch, fill)
     long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
     stretches = ((shape.max_seq_length, steps - long_steps), (shape.long_seq_length, long_steps))
-    half = asked.device != "cpu" or args.bf16 or args.fp16
+    cpu = asked.device == "cpu"
+    half = not cpu or args.bf16 or args.fp16
     plan = Plan(
         config, tuple(stretch for stretch in stretches if stretch[1]), asked.global_batch,
-        args.per_device_train_batch_size, fill, shape.mlm_probability, half, args.adam_bias_correction,
+        args.per_device_train_batch_size, fill, shape.mlm_probability, half, args.adam_bias_correction, cpu,
     )  # fmt: skip
 
     # 4. Machine

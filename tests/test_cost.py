@@ -1,5 +1,6 @@
 """Formulas beside what they stand for: the built model, tensors that autograd keeps, what others published."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertConfig
 
+from bert_hf import kernels, modeling
 from bert_hf.cost import (
     DEVICES,
     FILL,
@@ -19,7 +21,6 @@ from bert_hf.cost import (
     expected_mfu,
     find_device,
     largest_micro_batch,
-    layer_bytes,
     matrix_product_rate,
     parameter_count,
     read_config,
@@ -27,6 +28,7 @@ from bert_hf.cost import (
     state_bytes,
     step_time,
     steps_of,
+    token_bytes,
     training_flops,
 )
 from bert_hf.errors import InputError
@@ -65,10 +67,10 @@ def test_flops_of_a_token(name, length, masked, expected):
     assert training_flops(model(name), length, length**2, masked * length) / length == pytest.approx(expected, 1e-3)
 
 
-def test_padding_is_computed_and_not_counted():
+def test_padding_is_not_computed():
     half = plan(fill=0.5)
-    assert half.flops(128, 10) < 0.51 * half.flops(128, 10, padding=True)
-    assert half.tokens() == 0.5 * half.tokens(padding=True) == 0.5 * 256 * (900_000 * 128 + 100_000 * 512)
+    assert half.flops(128, 10) == plan(fill=1.0).flops(64, 10)
+    assert half.tokens() == 0.5 * 256 * (900_000 * 128 + 100_000 * 512)
 
 
 def test_steps_are_the_inverse_of_passes():
@@ -160,6 +162,16 @@ def test_expected_mfu_is_read_off_between_its_points():
     assert expected_mfu(BertConfig(hidden_size=2048), H200) == 0.45
 
 
+def test_dropout_costs_a_cpu():
+    machine, still = H200._replace(cpu=True), {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for name, with_dropout, without in (("mini", 0.700, 0.757), ("base", 0.825, 0.845), ("large", 0.825, 0.845)):
+        config = model(name)
+        assert expected_mfu(config, machine) == with_dropout
+        config.update(still)
+        assert expected_mfu(config, machine) == without
+        assert expected_mfu(config, H200) == expected_mfu(model(name), H200)
+
+
 def test_the_cpu_is_measured():
     device = find_device("cpu", memory=8e9)
     assert device.peak == pytest.approx(matrix_product_rate(torch.device("cpu"), torch.float32), rel=0.9)
@@ -179,68 +191,95 @@ def test_state_is_what_a_training_step_leaves_behind():
     optimizer = torch.optim.AdamW(network.parameters())
     optimizer.step()
     moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
-    found = {
-        "weights": sum(p.nbytes for p in network.parameters()),
-        "gradients": sum(p.grad.nbytes for p in network.parameters()),
-        "Adam": sum(moment.nbytes for moment in moments),
-    }
-    formula = state_bytes(parameter_count(config), 0, 1, half=False)
-    assert {name: formula[name] for name in found} == found
-    assert sum(formula.values()) == sum(found.values())
+    found = sum(p.nbytes + p.grad.nbytes for p in network.parameters()) + sum(moment.nbytes for moment in moments)
+    assert state_bytes(parameter_count(config), 0, 1, half=False) == found
 
 
 @pytest.mark.parametrize(("stage", "gigabytes"), [(1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_divides_as_its_paper_says(stage, gigabytes):
     """Rajbhandari et al. 2020, figure 1: 7.5 B parameters on 64 devices, 16-bit."""
-    assert sum(state_bytes(7.5e9, stage, 64, half=True).values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
-    assert sum(state_bytes(7.5e9, stage, 1, half=True).values()) == 7.5e9 * 16
+    assert state_bytes(7.5e9, stage, 64, half=True) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+    assert state_bytes(7.5e9, stage, 1, half=True) == 7.5e9 * 16
 
 
-def kept(layers: int, masked: int, dropout: float, half: bool) -> int:
-    """Bytes that autograd keeps of a forward pass, without weights and their copies.
+ROWS, WIDE, REAL, MASKED = 6, 40, 36, 33  # rows, their length, real tokens of each, masked ones of all
 
-    LayerNorm in fp32, as CUDA's autocast has it and the CPU's has not.
+
+def kept(config: BertConfig, half: bool, grouped: bool) -> int:
+    """Bytes that autograd keeps of a forward pass as the Trainer makes it, without weights, their copies and indices.
+
+    LayerNorm in fp32, as CUDA's autocast has it and the CPU's has not. Not `grouped`: attention as a GPU pads it.
     """
-    config = BertConfig(
-        vocab_size=97, hidden_size=256, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=1024,
-        max_position_embeddings=48, hidden_dropout_prob=dropout, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    network = BertForPreTraining(config)
+    network, h, seen = BertForPreTraining(config), config.hidden_size, {}
     shapes = {shape for p in network.parameters() for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
-    ids, labels, seen = torch.ones(9, 40, dtype=torch.long), torch.full((9, 40), -100), {}
-    labels.view(-1)[:masked] = 5
+    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # joint weights of Q, K, V; in the last layer of K, V
+    places = torch.arange(ROWS * WIDE).view(ROWS, WIDE)
+    masked = torch.cat([places[:3, 1:6].flatten(), places[3:, 1:7].flatten()])  # two groups of rows
+    batch = {
+        "input_ids": torch.ones_like(places),
+        "attention_mask": (places % WIDE < REAL).long(),
+        "token_positions": places[:, :REAL].flatten(),
+        "masked_positions": masked,
+        "labels": places % 7,
+    }
 
     def keep(tensor):
-        if tuple(tensor.shape) not in shapes and tensor.is_floating_point():
+        if tuple(tensor.shape) not in shapes and (tensor.is_floating_point() or tensor.dtype == torch.int8):
             seen[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     layer_norm = F.layer_norm
     with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
         patch.setattr(F, "layer_norm", torch.autocast("cpu", enabled=False)(lambda x, *a: layer_norm(x.float(), *a)))
+        patch.setattr(modeling, "find_rows", partial(modeling.find_rows, grouped=grouped))
+        patch.setattr(kernels, "_SHORT", 0)  # without dropout: the same attention in 16 bit as in fp32
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            network(ids, labels=labels, masked_positions=torch.arange(masked))
+            network(**batch, losses_only=True)
     return sum(tensor.untyped_storage().nbytes() for tensor in seen.values())
 
 
-@pytest.mark.parametrize("half", [False, True])
-def test_activations_are_what_autograd_keeps(half):
-    tokens, h, vocabulary = 9 * 40, 256, 97
-    config = BertConfig(hidden_size=h, intermediate_size=4 * h, hidden_dropout_prob=0.0)
-    three = kept(3, 50, 0.0, half)
-    statistics = 4 * (4 + 2 * 2)  # log-sum-exp of 4 heads; mean and deviation of 2 LayerNorms
-    assert (three - kept(2, 50, 0.0, half)) / tokens == layer_bytes(config, half) + statistics
-    # The CPU keeps a dropout mask in the type of what it masks (2 or 4 bytes), a GPU in 1.
-    masks = (kept(3, 50, 0.1, half) - kept(2, 50, 0.1, half)) / tokens - layer_bytes(config, half) - statistics
-    assert masks == 2 * h * (2 if half else 4)
-    # Of 12V for the head 4V are kept; the rest is made when backward begins. 8: LayerNorm's mean and deviation.
-    head = (kept(2, 150, 0.0, half) - kept(2, 50, 0.0, half)) / 100
-    assert head == (10 if half else 16) * h + 4 * vocabulary + 8
+@pytest.mark.parametrize(
+    ("half", "dropout", "cpu"),
+    [(False, 0.0, True), (True, 0.0, True), (False, 0.1, True), (True, 0.1, True), (False, 0.0, False)],
+)
+def test_activations_are_what_autograd_keeps(half, dropout, cpu):
+    """All of it: middle layer, last layer, embeddings, head. On a CPU, and padded as a GPU does it in fp32.
+
+    What `test_masks_and_kernels_of_a_gpu` says of the other forms of a GPU is derived from these.
+    """
+    config = BertConfig(
+        vocab_size=97, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+        max_position_embeddings=48, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    tokens, reads, size = ROWS * REAL, ROWS + MASKED, 2 if half else 4
+    run = Plan(config, ((WIDE, 1),), ROWS, ROWS, REAL / WIDE, MASKED / tokens, half, cpu=cpu)
+    sums = 0 if dropout else 4 * 4  # log-sum-exp of 4 heads, for a padded row's places, too
+    asked = (ROWS * WIDE, ROWS * WIDE) if not cpu else (tokens, reads)
+    norms = 8 * tokens + 2 * (2 * 8 * tokens) + 2 * 8 * reads + 8 * MASKED  # LayerNorm's mean and deviation
+    mask = 0 if cpu else 3 * size * ROWS * WIDE  # of padding, in each layer
+    pooler = 2 * ROWS * 64 * size
+    numbers = norms + sums * (2 * asked[0] + asked[1]) + mask + pooler
+    transient = 6 * 97 * MASKED if half else 0  # of 8V 2V are kept
+    assert kept(config, half, grouped=cpu) == pytest.approx(activation_bytes(run, ROWS) + numbers - transient, abs=1)
+
+
+def test_masks_and_kernels_of_a_gpu():
+    """h = 768, f = 3,072 in 16 bit: 20h + 4f a layer; two masks 2h; attention's padded rows 4·2h / fill."""
+    still = model("base")
+    still.update({"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    run, h = Plan(still, ((128, 1),), 32, 32, fill=0.5), 768
+    sizes = token_bytes(run, 128)
+    assert sizes["layer"] == 36 * h
+    assert sizes["last layer"] == 6 * h + (0.15 + 1 / 64) * 32 * h
+    still.update({"hidden_dropout_prob": 0.1})
+    assert token_bytes(run, 128)["layer"] == 38 * h
+    still.update({"attention_probs_dropout_prob": 0.1})
+    assert token_bytes(run, 128)["layer"] == 38 * h + 8 * h / 0.5
 
 
 def test_a_long_row_needs_its_tokens():
     short, both = plan(stretches=((128, 10),), micro_batch=1), plan(micro_batch=1)
-    assert activation_bytes(both, 1) == 4 * activation_bytes(short, 1)
+    assert activation_bytes(both, 1) == pytest.approx(4 * activation_bytes(short, 1), rel=0.01)  # fewer [CLS]
     assert activation_bytes(both, 8) == activation_bytes(short, 8)
 
 

@@ -33,7 +33,8 @@ def read_config(where: str | None, vocab_size: int | None = None, dropout: float
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None
     config.vocab_size = vocab_size or config.vocab_size
-    config.hidden_dropout_prob = config.hidden_dropout_prob if dropout is None else dropout
+    if dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
     return config
 
 
@@ -54,7 +55,8 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
     """Floating-point operations of forward and backward that a step cannot do without.
 
     Three times the forward pass's multiply-adds, counted twice: each layer's matrices for every real (non-padding)
-    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
+    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone. The
+    last layer counts whole, though our model computes little of it: MFU is to mean what it means elsewhere.
 
     Args:
         tokens: real tokens. squares: Σ (real tokens of a row)². masked: predicted tokens.
@@ -110,21 +112,24 @@ DEVICES = {
 }
 ETHERNET = 1.25e9  # bytes/s between machines that compute on their CPU: 10 Gb/s, assumed
 
-# MFU that is expected where no --mfu says it: (hidden size, share), linear in between, padding counted as computed.
+# MFU that is expected where no --mfu says it: (hidden size, share), linear in between.
 # At 768: ModernBERT-base 24–30 % and AzNeoBERT 27 % of Hopper's 989 TFLOP/s, BERT-base of MosaicML 24 % of an A100.
 # At 1,024: BERT-large of NVIDIA's DeepLearningExamples, 45 % of an A100, 43 % of a V100 (MLPerf's kernels: 48–50 %).
 # Below 768 nobody published a point: in proportion to the hidden size, as FLOPs for a byte of activations are.
 # docs/cost.md has the sources and how far each lies from what comes out here.
 MFU_OF_GPU = ((0, 0.0), (768, 0.27), (1024, 0.45))
-# Share of `matrix_product_rate`. configs/README.md: tiny 37 %, mini 33–55 % of it (real tokens; padding adds 6 %).
-MFU_OF_CPU = ((128, 0.39), (256, 0.45))
+# Share of `matrix_product_rate` of a CPU, without dropout and with it. benchmarks/pretraining_throughput.py on 2 cores
+# without bf16 units, fp32, 128 tokens: mini in batches of 64, base of 16. (Base at 512, of 4: 0.815 and 0.746.)
+MFU_OF_TINY = 0.45  # without dropout. Assumed; with dropout as much less as mini has
+MFU_OF_CPU = {False: ((128, MFU_OF_TINY), (256, 0.757), (768, 0.845)),
+              True: ((128, MFU_OF_TINY * 0.700 / 0.757), (256, 0.700), (768, 0.825))}  # fmt: skip
 
 # Seconds to launch a layer's kernels, forward and backward, under eager autocast, whatever their size: 12 layers take
 # 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
 LAUNCH_SECONDS = 1.0e-3
 LINK_SHARE = 0.8  # of a link's bandwidth that an all-reduce of large buckets reaches. An assumption
 UPDATE_BYTES = {True: 40, False: 96}  # moved for a parameter by clipping and fused AdamW; by clipping and `BertAdam`
-FILL = 0.94  # real tokens of those computed: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
+FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
 KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
 
 
@@ -145,7 +150,7 @@ def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
 
 def expected_mfu(config: BertConfig, device: Device) -> float:
     """Share of the peak that a model of this hidden size is expected to reach: see `MFU_OF_GPU`, `MFU_OF_CPU`."""
-    points = MFU_OF_CPU if device.cpu else MFU_OF_GPU
+    points = MFU_OF_CPU[_drops(config)] if device.cpu else MFU_OF_GPU
     size = config.hidden_size
     if size <= points[0][0]:
         return points[0][1]
@@ -153,6 +158,10 @@ def expected_mfu(config: BertConfig, device: Device) -> float:
         if size <= right:
             return low + (high - low) * (size - left) / (right - left)
     return points[-1][1]
+
+
+def _drops(config: BertConfig) -> bool:
+    return config.hidden_dropout_prob > 0 or config.attention_probs_dropout_prob > 0
 
 
 # ---- the run
@@ -166,24 +175,23 @@ class Plan:
     stretches: tuple[tuple[int, int], ...]  # (tokens of a row, optimizer steps), in order
     global_batch: int  # rows of an optimizer step, over all devices
     micro_batch: int  # rows that a device computes at once at the first length, at most
-    fill: float = FILL  # real tokens of those computed
+    fill: float = FILL  # real tokens of a row's length; padding is not computed
     masked: float = 0.15  # predicted tokens of the real ones
     half: bool = True  # 16-bit autocast; else fp32
     bias_correction: bool = True  # fused AdamW; else `BertAdam`
+    cpu: bool = False  # memory is that of a CPU's kernels, which keep more for dropout
 
-    def flops(self, length: int, rows: float, padding: bool = False) -> float:
-        """FLOPs of so many rows. With `padding`: what a device computes; without: what `train_mfu` counts.
+    def flops(self, length: int, rows: float) -> float:
+        """FLOPs of so many rows, as `train_mfu` counts them.
 
         All rows count as equally long. (Attention goes with the square of the length: a mixture takes a little more.)
         """
-        wide = length if padding else length * self.fill
-        masked = self.masked * self.fill * length
-        return training_flops(self.config, rows * wide, rows * wide**2, rows * masked)
+        tokens = length * self.fill
+        return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
 
-    def tokens(self, padding: bool = False) -> float:
-        """Tokens of the whole run, real ones or with padding."""
-        computed = sum(length * steps for length, steps in self.stretches) * self.global_batch
-        return computed * (1 if padding else self.fill)
+    def tokens(self) -> float:
+        """Real tokens of the whole run."""
+        return sum(length * steps for length, steps in self.stretches) * self.global_batch * self.fill
 
     def passes(self, corpus_tokens: float) -> float:
         """Passes over a corpus: each row has three special tokens, and truncation drops some of the text."""
@@ -233,7 +241,7 @@ def step_time(plan: Plan, length: int, device: Device, devices: int, mfu: float)
     rows = max(1, plan.micro(devices) * plan.stretches[0][0] // length)
     pieces = max(1, -(-share // rows))
     floor = 0.0 if device.cpu else pieces * plan.config.num_hidden_layers * LAUNCH_SECONDS
-    computing = plan.flops(length, share, padding=True) / (device.peak * mfu)
+    computing = plan.flops(length, share) / (device.peak * mfu)
     compute = max(computing, floor)
     parameters = parameter_count(plan.config)
     travel = all_reduce_seconds(parameters, device, devices)
@@ -250,7 +258,7 @@ def run_seconds(plan: Plan, device: Device, devices: int, mfu: float) -> float:
 # ---- memory
 
 
-def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> dict[str, float]:
+def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> float:
     """What a device holds for the parameters, in bytes. Stage 0: plain data parallelism; 1, 2, 3: DeepSpeed's ZeRO.
 
     Plain: fp32 weights, gradients and Adam's two moments, 4 + 4 + 8 a parameter; autocast keeps a 16-bit copy of the
@@ -260,44 +268,63 @@ def state_bytes(parameters: float, stage: int, devices: int, half: bool) -> dict
     from stage 3 on. In fp32 its weights and gradients take 4 + 4.
     """
     if stage == 0:
-        copies = {"16-bit copy": 2.0 * half, "buckets": 4.0 * (devices > 1)}
-        sizes = {"weights": 4.0, "gradients": 4.0, "Adam": 8.0, **copies}
-    else:
-        short = 2.0 if half else 4.0
-        weights, gradients = (short / devices if stage >= least else short for least in (3, 2))
-        sizes = {"weights": weights, "gradients": gradients, "Adam": 12.0 / devices}
-    return {name: parameters * size for name, size in sizes.items()}
+        return parameters * (4 + 4 + 8 + 2 * half + 4 * (devices > 1))
+    short = 2 if half else 4
+    weights, gradients = (short / devices if stage >= least else short for least in (3, 2))
+    return parameters * (weights + gradients + 12 / devices)
 
 
-def layer_bytes(config: BertConfig, half: bool) -> int:
-    """Bytes that a layer keeps of each token until backward, with an attention kernel that keeps no L × L matrix.
+def attention_bytes(plan: Plan, length: int) -> tuple[float, float]:
+    """Bytes that attention keeps until backward: (of each real token, of each token that asks).
 
-    Under 16-bit autocast (LayerNorm in fp32, casts of its output made for every matrix anew):
-    Q's, K's and V's inputs 3·2h · Q, K, V 3·2h · context 2h · LayerNorm's input 4h · the feed-forward's input 2h ·
-    GELU's input and output 2·2f · LayerNorm's input 4h: 24h + 4f.
-    In fp32: the input 4h · Q, K, V 12h · context 4h · 4h · 4h · 8f · 4h: 32h + 8f.
-    Dropout adds its two masks, h bytes each. Tests count the same with `saved_tensors_hooks`.
+    Keys and values; queries and what comes out. On a GPU the kernel for rows of different length has neither dropout
+    nor fp32: there all four are kept in padded rows besides. On a CPU: with dropout weights and an int8 mask for every
+    pair of tokens and head (and 3s·h a token at most, where a row's shape is its own); else what comes out once more.
     """
+    size, config = 2 if plan.half else 4, plan.config
+    vector, drops = size * config.hidden_size, config.attention_probs_dropout_prob > 0
+    each = own = 2 * vector
+    if not plan.cpu:
+        each += 4 * vector / plan.fill if drops or not plan.half else 0
+    else:
+        own += config.num_attention_heads * length * plan.fill * (size + 1) if drops else vector
+    return each, own
+
+
+def token_bytes(plan: Plan, length: int) -> dict[str, float]:
+    """Bytes for each real token at the peak of a micro-batch: when the loss is made, everything is still there.
+
+    s is 2 under 16-bit autocast (LayerNorm in fp32), 4 in fp32; what `attention_bytes` says comes to it.
+    A layer: input of Q, K and V s·h · of LayerNorm 4h · of the feed-forward s·h · GELU's input and output 2s·f · input
+    of LayerNorm 4h · two dropout masks, of 1 byte on a GPU and of s on a CPU.
+    The last layer: input of K and V s·h; and for the reads alone, [CLS] and the masked tokens, Q's s·h and the rest.
+    Embeddings: LayerNorm's input 4h · a dropout mask, of 4 bytes on a CPU.
+    Head, for each masked token: inputs of the transform, GELU, LayerNorm and the decoder, 10h or 16h · logits, softmax
+    in fp32 and its copy, 2V + 4V + 2V, of which 2V are kept; in fp32 all in one place, 4V.
+    Not counted: numbers for a token (statistics, indices), the pooler, in fp32 the joint weights of Q, K and V.
+    """
+    config, size = plan.config, 2 if plan.half else 4
     h, f = config.hidden_size, config.intermediate_size
-    masks = 2 * h if config.hidden_dropout_prob else 0
-    return (24 * h + 4 * f if half else 32 * h + 8 * f) + masks
+    drops, reads = config.hidden_dropout_prob > 0, plan.masked + 1 / (length * plan.fill)
+    each, own = attention_bytes(plan, length)
+    after = (8 + size) * h + 2 * size * f + drops * 2 * h * (size if plan.cpu else 1)
+    head = 10 * h + 8 * config.vocab_size if plan.half else 16 * h + 4 * config.vocab_size
+    return {
+        "layer": size * h + each + own + after,
+        "last layer": size * h + each + reads * (size * h + own + after),
+        "embeddings": 4 * h + drops * h * (4 if plan.cpu else 1),
+        "head": plan.masked * head,
+    }
 
 
 def activation_bytes(plan: Plan, rows: int) -> float:
-    """Bytes of a micro-batch at their peak: when backward begins, everything is still there.
-
-    Embeddings: LayerNorm's input 4h and the dropout mask h; the encoder's output 4h. Head, for each masked token:
-    10h under autocast, 16h in fp32 (inputs of the transform, GELU, LayerNorm and the decoder), and 12V: the log
-    probabilities that were kept, their gradient and that of the logits, fp32 each. (The forward pass has less:
-    16-bit logits, their fp32 copy, log probabilities, 10V.)
-    """
-    config, first = plan.config, plan.stretches[0][0]
-    tokens = max(rows * first, max(length for length, _ in plan.stretches))  # a long row is not divided
-    h = config.hidden_size
-    embeddings = 4 * h + (h if config.hidden_dropout_prob else 0) + 4 * h
-    head = (10 if plan.half else 16) * h + 12 * config.vocab_size
-    layers = config.num_hidden_layers * layer_bytes(config, plan.half)
-    return tokens * (layers + embeddings) + plan.masked * plan.fill * tokens * head
+    """Bytes of a micro-batch of so many rows of the first length at their peak, in the phase that needs the most."""
+    most = 0.0
+    for length, _ in plan.stretches:
+        tokens = max(rows * plan.stretches[0][0], length) * plan.fill  # a long row is not divided
+        sizes = token_bytes(plan, length)
+        most = max(most, tokens * (sum(sizes.values()) + (plan.config.num_hidden_layers - 2) * sizes["layer"]))
+    return most
 
 
 HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
@@ -310,7 +337,7 @@ def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
     """
     parameters = parameter_count(plan.config)
     update = 0 if plan.bias_correction else 8 * parameters / (devices if stage else 1)
-    return sum(state_bytes(parameters, stage, devices, plan.half).values()) + max(activation_bytes(plan, rows), update)
+    return state_bytes(parameters, stage, devices, plan.half) + max(activation_bytes(plan, rows), update)
 
 
 def largest_micro_batch(plan: Plan, stage: int, device: Device, devices: int) -> int:
@@ -318,7 +345,7 @@ def largest_micro_batch(plan: Plan, stage: int, device: Device, devices: int) ->
     room = HEADROOM * device.memory
     if device_bytes(plan, stage, devices, 1) > room:
         return 0
-    state = sum(state_bytes(parameter_count(plan.config), stage, devices, plan.half).values())
+    state = state_bytes(parameter_count(plan.config), stage, devices, plan.half)
     many = 1_000_000
     return int((room - state) / (activation_bytes(plan, many) / many))
 
@@ -338,42 +365,36 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 def describe(plan: Plan, device: Device, mfu: float) -> list[str]:
     """What is estimated, in sentences."""
-    config, size = plan.config, parameter_count(plan.config)
-    held = state_bytes(size, 0, 2, plan.half)
+    config = plan.config
     return [
         f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "
-        f"{size:,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
+        f"{parameter_count(config):,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
         f"step: {plan.global_batch:,} sequences on any number of devices (--global_batch), in micro-batches of "
         f"{plan.micro_batch} at most (--per_device_train_batch_size)",
-        f"padding: {1 - plan.fill:.1%} of what is computed (--fill); FLOPs as train_mfu counts them have none",
-        f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {mfu:.1%} with padding (--mfu), or "
-        f"{mfu * plan.flops(plan.stretches[0][0], 1) / plan.flops(plan.stretches[0][0], 1, True):.1%} without",
-        "a device of several holds, in GB: " + ", ".join(f"{name} {x / 1e9:.2f}" for name, x in held.items() if x),
+        f"tokens: {plan.fill:.1%} of a row's length (--fill), {plan.masked:.1%} of them predicted",
+        f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {mfu:.1%} (--mfu)",
     ]
 
 
 def amounts(plan: Plan) -> list[str]:
-    """Tokens and FLOPs by phase, as a table."""
-    rows = [["", "steps", "tokens", "with padding", "FLOPs", "with padding"]]
-    totals = [0.0] * 5
+    """Real tokens and their FLOPs by phase, as a table."""
+    rows, totals = [["", "steps", "tokens", "FLOPs"]], [0.0] * 3
     for length, steps in plan.stretches:
         sequences = steps * plan.global_batch
-        computed = float(sequences * length)
-        row = [steps, computed * plan.fill, computed, *(plan.flops(length, sequences, pad) for pad in (False, True))]
+        row = [steps, sequences * length * plan.fill, plan.flops(length, sequences)]
         totals = [a + b for a, b in zip(totals, row, strict=True)]
         rows.append([f"length {length}", *_amount_cells(row)])
     return aligned([*rows, ["in all", *_amount_cells(totals)]] if len(plan.stretches) > 1 else rows)
 
 
 def _amount_cells(row: list[float]) -> list[str]:
-    return [f"{row[0]:,.0f}", *(f"{tokens / 1e9:,.3f} G" for tokens in row[1:3]), *(f"{x:.3e}" for x in row[3:])]
+    return [f"{row[0]:,.0f}", f"{row[1] / 1e9:,.3f} G", f"{row[2]:.3e}"]
 
 
 def times(plan: Plan, device: Device, numbers: list[int], mfu: float, price: float | None) -> list[str]:
     """Hours and device-hours (and cost, where there is a price) for each number of devices, as a table."""
-    rows = [["devices", "batch", "hours", "device-hours", "real tokens/s", "of the MFU", "held up by"]]
+    rows = [["devices", "batch", "hours", "device-hours", "tokens/s", "held up by"]]
     rows[0] += ["cost"] if price is not None else []
-    computed = sum(plan.flops(length, steps * plan.global_batch, padding=True) for length, steps in plan.stretches)
     for devices in numbers:
         if plan.global_batch % devices:
             rest = [f"{plan.global_batch} rows cannot be dealt to {devices}", *[""] * (len(rows[0]) - 2)]
@@ -382,9 +403,7 @@ def times(plan: Plan, device: Device, numbers: list[int], mfu: float, price: flo
         seconds = run_seconds(plan, device, devices, mfu)
         hours, micro = seconds / 3600 * devices, plan.micro(devices)
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
-        reached = computed / (device.peak * mfu) / hours / 3600
-        row += [f"{hours:,.1f}", f"{plan.tokens() / seconds:,.0f}", f"{reached:.0%}"]
-        row.append(_brake(plan, device, devices, mfu))
+        row += [f"{hours:,.1f}", f"{plan.tokens() / seconds:,.0f}", _brake(plan, device, devices, mfu)]
         rows.append([*row, f"{hours * price:,.2f}"] if price is not None else row)
     return aligned(rows)
 
@@ -408,8 +427,7 @@ def memories(plan: Plan, device: Device, numbers: list[int]) -> list[str]:
         cells = []
         for stage in range(4):
             need, most = device_bytes(plan, stage, devices, micro), largest_micro_batch(plan, stage, device, devices)
-            fits = f"fits, ≤ {most:,}" if need <= HEADROOM * device.memory else f"no, ≤ {most:,}" if most else "no"
-            cells.append(f"{need / 1e9:,.2f} ({fits})")
+            cells.append(f"{need / 1e9:,.2f} (≤ {most:,})")
         rows.append([f"{devices:,}", str(micro), *cells])
     room, length = HEADROOM * device.memory / 1e9, plan.stretches[0][0]
-    return [f"GB on a device, and the largest micro-batch of {length} tokens for which {room:,.1f} do", *aligned(rows)]
+    return [f"GB on a device, and the largest micro-batch at {length} for which {room:,.1f} do", *aligned(rows)]
