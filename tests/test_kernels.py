@@ -1,5 +1,7 @@
 """Each kernel beside its plain form: the same numbers, or for dropout the same with the same draws."""
 
+from collections import Counter
+
 import pytest
 import torch
 import transformers
@@ -7,11 +9,13 @@ from tiny import tiny_config
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bert_hf import BertForPreTraining
 from bert_hf.kernels import (
     Dropout,
     _parts,
+    _project_at_once,
     _ScoredAttention,
     attend_rows,
     find_rows,
@@ -179,19 +183,49 @@ def test_a_certain_answer_has_a_finite_loss():
 # ---- projections
 
 
+class TorchDispatchCounter(TorchDispatchMode):
+    """How often each operation ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+    def __getitem__(self, name: str) -> int:
+        return self.counts[name]
+
+
 class Adapted(nn.Linear):
     def forward(self, x):
         return super().forward(x) + 1
 
 
-def test_one_product_for_several_layers_and_none_for_adapted_ones():
-    hidden, layers = torch.randn(3, 5, 8), [nn.Linear(8, size) for size in (4, 6, 2)]
-    for found, layer in zip(project(hidden, *layers), layers, strict=True):
-        torch.testing.assert_close(found, layer(hidden))
-    adapted = Adapted(8, 4)
+def test_one_product_is_the_same_as_several():
+    hidden, layers = torch.randn(3, 5, 8, requires_grad=True), [nn.Linear(8, size) for size in (4, 6, 2)]
+    parameters = [hidden, *(p for layer in layers for p in layer.parameters())]
+    found, expected = (torch.cat(x, -1) for x in (_project_at_once(hidden, *layers), [m(hidden) for m in layers]))
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad((out**2).sum(), parameters) for out in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_one_product_for_several_layers_and_none_for_adapted_ones(device):
+    hidden, layers = torch.randn(3, 5, 8, device=device), [nn.Linear(8, size, device=device) for size in (4, 6, 2)]
+    with TorchDispatchCounter() as count:
+        found = project(hidden, *layers)
+    assert count["addmm"] == (3 if device == "cpu" else 1)
+    for mine, layer in zip(found, layers, strict=True):
+        assert mine.shape == layer(hidden).shape
+        if device != "meta":
+            torch.testing.assert_close(mine, layer(hidden))
+    adapted = Adapted(8, 4, device=device)
     assert plain(*layers)
     assert not plain(layers[0], adapted)
-    torch.testing.assert_close(project(hidden, layers[0], adapted)[1], adapted(hidden))
     calls = []
     layers[1].register_forward_hook(lambda *_: calls.append(1))
     project(hidden, *layers)
@@ -252,6 +286,19 @@ def test_padding_and_unread_tokens_of_the_last_layer_are_not_computed():
     model(**batch)
     tokens, reads = int(batch["attention_mask"].sum()), 6 + len(batch["masked_positions"])
     assert seen == [tokens, reads]
+
+
+def test_checkpointed_layers_draw_the_same_dropout_again():
+    batch, results = ragged_batch(tiny_config()), []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        model = BertForPreTraining(tiny_config(dropout=0.2)).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(1)
+        results.append(loss_and_gradient(model, False, **batch, losses_only=True))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[0][1], results[1][1])
 
 
 @pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"position_ids": torch.arange(24).unsqueeze(0)}])

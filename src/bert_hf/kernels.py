@@ -116,41 +116,42 @@ def find_rows(
         grouped: rows of equal shape become neighbours; by default on a CPU.
     """
     count, length = attention_mask.shape
-    real = attention_mask.flatten() != 0
-    grouped = attention_mask.device.type == "cpu" if grouped is None else grouped
-    firsts = torch.arange(count, device=real.device) * length
-    if grouped and not (real[firsts].all() and real[masked_positions].all()):
+    real, device = attention_mask != 0, attention_mask.device
+    grouped = device.type == "cpu" if grouped is None else grouped
+    if grouped and not (real[:, 0].all() and real.flatten()[masked_positions].all()):
         return None
     if not grouped and token_positions is None:
         return None
     row_of = masked_positions // length
-    lengths = real.view(count, length).sum(1)
-    reads_of_row = torch.ones_like(lengths).index_add_(0, row_of, torch.ones_like(row_of))
-    groups = None
-    rank = torch.arange(count, device=real.device)
+    lengths, reads = real.sum(1), torch.ones(count, dtype=torch.int64, device=device)
+    reads.index_add_(0, row_of, torch.ones_like(row_of))
+    order, groups = torch.arange(count, device=device), None
+    keys = tokens = token_positions  # a key is a token's place where the rows stand in `order`
     if grouped:
-        order = torch.argsort(lengths * (2 * length) + reads_of_row, descending=True, stable=True)
-        rank[order] = torch.arange(count)
-        shapes = zip(lengths[order].tolist(), reads_of_row[order].tolist(), strict=True)
+        order = torch.argsort(lengths * (2 * length) + reads, descending=True, stable=True)
+        lengths, reads = lengths[order], reads[order]
+        shapes = zip(lengths.tolist(), reads.tolist(), strict=True)
         groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
-        lengths, reads_of_row = lengths[order], reads_of_row[order]
-        keys = real.view(count, length)[order].flatten().nonzero().squeeze(1)  # (T,) in the sorted batch
+        keys = real[order].flatten().nonzero().squeeze(1)
         tokens = order[keys // length] * length + keys % length
-    else:
-        keys = tokens = token_positions
-    read = torch.cat([firsts, masked_positions])
-    read_keys, sorting = (rank[read // length] * length + read % length).sort(stable=True)
-    inverse = torch.empty_like(sorting)
-    inverse[sorting] = torch.arange(len(sorting), device=real.device)
+    read = torch.cat([torch.arange(count, device=device) * length, masked_positions])
+    read_keys, sorting = (_inverse(order)[read // length] * length + read % length).sort(stable=True)
+    place = _inverse(sorting)
     return Rows(
         tokens=tokens,
         reads=torch.searchsorted(keys, read_keys),
-        first=inverse[:count],
-        masked=inverse[count:],
+        first=place[:count],
+        masked=place[count:],
         groups=groups,
         token_offsets=_offsets(lengths),
-        read_offsets=_offsets(reads_of_row),
+        read_offsets=_offsets(reads),
         longest=length,
+    )
+
+
+def _inverse(permutation: Tensor) -> Tensor:
+    return torch.empty_like(permutation).scatter_(
+        0, permutation, torch.arange(len(permutation), device=permutation.device)
     )
 
 
@@ -202,8 +203,8 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
 def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
     """A batch of equal rows: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D).
 
-    In 16 bit PyTorch's kernel multiplies so small blocks at a time that calling the matrix units takes longer than
-    they do (read in its source, and not measured: no machine with such units was at hand).
+    In 16 bit the backward pass of PyTorch's own kernel took longer than any other operation of the mini model, so
+    short rows are given whole to the matrix units. (That it pays is expected and not measured: `docs/speed.md`.)
     """
     (count, reads, heads, size), length = query.shape, key.shape[1]
     if not dropout and (query.dtype == torch.float32 or length > _SHORT):
@@ -256,7 +257,7 @@ def _attend_on_device(
     offsets = rows.read_offsets if reads_only else rows.token_offsets
     if query.device.type == "cuda" and not dropout and query.dtype in (torch.float16, torch.bfloat16):
         ends = (offsets, rows.token_offsets, rows.longest, rows.longest)
-        return varlen_attn(query, key, value, *ends, scale=scaling)
+        return varlen_attn(query, key, value, *ends)  # scaled by 1/√D, as BERT is; torch 2.10 takes no other
     padded_query, at = _pad(query, offsets, rows)
     (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows) for x in (key, value))
     there = torch.arange(rows.longest, device=query.device) < rows.token_offsets.diff().unsqueeze(1)  # (B, L)
@@ -351,9 +352,16 @@ def plain(*layers: nn.Module) -> bool:
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """What each of some linear layers makes of the same (…, H), by one product where that is the same."""
-    if not plain(*layers):
+    """What each of some linear layers makes of the same (…, H): one product on a GPU, where fewer kernels are faster.
+
+    On a CPU laying the weights together and taking their gradients apart costs 2 % of mini's step, and gains nothing.
+    """
+    if hidden.device.type == "cpu" or not plain(*layers):
         return tuple(layer(hidden) for layer in layers)
+    return _project_at_once(hidden, *layers)
+
+
+def _project_at_once(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
     return F.linear(hidden, weight, bias).split([layer.out_features for layer in layers], dim=-1)

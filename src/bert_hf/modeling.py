@@ -408,7 +408,7 @@ class BertForPreTraining(BertPreTrainedModel):
         """
         inputs = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
         rows = None
-        if masked_positions is not None and not any(value is not None for value in inputs.values()):
+        if masked_positions is not None and all(value is None or value is False for value in inputs.values()):
             rows = self._rows(input_ids, attention_mask, masked_positions, token_positions)
         if rows is not None:
             hidden, pooled = self.bert.of_rows(input_ids, token_type_ids, rows)  # (M, H), (B, H)
