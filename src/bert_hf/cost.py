@@ -119,10 +119,8 @@ ETHERNET = 1.25e9  # bytes/s between machines that compute on their CPU: 10 Gb/s
 # docs/cost.md has the sources and how far each lies from what comes out here.
 MFU_OF_GPU = ((0, 0.0), (768, 0.27), (1024, 0.45))
 # Share of `matrix_product_rate` of a CPU, without dropout and with it. benchmarks/pretraining_throughput.py on 2 cores
-# without bf16 units, fp32, 128 tokens: mini in batches of 64, base of 16. (Base at 512, of 4: 0.815 and 0.746.)
-MFU_OF_TINY = 0.45  # without dropout. Assumed; with dropout as much less as mini has
-MFU_OF_CPU = {False: ((128, MFU_OF_TINY), (256, 0.757), (768, 0.845)),
-              True: ((128, MFU_OF_TINY * 0.700 / 0.757), (256, 0.700), (768, 0.825))}  # fmt: skip
+# without bf16 units, fp32, 128 tokens: tiny in batches of 32, mini of 64, base of 16. (Base at 512, of 4: 0.81, 0.74.)
+MFU_OF_CPU = {False: ((128, 0.557), (256, 0.757), (768, 0.845)), True: ((128, 0.509), (256, 0.700), (768, 0.825))}
 
 # Seconds to launch a layer's kernels, forward and backward, under eager autocast, whatever their size: 12 layers take
 # 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
