@@ -84,3 +84,42 @@ def test_bf16_is_the_hardware_s_unless_said(tmp_path, monkeypatch):
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_without_an_accelerator_the_cpu_is_used(tmp_path):
     assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
+
+
+def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(arguments.shutil, "which", lambda name: None)
+    for asked in ({"torch_compile": True}, {"torch_compile_mode": "max-autotune"}):
+        args = PreTrainingArguments(output_dir=str(tmp_path), **asked)
+        assert not args.torch_compile
+        assert "not compiled" in capsys.readouterr().out
+    args = PreTrainingArguments(output_dir=str(tmp_path), torch_compile_backend="aot_eager")  # generates no C++
+    assert args.torch_compile
+
+
+@pytest.mark.parametrize(("there", "cpu", "workers"), [(False, True, 0), (True, False, 4), (True, True, 0)])
+def test_workers_make_batches_beside_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
+    monkeypatch.setattr(arguments, "cores_of_rank", lambda: 16)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
+    monkeypatch.setattr(arguments.TrainingArguments, "__post_init__", lambda self: setattr(self, "_n_gpu", 0))
+    monkeypatch.setattr(arguments.RunArguments, "n_gpu", 0, raising=False)
+    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=cpu, bf16=False)
+    assert args.dataloader_num_workers == workers
+    assert PreTrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=2).dataloader_num_workers == 2
+
+
+def test_freed_memory_is_kept_unless_the_user_has_a_say(monkeypatch):
+    calls = []
+
+    class Library:
+        def __init__(self, name):
+            self.mallopt = lambda name, value: calls.append((name, value))
+
+    monkeypatch.setattr(arguments.ctypes, "CDLL", Library)
+    monkeypatch.setattr(arguments.sys, "platform", "linux")
+    for name in [name for name in arguments.os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    arguments.keep_freed_memory()
+    assert calls == [(-4, 0), (-1, 2**31 - 1)]
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    arguments.keep_freed_memory()
+    assert len(calls) == 2

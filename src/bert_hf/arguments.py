@@ -8,6 +8,7 @@ import difflib
 import json
 import os
 import re
+import shutil
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -229,6 +230,10 @@ class RunArguments(TrainingArguments):
         if self.use_cpu or not torch.accelerator.is_available():
             torch.set_num_threads(cpu_threads())
             keep_freed_memory()
+        compiled = self.torch_compile or self.torch_compile_mode or self.torch_compile_backend
+        if compiled and self.torch_compile_backend in (None, "inductor") and not _finds_compiler():
+            print("no C++ compiler is found: this run is not compiled", flush=True)
+            self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
         super().__post_init__()
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
             print(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all", flush=True)
@@ -308,6 +313,11 @@ def cores_of_rank() -> int:
     """CPU cores divided by local ranks, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def _finds_compiler() -> bool:
+    """True where what `torch.compile` generates can be built: by $CXX, or by a compiler of a usual name."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++"))
 
 
 def keep_freed_memory() -> None:
