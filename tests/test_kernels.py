@@ -365,6 +365,21 @@ def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch
     assert counter.frame_count <= 3
 
 
+@pytest.mark.parametrize("any_length", [True, False])
+def test_on_a_device_shapes_and_types_fit(monkeypatch, any_length):
+    """A device without arithmetic: both kinds of attention, forward and backward, `varlen_attn` by its own shapes."""
+    monkeypatch.setattr("bert_hf.kernels._takes_any_length", lambda query, dropout: any_length)
+    batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
+    with torch.device("meta"):
+        model = BertForPreTraining(tiny_config(dropout=0.0 if any_length else 0.1)).to(torch.bfloat16).train()
+    outputs = model(**batch, losses_only=True)
+    assert outputs.mlm_losses.shape == outputs.mlm_correct.shape == batch["masked_positions"].shape
+    assert outputs.nsp_losses.shape == (6,)
+    assert outputs.mlm_losses.dtype == outputs.nsp_losses.dtype == torch.float32
+    (outputs.mlm_losses.sum() + outputs.nsp_losses.sum()).backward()
+    assert all(p.grad.shape == p.shape and p.grad.dtype == p.dtype for p in model.parameters())
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_on_a_gpu_the_fast_model_is_the_plain_one(dropout):

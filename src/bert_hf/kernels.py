@@ -255,7 +255,7 @@ def _attend_on_device(
 ) -> Tensor:
     """PyTorch's kernel for rows of different length; where it cannot be used (fp32, dropout), padded attention."""
     offsets = rows.read_offsets if reads_only else rows.token_offsets
-    if query.device.type == "cuda" and not dropout and query.dtype in (torch.float16, torch.bfloat16):
+    if _takes_any_length(query, dropout):
         ends = (offsets, rows.token_offsets, rows.longest, rows.longest)
         return varlen_attn(query, key, value, *ends)  # scaled by 1/√D, as BERT is; torch 2.10 takes no other
     padded_query, at = _pad(query, offsets, rows)
@@ -265,6 +265,10 @@ def _attend_on_device(
         padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=dropout, scale=scaling
     )
     return context.transpose(1, 2).flatten(0, 1)[at]
+
+
+def _takes_any_length(query: Tensor, dropout: float) -> bool:
+    return query.device.type == "cuda" and not dropout and query.dtype in (torch.float16, torch.bfloat16)
 
 
 def _pad(x: Tensor, offsets: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -288,20 +292,18 @@ class _ProjectedCrossEntropy(Function):
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        kind = hidden.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        dtype = _product_dtype(weight)
         cast_hidden, cast_weight = hidden.to(dtype), weight.to(dtype)
-        with torch.autocast(kind, enabled=False):
-            logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))
-            targets = labels.clamp(min=0).unsqueeze(1)
-            highest = logits.amax(1).float()
-            right = logits.gather(1, targets).squeeze(1).float()
-            scores = logits.float()  # in fp32 the very same, and overwritten
-            share = torch.softmax(scores, -1, out=scores)
-            # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
-            counts = labels != IGNORED
-            losses = (highest - share.amax(1).log() - right) * counts
-            share = share.to(dtype)
+        logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))
+        targets = labels.clamp(min=0).unsqueeze(1)
+        highest = logits.amax(1).float()
+        right = logits.gather(1, targets).squeeze(1).float()
+        scores = logits.float()  # in fp32 the very same, and overwritten
+        share = torch.softmax(scores, -1, out=scores)
+        # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
+        counts = labels != IGNORED
+        losses = (highest - share.amax(1).log() - right) * counts
+        share = share.to(dtype)
         ctx.save_for_backward(cast_hidden, cast_weight, share, labels)
         ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
         correct = (right >= highest) & counts
@@ -320,6 +322,13 @@ class _ProjectedCrossEntropy(Function):
         for_bias = (scale.t() @ share).squeeze(0).to(dtypes[2])
         for_bias.index_add_(0, targets, scale.squeeze(1).to(dtypes[2]), alpha=-1)
         return for_hidden.to(dtypes[0]), for_weight, for_bias, None
+
+
+def _product_dtype(weight: Tensor) -> torch.dtype:
+    """Of a product with these weights: autocast's where that is on, which does not reach into a `Function`."""
+    kind = weight.device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else weight.dtype
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
