@@ -21,21 +21,16 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
 from bert_hf.doctor import examine, planned_run
 from bert_hf.errors import one_line_errors
-from bert_hf.run import (
+from bert_hf.pretraining import (
     HeldOutBefore,
     baselines,
-    command_line,
-    describe_machine,
-    finish,
     make_model,
     pretraining_card,
     pretraining_identity,
     report_heldout,
     resolve_steps,
-    say,
-    start,
-    take_push,
 )
+from bert_hf.run import command_line, describe_machine, finish, say, start, take_push
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 

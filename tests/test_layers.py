@@ -17,7 +17,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
-BETWEEN = {"doctor", "run"}
+BETWEEN = {"classification", "doctor", "pretraining", "run"}
 
 
 def imports(path: Path) -> set[str]:

@@ -1,0 +1,103 @@
+"""A run that fine-tunes a classifier: its network, what makes it this one, its card and its table."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, set_seed
+
+from bert_hf import hub
+from bert_hf.arguments import ClassificationArguments
+from bert_hf.errors import InputError
+
+
+def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed: int) -> PreTrainedModel:
+    """Stock `AutoModelForSequenceClassification` on a checkpoint (or, from scratch, on its shape alone).
+
+    Raises:
+        InputError: nothing can be loaded from there, or texts may be longer than the position table.
+    """
+    set_seed(seed)
+    where = asked.model_name_or_path
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    try:
+        config = AutoConfig.from_pretrained(where, num_labels=len(names), **labels)
+        if asked.from_scratch:
+            model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+            print("weights drawn at random: only the checkpoint's shape and vocabulary are used", flush=True)
+        else:
+            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
+            model, loaded = AutoModelForSequenceClassification.from_pretrained(
+                where, config=config, dtype=torch.float32, output_loading_info=True
+            )
+            print(f"new in the model: {', '.join(sorted(loaded['missing_keys']))}", flush=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"no model can be loaded: {reason}", where=where, remedy="check the path or id") from None
+    longest = getattr(config, "max_position_embeddings", asked.max_seq_length)
+    if asked.max_seq_length > longest:
+        raise InputError(
+            f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions",
+            where=where,
+            remedy="lower it",
+        )
+    # The stock loss is a mean that ignores `num_items_in_batch`: Trainer itself must divide it (transformers#47688).
+    model.accepts_loss_kwargs = False
+    return model
+
+
+def classification_identity(args, asked: ClassificationArguments, config, parts: dict, names) -> dict:
+    """What makes a fine-tuning run this one."""
+    rows = json.dumps([[rows.texts, rows.labels] for rows in parts.values()]).encode()
+    return {
+        "checkpoint": asked.model_name_or_path,
+        "from_scratch": asked.from_scratch,
+        "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
+        "data": hashlib.sha256(rows).hexdigest()[:16],
+        "labels": list(names),
+        "max_seq_length": asked.max_seq_length,
+        "seed": args.seed,
+        "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim), args.bf16, args.fp16],
+        "schedule": [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)],
+        "order": args.train_sampling_strategy,
+    }
+
+
+def classification_card(args, asked: ClassificationArguments, names, parts: dict, machine, command) -> hub.Card:
+    """What the card of a classifier says beside its figures."""
+    base = asked.model_name_or_path
+    return hub.Card(
+        title=Path(args.output_dir).name,
+        pipeline_tag="text-classification",
+        command=command,
+        machine=machine,
+        source=asked.dataset_source or asked.dataset_name,
+        license=asked.dataset_license,
+        language=asked.language,
+        base_model=None if asked.from_scratch or Path(base).exists() else base,
+        example=parts["test"].texts[0][:80].replace('"', "'"),
+        corpus={part: f"{len(rows):,} rows" for part, rows in parts.items()},
+        training={
+            "checkpoint": "none: random weights" if asked.from_scratch else base,
+            "labels": ", ".join(names),
+            "epochs": args.num_train_epochs,
+            "batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+            "learning rate": args.learning_rate,
+            "warm-up": args.warmup_steps,
+            "order": "texts of about one length share a batch"
+            if args.train_sampling_strategy == "group_by_length"
+            else args.train_sampling_strategy,
+            "seed": args.seed,
+        },
+    )
+
+
+def report_test(figures: dict, baseline: dict) -> str:
+    """Test figures beside the baseline's, as text."""
+    names = {"accuracy": "accuracy", "f1": "F1", "matthews_correlation": "Matthews correlation"}
+    lines = ["test".ljust(22) + "this model".rjust(12) + "TF-IDF + SVM".rjust(14)]
+    for name, text in names.items():
+        lines.append(text.ljust(22) + f"{figures['test_' + name]:12.4f}{baseline['baseline_' + name]:14.4f}")
+    return "\n".join(lines)
