@@ -170,6 +170,30 @@ def test_projected_cross_entropy_is_the_plain_one(half):
         assert (mine - theirs).norm() <= (1e-2 if half else 1e-6) * theirs.norm()
 
 
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_in_16_bit_the_head_s_gradient_is_as_exact_as_the_plain_one(weights):
+    """Confident tokens, of which softmax − one-hot is small, and one that stands everywhere, whose sum is long."""
+    torch.manual_seed(0)
+    labels = torch.randint(50, (3000,))
+    labels[::3] = 7
+    hidden = (torch.eye(64)[labels] * 6 + torch.randn(3000, 64) * 0.3).requires_grad_()
+    decoder = nn.Linear(64, 50)
+    with torch.no_grad():
+        decoder.weight.copy_(torch.eye(50, 64) * 1.5)
+    parameters = hidden, *decoder.parameters()
+    exact = torch.autograd.grad(token_losses(decoder(hidden), labels).mean(), parameters)
+    decoder.to(weights)
+    given, parameters = hidden.detach().to(weights).requires_grad_(), list(decoder.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=weights == torch.float32):
+        found, correct = projected_cross_entropy(given, decoder, labels)
+        logits = decoder(given)
+    assert torch.equal(correct, logits.argmax(1) == labels)  # many logits tie in 16 bit
+    sides = [torch.autograd.grad(x.mean(), [given, *parameters]) for x in (found, token_losses(logits, labels))]
+    for mine, theirs, right in zip(*sides, exact, strict=True):
+        errors = [(side.float() - right).norm() / right.norm() for side in (mine, theirs)]
+        assert errors[0] <= 1.5 * errors[1] + 1e-3
+
+
 def test_a_certain_answer_has_a_finite_loss():
     decoder = nn.Linear(1, 3)
     with torch.no_grad():
@@ -278,6 +302,27 @@ def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
         assert half or (found - gradient).norm() <= 1e-5 * gradient.norm()
 
 
+def test_what_others_send():
+    """Places in any order and of any integer type, [CLS] among them; segments for all rows at once."""
+    model = BertForPreTraining(tiny_config()).eval()
+    batch = ragged_batch(model.config)
+    batch["labels"][1, 0] = 9
+    places = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
+    batch |= {"masked_positions": places, "token_type_ids": batch["token_type_ids"][:1]}
+    expected = model(**{name: value for name, value in batch.items() if not name.endswith("_positions")})
+    expected = expected.prediction_logits.flatten(0, 1)
+    for order in (torch.arange(len(places)), torch.randperm(len(places))):
+        batch["masked_positions"] = places[order].int()
+        torch.testing.assert_close(model(**batch).prediction_logits, expected[places[order]])
+    for grouped in (True, False):
+        rows = find_rows(torch.ones(2, 4), torch.arange(8), torch.arange(8), grouped)
+        x = torch.randn(8, 2, 4)
+        read = rows.tokens[rows.reads]
+        found = attend_rows(x[read], x, x, rows, reads_only=True, dropout=0.0, scaling=0.5)
+        whole = F.scaled_dot_product_attention(*[x.unflatten(0, (2, 4)).transpose(1, 2)] * 3, scale=0.5)
+        torch.testing.assert_close(found, whole.transpose(1, 2).flatten(0, 1)[read])
+
+
 def test_padding_and_unread_tokens_of_the_last_layer_are_not_computed():
     model = BertForPreTraining(tiny_config(dropout=0.0))
     batch, seen = ragged_batch(model.config), []
@@ -299,6 +344,16 @@ def test_checkpointed_layers_draw_the_same_dropout_again():
         results.append(loss_and_gradient(model, False, **batch, losses_only=True))
     assert results[0][0] == results[1][0]
     torch.testing.assert_close(results[0][1], results[1][1])
+
+
+def test_a_label_that_is_no_token_is_an_error_and_positions_are_asked_for():
+    model = BertForPreTraining(tiny_config())
+    batch = ragged_batch(model.config)
+    batch["labels"].flatten()[batch["masked_positions"][0]] = -1
+    with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
+        model(**batch, losses_only=True)
+    with pytest.raises(ValueError, match="masked_positions"):
+        model(batch["input_ids"], labels=batch["labels"], losses_only=True)
 
 
 @pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"position_ids": torch.arange(24).unsqueeze(0)}])

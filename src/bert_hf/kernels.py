@@ -8,12 +8,14 @@ size · H hidden size · V vocabulary · M masked tokens.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
@@ -95,10 +97,6 @@ class Rows(NamedTuple):
     read_offsets: Tensor  # (B + 1,) int32: where each row's reads begin
     longest: int  # no row has more tokens
 
-    @property
-    def count(self) -> int:
-        return len(self.token_offsets) - 1
-
 
 @torch.compiler.disable
 def find_rows(
@@ -110,11 +108,13 @@ def find_rows(
     """How a batch is run without its padding; None where it cannot be, as where a row does not begin with a token.
 
     Args:
-        attention_mask: (B, L), 0 at padding. masked_positions: (M,) indices into the flattened B·L.
+        attention_mask: (B, L), 0 at padding. masked_positions: (M,) indices into the flattened B·L, each
+            once.
         token_positions: (T,) the real tokens' indices, ascending. Ungrouped they have to be given: to look for them
             would make the host wait for the device.
         grouped: rows of equal shape become neighbours; by default on a CPU.
     """
+    masked_positions = masked_positions.long()
     count, length = attention_mask.shape
     real, device = attention_mask != 0, attention_mask.device
     grouped = device.type == "cpu" if grouped is None else grouped
@@ -173,12 +173,13 @@ class _ScoredAttention(Function):
             torch.softmax(weights, -1, out=weights)
             mask = kept(weights.shape, p, torch.int8) if p else None
             torch.bmm(weights * mask if p else weights, value[part], out=out[part])
-            saved += [weights, mask]
+            saved += [weights, mask] if any(ctx.needs_input_grad) else []
         ctx.p, ctx.scaling = p, scaling
         ctx.save_for_backward(query, key, value, *saved)
         return out.mul_(_scale(p)) if p else out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient: Tensor) -> tuple:
         query, key, value, *saved = ctx.saved_tensors
         gradient = gradient * _scale(ctx.p) if ctx.p else gradient
@@ -207,7 +208,7 @@ def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, 
     short rows are given whole to the matrix units. (That it pays is expected and not measured: `docs/speed.md`.)
     """
     (count, reads, heads, size), length = query.shape, key.shape[1]
-    if not dropout and (query.dtype == torch.float32 or length > _SHORT):
+    if dropout == 1 or (not dropout and (query.dtype == torch.float32 or length > _SHORT)):
         turned = (x.transpose(1, 2) for x in (query, key, value))
         context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
         return context.transpose(1, 2).reshape(count * reads, heads, size)
@@ -227,6 +228,7 @@ def attend_rows(
         reads_only: the queries are `rows.reads`, and not all tokens.
     """
     attend = _attend_on_device if rows.groups is None else _attend_groups
+    key, value = key.to(query.dtype), value.to(query.dtype)  # a layer that was replaced may have its own
     return attend(query, key, value, rows, reads_only, dropout, scaling)
 
 
@@ -255,11 +257,12 @@ def _attend_on_device(
 ) -> Tensor:
     """PyTorch's kernel for rows of different length; where it cannot be used (fp32, dropout), padded attention."""
     offsets = rows.read_offsets if reads_only else rows.token_offsets
+    most = rows.longest + reads_only  # [CLS] is read, and may be masked as well
     if _takes_any_length(query, dropout):
-        ends = (offsets, rows.token_offsets, rows.longest, rows.longest)
+        ends = (offsets, rows.token_offsets, most, rows.longest)
         return varlen_attn(query, key, value, *ends)  # scaled by 1/√D, as BERT is; torch 2.10 takes no other
-    padded_query, at = _pad(query, offsets, rows)
-    (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows) for x in (key, value))
+    padded_query, at = _pad(query, offsets, most)
+    (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows.longest) for x in (key, value))
     there = torch.arange(rows.longest, device=query.device) < rows.token_offsets.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
         padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=dropout, scale=scaling
@@ -268,16 +271,25 @@ def _attend_on_device(
 
 
 def _takes_any_length(query: Tensor, dropout: float) -> bool:
-    return query.device.type == "cuda" and not dropout and query.dtype in (torch.float16, torch.bfloat16)
+    """What `varlen_attn` asks for: 16 bit, no dropout, heads of a size it has, an Ampere GPU or a newer one."""
+    if query.device.type != "cuda" or dropout or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    size = query.shape[-1]
+    return size % 8 == 0 and size <= 256 and _has_flash_attention(query.device)
 
 
-def _pad(x: Tensor, offsets: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """(T, A, D) → (B, A, L, D), and the (T,) places in B·L that its tokens took."""
-    number = torch.arange(len(x), device=x.device, dtype=torch.int32)
+@cache
+def _has_flash_attention(device: torch.device) -> bool:
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _pad(x: Tensor, offsets: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """(T, A, D) → (B, A, width, D), and the (T,) places in B·width that its tokens took."""
+    number, count = torch.arange(len(x), device=x.device, dtype=torch.int32), len(offsets) - 1
     row = torch.searchsorted(offsets, number, right=True) - 1
-    at = row * rows.longest + number - offsets[row]
-    padded = x.new_zeros(rows.count * rows.longest, *x.shape[1:]).index_copy(0, at, x)
-    return padded.unflatten(0, (rows.count, rows.longest)).transpose(1, 2), at
+    at = row * width + number - offsets[row]
+    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, at, x)
+    return padded.unflatten(0, (count, width)).transpose(1, 2), at
 
 
 # ---- the loss of the masked tokens
@@ -286,8 +298,8 @@ def _pad(x: Tensor, offsets: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
 class _ProjectedCrossEntropy(Function):
     """Cross entropy of hidden · weightᵀ + bias, which keeps one (M, V) buffer and makes no second pass backward.
 
-    The gradient of the logits is softmax − one-hot, times a number for each row. That number multiplies the small
-    (M, H) side of each product in place of the (M, V) one, and the one-hot's part is added to a row of the weights.
+    The gradient of the logits is softmax − one-hot, times a number for each row. The difference is taken in fp32 and
+    rounded afterwards; the number multiplies the small (M, H) side of each product in place of the (M, V) one.
     """
 
     @staticmethod
@@ -295,33 +307,33 @@ class _ProjectedCrossEntropy(Function):
         dtype = _product_dtype(weight)
         cast_hidden, cast_weight = hidden.to(dtype), weight.to(dtype)
         logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))
-        targets = labels.clamp(min=0).unsqueeze(1)
+        counts = labels != IGNORED
+        targets = labels.masked_fill(~counts, 0).unsqueeze(1)
         highest = logits.amax(1).float()
         right = logits.gather(1, targets).squeeze(1).float()
+        # In 16 bit many logits tie, and only the first of the highest is the answer; that takes a slower pass.
+        likeliest = right >= highest if dtype == torch.float32 else logits.argmax(1) == labels
         scores = logits.float()  # in fp32 the very same, and overwritten
         share = torch.softmax(scores, -1, out=scores)
         # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
-        counts = labels != IGNORED
         losses = (highest - share.amax(1).log() - right) * counts
-        share = share.to(dtype)
-        ctx.save_for_backward(cast_hidden, cast_weight, share, labels)
+        share = share.scatter_add_(1, targets, share.new_full(targets.shape, -1.0)).to(dtype)
+        ctx.save_for_backward(cast_hidden, cast_weight, share, counts)
         ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
-        correct = (right >= highest) & counts
+        correct = likeliest & counts
         ctx.mark_non_differentiable(correct)
         return losses, correct
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient: Tensor, _) -> tuple[Tensor, Tensor, Tensor, None]:
-        hidden, weight, share, labels = ctx.saved_tensors
-        targets = labels.clamp(min=0)
-        scale = (gradient * (labels != IGNORED)).to(share.dtype).unsqueeze(1)  # (M, 1)
-        scaled = hidden * scale
-        for_hidden = (share @ weight).sub_(weight[targets]).mul_(scale)
-        dtypes = ctx.dtypes
-        for_weight = (share.t() @ scaled).to(dtypes[1]).index_add_(0, targets, scaled.to(dtypes[1]), alpha=-1)
-        for_bias = (scale.t() @ share).squeeze(0).to(dtypes[2])
-        for_bias.index_add_(0, targets, scale.squeeze(1).to(dtypes[2]), alpha=-1)
-        return for_hidden.to(dtypes[0]), for_weight, for_bias, None
+        hidden, weight, share, counts = ctx.saved_tensors
+        scale = gradient * counts
+        # As multiples of the largest, which mostly all of them are: rounded to 16 bit, 1 is 1.
+        largest = torch.cat([scale.abs(), scale.new_full((1,), torch.finfo(torch.float32).tiny)]).amax()
+        unit = (scale / largest).to(share.dtype).unsqueeze(1)  # (M, 1)
+        found = (share @ weight) * unit, share.t() @ (hidden * unit), (unit.t() @ share).squeeze(0)
+        return *(x.to(dtype) * largest for x, dtype in zip(found, ctx.dtypes, strict=True)), None
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
@@ -352,20 +364,25 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 def plain(*layers: nn.Module) -> bool:
     """True where a layer's weight may be used without calling it: no adapter, hook or engine stands in between."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return all(
         type(layer) is nn.Linear
-        and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+        and layer.bias is not None
+        and "forward" not in vars(layer)  # accelerate's offloading puts one of its own there
+        and not any(getattr(layer, name) for name in hooks)
         and not hasattr(layer.weight, "ds_id")  # ZeRO 3 gathers a weight when its layer is called
         for layer in layers
     )
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """What each of some linear layers makes of the same (…, H): one product on a GPU, where fewer kernels are faster.
+    """What each of some linear layers makes of the same (…, H): by one product where that is the same and faster.
 
-    On a CPU laying the weights together and taking their gradients apart costs 2 % of mini's step, and gains nothing.
+    It is not in fp32 on a CPU: laying the weights together and taking their gradients apart costs 2 % of mini's step.
+    Under autocast it also casts the input once in place of three times.
     """
-    if hidden.device.type == "cpu" or not plain(*layers):
+    slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    if slower or not plain(*layers):
         return tuple(layer(hidden) for layer in layers)
     return _project_at_once(hidden, *layers)
 

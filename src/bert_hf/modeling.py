@@ -75,7 +75,11 @@ class BertEmbeddings(nn.Module):
     def of_rows(self, input_ids: Tensor, token_type_ids: Tensor | None, rows: Rows) -> Tensor:
         """(T, H): the real tokens of (B, L) alone."""
         words, positions = input_ids.flatten()[rows.tokens], rows.tokens % input_ids.shape[1]
-        segments = torch.zeros_like(words) if token_type_ids is None else token_type_ids.flatten()[rows.tokens]
+        segments = (
+            torch.zeros_like(words)
+            if token_type_ids is None
+            else token_type_ids.expand(input_ids.shape).flatten()[rows.tokens]
+        )
         embedded = (
             self.word_embeddings(words),
             self.token_type_embeddings(segments),
@@ -418,6 +422,8 @@ class BertForPreTraining(BertPreTrainedModel):
             hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
             if masked_positions is not None:
                 hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
+        if losses_only and masked_positions is None:
+            raise ValueError("losses_only needs masked_positions")
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
@@ -438,7 +444,10 @@ class BertForPreTraining(BertPreTrainedModel):
 
     def _rows(self, input_ids, attention_mask, masked_positions, token_positions) -> Rows | None:
         """How to run the batch without padding; None where it has to be run as it is."""
-        if self.config._attn_implementation != "sdpa" or input_ids is None:
+        asked = self.config.output_hidden_states or self.config.output_attentions
+        if self.config._attn_implementation != "sdpa" or input_ids is None or asked:
+            return None
+        if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # made for (B, L, H)
             return None
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
             return None  # the lengths of the rows would be another graph for every batch

@@ -341,6 +341,7 @@ class PreTrainer(SafeTrainer):
         begins = range(0, rows, size)
         edges = torch.tensor([*begins, rows], device=inputs["input_ids"].device) * width
         flat = [name for name in ("masked_positions", "token_positions") if name in inputs]
+        inputs = {**inputs, **{name: inputs[name].sort().values for name in flat}}
         ends = torch.stack([torch.searchsorted(inputs[name], edges) for name in flat]).tolist() if flat else []
         for number, first in enumerate(begins):
             piece = {name: value[first : first + size] for name, value in inputs.items() if name not in flat}
