@@ -46,7 +46,7 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.errors import one_line_errors
 from bert_hf.sampling import Phase, RunSampler
 
-STOCK, PAPER, FAST = "stock", "ours, paper's dropout", "ours, fast recipe"
+STOCK, STILL, PAPER, FAST = "stock", "stock, dropout 0", "ours, paper's dropout", "ours, fast recipe"
 
 
 @dataclass
@@ -58,7 +58,7 @@ class ThroughputArguments:
     bf16: bool | None = option(None, "bf16 autocast on all sides; by default where the hardware multiplies in it.")
     torch_compile: bool = option(False, "Compile ours, too.")
     compile_stock: bool = option(False, "Compile the stock side.")
-    sides: str = option("stock,paper,fast", "Which sides run.")
+    sides: str = option("stock,paper,fast", "Which sides run; still: stock without dropout, too.")
     ablate: bool = option(False, "Instead of the stock side, ours without one of its ways at a time.")
     steps: int = option(2, "Steps of a turn that count.")
     warmup: int = option(1, "Steps of a turn that do not.")
@@ -174,22 +174,23 @@ class Side:
 
     def __init__(self, name: str, config: BertConfig, examples, collator, asked, lacking: str = "nothing"):
         self.name, self.examples, self.asked, self.lacking = name, examples, asked, lacking
-        self.batches = Batches(collator, stock=name == STOCK)
+        self.stock = name in (STOCK, STILL)
+        self.batches = Batches(collator, self.stock)
         torch.manual_seed(0)
         config = BertConfig.from_dict(config.to_dict())
-        if name == FAST:
+        if name in (FAST, STILL):
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
         config._attn_implementation = "sdpa"
-        self.model = (transformers.BertForPreTraining if name == STOCK else BertForPreTraining)(config)
+        self.model = (transformers.BertForPreTraining if self.stock else BertForPreTraining)(config)
         self.rates, self.flops = [], []
 
     def turn(self) -> None:
-        compiled = self.asked.compile_stock if self.name == STOCK else self.asked.torch_compile
+        compiled = self.asked.compile_stock if self.stock else self.asked.torch_compile
         clock = Clock()
         self.batches.seen.clear()
         with tempfile.TemporaryDirectory() as folder:
             args = arguments(folder, self.asked, compiled, PreTrainingArguments)
-            if self.name == STOCK:
+            if self.stock:
                 stock_memory()
                 args = arguments(folder, self.asked, compiled, TrainingArguments)
                 args.remove_unused_columns = False
@@ -275,7 +276,7 @@ def main(argv: list[str] | None = None) -> int:
     corpus = corpus_for(text, tokenizer, text.train_file)
     config = BertConfig.from_json_file(asked.config_name)
     collator = DataCollatorForPreTraining(tokenizer)
-    names = {"stock": STOCK, "paper": PAPER, "fast": FAST}
+    names = {"stock": STOCK, "still": STILL, "paper": PAPER, "fast": FAST}
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.
     examples = PreTrainingExamples(corpus, (Phase(asked.max_seq_length, None),))
     if asked.ablate:
