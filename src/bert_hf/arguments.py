@@ -165,6 +165,10 @@ class ModelArguments:
     dropout: float | None = option(None, "Dropout of hidden layers and attention, where it shall not be the model's.")
     attn_implementation: str = option("sdpa", "Attention: eager, sdpa, flash_attention_2, …")
 
+    def __post_init__(self):
+        if "/" in self.attn_implementation:
+            raise ValueError("--attn_implementation names a kernel of the Hub, and no code is fetched: use sdpa")
+
 
 @dataclass
 class ExampleArguments:
@@ -223,6 +227,10 @@ class RunArguments(TrainingArguments):
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
 
     def __post_init__(self):
+        if self.hub_token is not None:  # it would stand in the process list and in the history of the shell
+            raise InputError(
+                "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
+            )
         if not torch.accelerator.is_available():
             self.use_cpu = True
         if self.bf16 is None:

@@ -27,6 +27,7 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
+from bert_hf.pretrained import read_weights
 from bert_hf.sampling import LengthGroups, RunSampler, walk
 
 OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
@@ -139,6 +140,25 @@ class SafeTrainer(Trainer):
         return {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
 
     # ---- reading
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Weights, from safetensors alone: the stock method takes a pickle, or what an index names, if it lies there."""
+        model, state = self.model if model is None else model, read_weights(Path(resume_from_checkpoint))
+        if self.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+            whole = StateDictOptions(full_state_dict=True, strict=False)
+            set_model_state_dict(model, state, options=whole)
+        else:
+            self._issue_warnings_after_load(model.load_state_dict(state, strict=False))
+
+    def _load_best_model(self) -> None:
+        """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
+        name = Path(self.state.best_model_checkpoint).name
+        if self.is_deepspeed_enabled:
+            super()._load_best_model()
+        else:
+            self._load_from_checkpoint(str(Path(self.args.output_dir) / name))
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
