@@ -144,7 +144,9 @@ def load_tokenizer(
             folder = find_tokenizer(name_or_path)
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
             tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except InputError:
+            raise
+        except Exception as error:  # the Rust library raises nothing more special
             raise InputError(
                 f"no tokenizer can be loaded from it: {str(error).splitlines()[0]}",
                 where=name_or_path,

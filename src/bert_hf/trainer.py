@@ -141,7 +141,7 @@ class SafeTrainer(Trainer):
 
     # ---- reading
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """Weights, from safetensors alone: the stock method takes a pickle, or what an index names, if it lies there."""
+        """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
         model, state = self.model if model is None else model, read_weights(Path(resume_from_checkpoint))
         if self.is_fsdp_enabled:
             from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
