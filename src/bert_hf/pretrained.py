@@ -158,16 +158,20 @@ def plain_file(folder: Path, name: str) -> Path:
 
 def _refuse_odd_files(folder: Path) -> None:
     """Whatever the stock classes may open besides (chat templates, say) is looked at like the rest."""
-    try:
-        entries = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=folder, remedy="check its rights") from None
-    for path in entries:
+    templates = (f"additional_chat_templates/{path.name}" for path in folder.glob("additional_chat_templates/*"))
+    for path in (folder / name for name in (*_names(folder), *templates)):
         if path.name == "adapter_config.json":
             raise InputError("an adapter, and not a model", where=path, remedy="merge it into its model first")
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
         if opened and os.path.lexists(path) and not path.is_dir():
             plain_file(path.parent, path.name)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=folder, remedy="check the path") from None
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -224,7 +228,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [plain_file(folder, WEIGHTS)]
     if os.path.lexists(folder / INDEX):
         return [plain_file(folder, name) for name in _shards(plain_file(folder, INDEX))]
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+    pickles = sorted(name for name in _names(folder) if name.endswith(_PICKLES))
     raise InputError(
         f"no {WEIGHTS}" + (f", only {', '.join(pickles[:3])}: pickles are not read" if pickles else ""),
         where=folder,
@@ -335,8 +339,32 @@ def read_weights(folder: Path) -> dict:
     """The tensors of a checkpoint of a run, on the CPU, from safetensors alone.
 
     Raises:
-        InputError: see `weight_files`.
+        InputError: see `weight_files`; or a file is damaged.
     """
     from safetensors.torch import load_file
 
-    return {name: tensor for file in weight_files(folder) for name, tensor in load_file(file).items()}
+    tensors = {}
+    for file in weight_files(folder):
+        try:
+            tensors |= load_file(file)
+        except (OSError, SafetensorError) as error:
+            what = f"not a safetensors file: {_reason(error)}"
+            raise InputError(what, where=file, remedy="go on from another checkpoint") from None
+    return tensors
+
+
+def load_weights(model, folder: Path) -> None:
+    """Fills a model with the weights of a checkpoint of its own run: all of them, and nothing else.
+
+    Raises:
+        InputError: see `read_weights`; or they are another model's.
+    """
+    try:
+        left = model.load_state_dict(read_weights(folder), strict=False)
+        tied = getattr(model, "all_tied_weights_keys", {})  # stand in a file once
+        odd = [name for name in left.missing_keys if name not in tied] + left.unexpected_keys
+    except RuntimeError as error:  # shapes
+        odd = [_reason(error)]
+    if odd:
+        what = f"the weights are another model's: {_few(odd)}"
+        raise InputError(what, where=folder, remedy="go on from another checkpoint")

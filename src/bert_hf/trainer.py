@@ -27,7 +27,7 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
-from bert_hf.pretrained import read_weights
+from bert_hf.pretrained import load_weights, read_weights
 from bert_hf.sampling import LengthGroups, RunSampler, walk
 
 OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
@@ -142,14 +142,13 @@ class SafeTrainer(Trainer):
     # ---- reading
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
-        model, state = self.model if model is None else model, read_weights(Path(resume_from_checkpoint))
-        if self.is_fsdp_enabled:
-            from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+        model, folder = self.model if model is None else model, Path(resume_from_checkpoint)
+        if not self.is_fsdp_enabled:
+            return load_weights(model, folder)
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-            whole = StateDictOptions(full_state_dict=True, strict=False)
-            set_model_state_dict(model, state, options=whole)
-        else:
-            self._issue_warnings_after_load(model.load_state_dict(state, strict=False))
+        whole = StateDictOptions(full_state_dict=True, strict=False)  # tied weights stand in the file once
+        set_model_state_dict(model, read_weights(folder), options=whole)
 
     def _load_best_model(self) -> None:
         """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
