@@ -83,7 +83,7 @@ def find_tokenizer(where: str | Path) -> Path:
 
 
 def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
-    if Path(where).is_dir():
+    if str(where) and Path(where).is_dir():
         return Path(where)
     try:
         if os.path.lexists(where):
