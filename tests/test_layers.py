@@ -5,7 +5,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "kernels"}
+GROUND = {"errors", "kernels", "pretrained"}  # these import `errors` alone
 STONES = {
     "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
     "modeling", "optimization", "pairing", "ranks", "remote", "sampling", "sources", "store", "tasks", "tokenization",
@@ -42,7 +42,7 @@ def test_every_module_is_in_the_picture():
 
 def test_stones_stand_on_the_ground():
     for name in GROUND:
-        assert imports(SOURCE / f"{name}.py") == set(), name
+        assert imports(SOURCE / f"{name}.py") <= {"errors"} - {name}, name
     for name in STONES:
         assert imports(SOURCE / f"{name}.py") <= GROUND, name
 

@@ -165,6 +165,10 @@ class ModelArguments:
     dropout: float | None = option(None, "Dropout of hidden layers and attention, where it shall not be the model's.")
     attn_implementation: str = option("sdpa", "Attention: eager, sdpa, flash_attention_2, …")
 
+    def __post_init__(self):
+        if "/" in self.attn_implementation:
+            raise ValueError("--attn_implementation names a kernel of the Hub, and no code is fetched: use sdpa")
+
 
 @dataclass
 class ExampleArguments:
@@ -228,6 +232,10 @@ class RunArguments(TrainingArguments):
     skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
 
     def __post_init__(self):
+        if self.hub_token is not None:  # it would stand in the process list and in the history of the shell
+            raise InputError(
+                "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
+            )
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         self.save_strategy = self.save_strategy or ("no" if self.save_steps is None else "steps")

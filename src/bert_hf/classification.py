@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.pretrained import find_checkpoint, load_network
 
 
 def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed: int) -> PreTrainedModel:
@@ -22,16 +23,18 @@ def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed
     where = asked.model_name_or_path
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
     try:
-        config = AutoConfig.from_pretrained(where, num_labels=len(names), **labels)
+        folder = find_checkpoint(where, weights=not asked.from_scratch)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=len(names), **labels)
         if asked.from_scratch:
             model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
             print("weights drawn at random: only the checkpoint's shape and vocabulary are used", flush=True)
         else:
             # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
-            model, loaded = AutoModelForSequenceClassification.from_pretrained(
-                where, config=config, dtype=torch.float32, output_loading_info=True
+            heads = ("classifier.", "bert.pooler.")  # a masked-LM alone has no pooler
+            model, fresh = load_network(
+                AutoModelForSequenceClassification, folder, where, heads, config=config, dtype=torch.float32
             )
-            print(f"new in the model: {', '.join(sorted(loaded['missing_keys']))}", flush=True)
+            print(f"new in the model: {', '.join(fresh)}", flush=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no model can be loaded: {reason}", where=where, remedy="check the path or id") from None

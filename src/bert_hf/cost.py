@@ -9,12 +9,14 @@ Letters: h hidden size · f feed-forward size · V vocabulary · P parameters ·
 import time
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from transformers import BertConfig
 
 from bert_hf.errors import InputError
+from bert_hf.pretrained import find_checkpoint, read_config_file
 
 # ---- the network
 
@@ -28,7 +30,11 @@ def read_config(where: str | None, vocab_size: int | None = None, dropout: float
     if where is None:
         raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
     try:
-        config = BertConfig.from_pretrained(where) if vocab_size is None else BertConfig.from_json_file(where)
+        if vocab_size is None:
+            config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
+        else:
+            config = BertConfig.from_json_file(where)
+            read_config_file(Path(where))
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None

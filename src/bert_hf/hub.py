@@ -33,6 +33,7 @@ PUSHED = [
 TIMEOUT = 60  # seconds without a byte: huggingface_hub itself waits for ever
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
+_IN_URL = re.compile(r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.I)
 # Licence names that the Hub knows and that texts have; it refuses a card with any other, save as `other` with a name.
 _LICENCES = (
     "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
@@ -133,7 +134,10 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
         widget=[{"text": card.example}],
     )
     text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"
-    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))  # the command may hold one
+    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))  # the command may hold one, and so may a URL
+    text = _IN_URL.sub(lambda found: f"{found[1]}(token)@" if found[1] else f"{found[2]}(token)", text)
+    if token := huggingface_hub.get_token():
+        text = text.replace(token, "(token)")
     ModelCard(text).save(folder / "README.md")
 
 

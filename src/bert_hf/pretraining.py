@@ -17,6 +17,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
+from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.remote import RemoteShelf
 from bert_hf.sampling import Phase, two_phases
 from bert_hf.store import Corpus
@@ -163,19 +164,21 @@ def make_model(
         raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")
     try:
         if network.model_name_or_path:
-            model, loaded = BertForPreTraining.from_pretrained(
+            model, fresh = load_network(
+                BertForPreTraining,
+                find_checkpoint(where),
                 where,
+                heads=("cls.", "bert.pooler."),
                 dtype=torch.float32,
                 attn_implementation=network.attn_implementation,
-                output_loading_info=True,
                 initializer=network.initializer,
                 **changed,
             )
-            fresh = sorted(loaded["missing_keys"])
             if fresh and os.environ.get("RANK", "0") == "0":
                 print(f"not in {where}, drawn afresh: {', '.join(fresh)}", flush=True)
         else:
             config = BertConfig.from_json_file(where)
+            read_config_file(Path(where))
             config.update({**changed, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id})
             config._attn_implementation = network.attn_implementation
             model = BertForPreTraining(config, network.initializer)

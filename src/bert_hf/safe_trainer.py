@@ -26,6 +26,7 @@ from bert_hf import checkpointing, watch
 from bert_hf.arguments import engine
 from bert_hf.errors import NOT_FINITE, STOPPED, UNAVAILABLE, EarlyEnd, InputError
 from bert_hf.finite import FiniteCheck
+from bert_hf.pretrained import load_weights, read_weights
 from bert_hf.ranks import Ranks
 from bert_hf.sampling import LengthGroups
 
@@ -390,6 +391,22 @@ class SafeTrainer(Trainer):
         return {"loss": self._tr_loss, **logged, "left_out": self._finite.left_out, "due": due}
 
     # ---- reading
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
+        model, folder = self.model if model is None else model, Path(resume_from_checkpoint)
+        if not self.is_fsdp_enabled:
+            return load_weights(model, folder)
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+        whole = StateDictOptions(full_state_dict=True, strict=False)  # tied weights stand in the file once
+        set_model_state_dict(model, read_weights(folder), options=whole)
+
+    def _load_best_model(self) -> None:
+        """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
+        if self.is_deepspeed_enabled:
+            return super()._load_best_model()
+        self._load_from_checkpoint(str(Path(self.args.output_dir) / Path(self.state.best_model_checkpoint).name))
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ MANIFEST = "manifest.json"
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: strangers come from these
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
 _LONGEST_DOCUMENT = 64_000_000  # tokens: it is held until it ends
+_SHARD, _SHA256 = re.compile(r"data-\d+\.arrow"), re.compile(r"[0-9a-f]{64}")
 _COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 
 
@@ -293,13 +295,14 @@ class Corpus:
         path = shelf.file(MANIFEST)
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-            for entry in manifest["shards"]:
-                if Path(entry["file"]).name != entry["file"] or not isinstance(entry["bytes"], int):
+            for entry in manifest["shards"]:  # of both, names of files are made
+                counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *_COUNTS))
+                if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
                     raise ValueError(f"strange entry {entry['file']!r}")
             if manifest["format"] != FORMAT:
                 raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
             corpus = cls(shelf, manifest)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
         shelf.check(manifest["shards"], WINDOW_TOKENS)
         return corpus

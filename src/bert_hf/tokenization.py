@@ -12,6 +12,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
+from bert_hf.pretrained import find_tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # What `save_tokenizer` writes.
@@ -140,8 +141,12 @@ def load_tokenizer(
         )
     else:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(name_or_path), trust_remote_code=False)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            folder = find_tokenizer(name_or_path)
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+            tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
+        except InputError:
+            raise
+        except Exception as error:  # the Rust library raises nothing more special
             raise InputError(
                 f"no tokenizer can be loaded from it: {str(error).splitlines()[0]}",
                 where=name_or_path,

@@ -233,7 +233,7 @@ def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(pla
     order = windows(place, 0)
     assert not set(order[5]) & {shard for window in order[:5] for shard in window}
     server.faults = {f"data-{shard:05d}.arrow": fault for shard in order[5]}
-    words = [f"{server.address}/corpus", f"fault-{fault}", "--save_steps", "6"]
+    words = [f"{server.address}/corpus", f"fault-{fault}", "--save_steps", "6", "--save_total_limit", "0"]
     assert pretrain(place, *words) == 2
     error = one_error(capsys)
     assert error.startswith(f"error: {server.address}/corpus/data-{order[5][0]:05d}.arrow: cannot be fetched: ")

@@ -1,0 +1,370 @@
+"""What others made, looked at before it is opened: a checkpoint's folder, or a repository of the Hub.
+
+Only JSON, safetensors and vocabulary text are ever read: no pickle, no code, no file outside the folder. transformers
+follows what a configuration names (code, kernels, shards anywhere on the disk); here that is refused first, and what
+is left is opened by the stock classes. A folder that others may write to meanwhile is beyond what a look can promise.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from safetensors import SafetensorError, safe_open
+
+from bert_hf.errors import InputError
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER = ("tokenizer.json", TOKENIZER_CONFIG, "vocab.txt", "special_tokens_map.json", "added_tokens.json")
+_LONGEST_JSON = 32 << 20  # bytes
+_SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")  # h5 and msgpack: just not read
+# What stock classes follow to code or to other files; attention and experts may name a kernel of the Hub
+# (CVE-2026-4372), an adapter the model that it belongs to.
+_FOLLOWED = ("auto_map", "custom_pipelines", "gguf_file", "quantization_config", "transformers_weights")
+_NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementation")
+_UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # old tokenizers say where these once were
+_FLOATS = {  # unsigned numbers of that width, and the exponent that only infinities and NaN have
+    "F64": ("<u8", 0x7FF0_0000_0000_0000), "F32": ("<u4", 0x7F80_0000),
+    "BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00),
+}  # fmt: skip
+_INTEGERS = ("BOOL", "I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64")
+_CHUNK = 1 << 20  # numbers looked at together: they stay in the cache of the processor
+
+
+# ---- finding
+
+
+def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
+    """The folder of a BERT checkpoint, of this disk or fetched from the Hub, after a look at all that will be opened.
+
+    Args:
+        where: folder or Hub id.
+        weights: whether they will be opened, too; then every number in them is looked at (base: 0.2 s).
+
+    Raises:
+        InputError: nothing is there, it is no BERT, or it asks for more than configuration and safetensors.
+    """
+    folder = _folder(where, (CONFIG, WEIGHTS, INDEX) if weights else (CONFIG,), "BERT")
+    _refuse_odd_files(folder)
+    path = plain_file(folder, CONFIG)
+    config = read_config_file(path)
+    if (kind := config.get("model_type")) != "bert":
+        raise InputError(f"model_type is {kind!r}, and not 'bert'", where=path, remedy="give a BERT checkpoint")
+    if weights:
+        for file in weight_files(folder):
+            _refuse_odd_numbers(file)
+    return folder
+
+
+def find_tokenizer(where: str | Path) -> Path:
+    """The folder of a tokenizer, of this disk or fetched from the Hub, after the same look.
+
+    Raises:
+        InputError: nothing is there, or it asks for code or for files elsewhere.
+    """
+    folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
+    _refuse_odd_files(folder)
+    for name in (TOKENIZER_CONFIG, CONFIG):
+        if os.path.lexists(folder / name):
+            path = plain_file(folder, name)
+            for key, value in _entries(read_config_file(path)):
+                elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
+                if elsewhere and key not in _UNOPENED:
+                    raise InputError(f"{key!r} names a file outside the folder", where=path, remedy="remove the entry")
+    return folder
+
+
+def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
+    if str(where) and Path(where).is_dir():
+        return Path(where)
+    try:
+        if os.path.lexists(where):
+            raise ValueError("not a folder")
+        huggingface_hub.utils.validate_repo_id(str(where))
+        return _from_hub(str(where), names)
+    except HFValidationError:
+        reason = "no such folder"
+    except InputError:
+        raise
+    except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
+        reason = _reason(error)
+    remedy = (
+        "give a folder with tokenizer.json, a Hub id or a vocab.txt"
+        if thing == "tokenizer"
+        else "check the path or id"
+    )
+    raise InputError(f"no {thing} can be loaded from it: {reason}", where=where, remedy=remedy)
+
+
+def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
+    """Fetches files by name (those that are there, all of one commit) and returns their folder in the Hub's cache."""
+    found: dict[str, Path] = {}
+    fault: Exception = EntryNotFoundError("nothing there")
+    for name in names:
+        if name == INDEX and WEIGHTS in found:
+            continue
+        try:
+            found[name] = _fetch(repo, name, found)
+        except EntryNotFoundError as error:  # offline, too: it is not in the cache
+            fault = error
+    if not found:
+        raise fault
+    for shard in _shards(found[INDEX]) if INDEX in found else ():
+        _fetch(repo, shard, found)
+    return next(iter(found.values())).parent
+
+
+def _fetch(repo: str, name: str, found: dict[str, Path]) -> Path:
+    """One file, of the commit that the first one was of."""
+    commit = next((path.parent.name for path in found.values()), None)
+    return Path(huggingface_hub.hf_hub_download(repo, name, revision=commit))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# ---- looking
+
+
+def plain_file(folder: Path, name: str) -> Path:
+    """A regular file of the folder itself. (The Hub's cache links to `blobs` beside its `snapshots`.)
+
+    Raises:
+        InputError: it is not there, no regular file (a FIFO would hang whoever opens it), or a link that leads out.
+    """
+    path, home = folder / name, folder.resolve()
+    try:
+        regular, target = stat.S_ISREG(path.stat().st_mode), path.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links is either, by version
+        raise InputError(f"cannot be opened: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None
+    if not regular:
+        raise InputError("not a regular file", where=path, remedy="put a copy of the file itself there")
+    blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+    if not (target.is_relative_to(home) or target.is_relative_to(blobs)):
+        raise InputError(f"a link that leads out of the folder, to {target}", where=path, remedy="copy the file there")
+    return path
+
+
+def _refuse_odd_files(folder: Path) -> None:
+    """Whatever the stock classes may open besides (chat templates, say) is looked at like the rest."""
+    templates = (f"additional_chat_templates/{path.name}" for path in folder.glob("additional_chat_templates/*"))
+    for path in (folder / name for name in (*_names(folder), *templates)):
+        if path.name == "adapter_config.json":
+            raise InputError("an adapter, and not a model", where=path, remedy="merge it into its model first")
+        opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
+        if opened and os.path.lexists(path) and not path.is_dir():
+            plain_file(path.parent, path.name)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=folder, remedy="check the path") from None
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """A JSON object that names no code.
+
+    Raises:
+        InputError: it is none, or a key in it asks for code or for other files.
+    """
+    content = _read_json(path)
+    for key, value in _entries(content):
+        code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
+        if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
+            continue
+        if code and value is not None and value is not False:
+            raise InputError(
+                f"{key!r} asks for code or files that are never opened here",
+                where=path,
+                remedy="remove the entry if the model is a plain BERT",
+            )
+    return content
+
+
+def _entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Keys and values of nested objects, at any depth."""
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value.items()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LONGEST_JSON:
+            raise ValueError(f"longer than {_LONGEST_JSON >> 20} MiB")
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None
+    if not isinstance(content, dict):
+        raise InputError("not a JSON object", where=path, remedy="give a whole checkpoint")
+    return content
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint: one, or those that its index names.
+
+    Raises:
+        InputError: there are none (pickles are not read), or the index names something else than files of the folder.
+    """
+    if os.path.lexists(folder / WEIGHTS):
+        return [plain_file(folder, WEIGHTS)]
+    if os.path.lexists(folder / INDEX):
+        return [plain_file(folder, name) for name in _shards(plain_file(folder, INDEX))]
+    pickles = sorted(name for name in _names(folder) if name.endswith(_PICKLES))
+    raise InputError(
+        f"no {WEIGHTS}" + (f", only {', '.join(pickles[:3])}: pickles are not read" if pickles else ""),
+        where=folder,
+        remedy="convert it where you trust it: load it with transformers and call save_pretrained",
+    )
+
+
+def _shards(index: Path) -> list[str]:
+    """The files that an index names.
+
+    transformers and accelerate join them to the folder as they stand, `../..` included (CVE-2026-69112).
+    """
+    places = _read_json(index).get("weight_map")
+    names = set(map(str, places.values())) if isinstance(places, dict) and places else {""}
+    for name in sorted(names):
+        if not _SHARD.fullmatch(name):
+            raise InputError(
+                f"it names {name[:80]!r}, which is no safetensors file of its folder",
+                where=index,
+                remedy="give a whole checkpoint",
+            )
+    return sorted(names)
+
+
+def _refuse_odd_numbers(path: Path) -> None:
+    """Every number of a safetensors file must be finite: NaN in the weights is NaN in every loss, for days."""
+    try:
+        with safe_open(path, framework="numpy"):
+            pass  # the header is checked whole: offsets, sizes, no overlap
+        with open(path, "rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+            header.pop("__metadata__", None)
+            for name, entry in header.items():
+                begin, end = entry["data_offsets"]
+                if entry["dtype"] in _FLOATS:
+                    file.seek(8 + size + begin)
+                    finite = _all_finite(file, *_FLOATS[entry["dtype"]], end - begin)
+                    fault = None if finite else "holds NaN or infinity"
+                else:
+                    fault = None if entry["dtype"] in _INTEGERS else f"is of type {entry['dtype']}"
+                if fault:
+                    raise InputError(f"{name} {fault}", where=path, remedy="give a checkpoint that is whole")
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        what = f"not a safetensors file: {_reason(error)}"
+        raise InputError(what, where=path, remedy="give a whole checkpoint; pickles are not read") from None
+
+
+def _all_finite(file, kind: str, exponent: int, size: int) -> bool:
+    """Whether the next `size` bytes are finite numbers, told by their bits: numpy has no bf16."""
+    mask = np.dtype(kind).type(exponent)
+    left = size // np.dtype(kind).itemsize
+    while left:
+        bits = np.fromfile(file, kind, min(left, _CHUNK))
+        if not len(bits):
+            raise ValueError("it ends early")
+        if np.bitwise_and(bits, mask, out=bits).max() == mask:
+            return False
+        left -= len(bits)
+    return True
+
+
+# ---- opening
+
+
+def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
+    """Opens a folder that `find_checkpoint` gave with a stock class, or with one of ours.
+
+    Args:
+        where: as the user named it.
+        heads: beginnings of the weights that may be drawn afresh; anything else must be in the checkpoint.
+        options: for `from_pretrained`.
+
+    Returns:
+        The model, and the sorted names of the weights that were drawn afresh.
+
+    Raises:
+        InputError: it does not fit the model: other shapes, weights missing, layers that the configuration lacks.
+    """
+    try:
+        model, loaded = model_class.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
+        raise InputError(
+            f"no BERT can be made of it: {_reason(error)}", where=where, remedy="check the path or id"
+        ) from None
+    model.name_or_path = model.config.name_or_path = str(where)  # and not a folder of the cache
+    fresh = sorted(loaded["missing_keys"])
+    if missing := [name for name in fresh if not name.startswith(heads)]:
+        raise InputError(f"it lacks {_few(missing)}", where=where, remedy="give a whole BERT checkpoint")
+    body = ("embeddings.", "encoder.", "pooler.")
+    left = sorted(name for name in loaded["unexpected_keys"] if name.removeprefix("bert.").startswith(body))
+    if left := [name for name in left if not name.endswith("position_ids")]:  # old transformers saved that buffer
+        what, remedy = (
+            f"it holds {_few(left)}, for which {CONFIG} has no place",
+            "give weights and config of one model",
+        )
+        raise InputError(what, where=where, remedy=remedy)
+    return model, fresh
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+
+
+def read_weights(folder: Path) -> dict:
+    """The tensors of a checkpoint of a run, on the CPU, from safetensors alone.
+
+    Raises:
+        InputError: see `weight_files`; or a file is damaged.
+    """
+    from safetensors.torch import load_file
+
+    tensors = {}
+    for file in weight_files(folder):
+        try:
+            tensors |= load_file(file)
+        except (OSError, SafetensorError) as error:
+            what = f"not a safetensors file: {_reason(error)}"
+            raise InputError(what, where=file, remedy="go on from another checkpoint") from None
+    return tensors
+
+
+def load_weights(model, folder: Path) -> None:
+    """Fills a model with the weights of a checkpoint of its own run: all of them, and nothing else.
+
+    Raises:
+        InputError: see `read_weights`; or they are another model's.
+    """
+    try:
+        left = model.load_state_dict(read_weights(folder), strict=False)
+        tied = getattr(model, "all_tied_weights_keys", {})  # stand in a file once
+        odd = [name for name in left.missing_keys if name not in tied] + left.unexpected_keys
+    except RuntimeError as error:  # shapes
+        odd = [_reason(error)]
+    if odd:
+        what = f"the weights are another model's: {_few(odd)}"
+        raise InputError(what, where=folder, remedy="go on from another checkpoint")
