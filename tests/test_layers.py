@@ -5,10 +5,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "kernels"}
+GROUND = {"errors", "files", "kernels"}
 STONES = {
     "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
-    "optimization", "pairing", "remote", "sampling", "sources", "store", "tasks", "tokenization",
+    "optimization", "pairing", "remote", "sampling", "shapes", "sources", "store", "tasks", "tokenization",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
@@ -17,7 +17,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
-BETWEEN = {"classification", "doctor", "pretraining", "run"}
+BETWEEN = {"classification", "doctor", "preflight", "pretraining", "run"}
 
 
 def imports(path: Path) -> set[str]:
@@ -38,8 +38,8 @@ def test_every_module_is_in_the_picture():
 
 
 def test_stones_stand_on_the_ground():
-    for name in GROUND:
-        assert imports(SOURCE / f"{name}.py") == set(), name
+    for name in GROUND:  # errors.py is what all else stands on
+        assert imports(SOURCE / f"{name}.py") <= {"errors"} - {name}, name
     for name in STONES:
         assert imports(SOURCE / f"{name}.py") <= GROUND, name
 

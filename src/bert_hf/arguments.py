@@ -5,19 +5,21 @@
 
 import ctypes
 import difflib
-import json
 import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-import yaml
 from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import string_to_bool
 
 from bert_hf.errors import InputError
+from bert_hf.files import yaml_options
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
@@ -357,26 +359,61 @@ class _Parser(HfArgumentParser):
         return [name for action in self._actions for name in action.option_strings]
 
 
-def parse(classes: tuple[type, ...], argv: list[str] | None = None, default_config: str | None = None) -> tuple:
+def parse(
+    classes: tuple[type, ...],
+    argv: list[str] | None = None,
+    default_config: str | None = None,
+    preflight: Callable[..., Iterable[str]] | None = None,
+) -> tuple | None:
     """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
 
     Args:
         classes: dataclasses, of distinct field names.
         argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
         default_config: the YAML used when neither `--config` nor any other flag is given.
+        preflight: looks at what was asked for (see `preflight.py`) before a `TrainingArguments` is built, which joins
+            the other ranks. It is called with what is returned, those of a run as plain values, and yields a line for
+            each thing found good. With it there is `--check`, which prints them and ends there.
+
+    Returns:
+        The dataclasses; None after `--check true`, unless the recipe has a check of its own.
 
     Raises:
-        InputError: unknown key or flag, value of the wrong type, missing or malformed file.
+        InputError: unknown key or flag, value of the wrong type, missing or malformed file; what preflight refuses.
     """
     parser = _Parser(list(classes), allow_abbrev=False)
     parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
-    known, unknown = parser.parse_known_args(argv)
+    alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
+    if alone:
+        says = "Only look at what the run would read, and where it would write."
+        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=says)
+    words = list(argv if argv is not None else sys.argv[1:])
+    _refuse_words(words)
+    known, unknown = parser.parse_known_args(words)
     _refuse_unknown(parser, unknown)
-    words = argv if argv is not None else sys.argv[1:]
-    config = known.config or (default_config if not words else None)
+    config = known.config if known.config is not None else (default_config if not words else None)
     if config is not None:
-        known = parser.parse_args(_yaml_words(parser, Path(config)) + list(words))
-    return tuple(_build(cls, known) for cls in classes)
+        known = parser.parse_args(_yaml_words(parser, Path(config)) + words)
+    built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
+    if preflight is not None:
+        for line in preflight(*(built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes)):
+            if known.check and os.environ.get("RANK", "0") == "0":
+                print(f"  {line}", flush=True)
+    return None if alone and known.check else tuple(built.get(cls) or _build(cls, known) for cls in classes)
+
+
+def _refuse_words(words: list[str]) -> None:
+    """What no option of any recipe can mean."""
+    for flag, word in zip(["", *words], words, strict=False):
+        where = flag if flag.startswith("--") else word.partition("=")[0] or "command line"
+        if not word or (word.endswith("=") and word.startswith("--")):
+            raise InputError("an empty value", where=where, remedy="give a value, or leave the option out")
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError("bytes that are not UTF-8", where=where, remedy="rename what it names") from None
+        if "\0" in word:
+            raise InputError("a NUL character", where=where, remedy="remove it")
 
 
 def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
@@ -389,43 +426,25 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
 
 def _yaml_words(parser: _Parser, path: Path) -> list[str]:
     """The YAML's entries as words of a command line, each checked by itself so that an error names its line."""
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, remedy="give --config the path of a YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else None
-        raise InputError(f"not readable as YAML: {error}", where=path, line=line, remedy="mend the file") from None
-    if node is None:
-        return []
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
-    words = []
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        entry = _entry_words(key.value, yaml.SafeLoader("").construct_object(value, deep=True))
+    words: list[str] = []
+    for name, line, entry in yaml_options(path):
+        if f"--{name}" not in parser.flags() or name in ("help", "config"):
+            _refuse_unknown(parser, [f"--{name}"], where=str(path), line=line)
         try:
-            _, unknown = parser.parse_known_args(entry)
+            _refuse_words(entry)
+            parser.parse_known_args(entry)
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="mend this line") from None
-        _refuse_unknown(parser, unknown, where=str(path), line=line)
         words += entry
     return words
 
 
-def _entry_words(key: str, value) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [f"--{key}", *map(str, value)]
-    if isinstance(value, dict):
-        return [f"--{key}", json.dumps(value)]
-    return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
+def _values(cls: type, values) -> dict:
+    return {f.name: getattr(values, f.name) for f in fields(cls) if f.init}
 
 
 def _build(cls: type, values):
     try:
-        return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
+        return cls(**_values(cls, values))
     except (ValueError, ImportError) as error:
         raise InputError(str(error), where="arguments", remedy="change the option it names") from None

@@ -1,10 +1,11 @@
 """What a person did wrong, where, and how to mend it: the one exception the whole project raises for bad input."""
 
+import difflib
 import errno
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -38,6 +39,13 @@ class InputError(Exception):
         # Exceptions travel between worker processes as (class, args); ours takes keyword arguments.
         make = functools.partial(InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column)
         return make, (self.what,)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`did you mean 'text'? ` where one of the names is near, else nothing: the beginning of a remedy."""
+    lowered = {other.lower(): other for other in names if isinstance(other, str)}
+    near = difflib.get_close_matches(name.lower(), lowered, 1)
+    return f"did you mean {lowered[near[0]]!r}? " if near else ""
 
 
 # What a disk or its rights may refuse, wherever something is written.

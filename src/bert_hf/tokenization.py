@@ -12,6 +12,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
+from bert_hf.files import named_text
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # What `save_tokenizer` writes.
@@ -152,10 +153,7 @@ def load_tokenizer(
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    try:
-        pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError("not UTF-8", where=path, remedy=f"save it as UTF-8 (byte {error.start})") from None
+    pieces = named_text(path).removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
     for line, piece in enumerate((piece.rstrip("\r") for piece in pieces), start=1):
         if piece in seen:
