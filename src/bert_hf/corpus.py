@@ -275,9 +275,10 @@ def is_prepared(paths: list[str] | None) -> bool:
     if is_url(paths[0]):
         return not (packing(paths[0]) or kind_of(paths[0]) in KINDS or set("*?[") & set(paths[0]))
     folder = Path(paths[0])
-    if (folder / RECIPE).is_file() and not (folder / MANIFEST).is_file():
+    recipe, manifest = (os.path.isfile(folder / name) for name in (RECIPE, MANIFEST))
+    if recipe and not manifest:
         raise InputError("it is not prepared to the end", where=folder, remedy="run the prepare.py command again")
-    return (folder / MANIFEST).is_file()
+    return manifest
 
 
 def open_prepared(args: CorpusArguments, folder: str) -> Corpus:

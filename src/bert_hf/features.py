@@ -38,7 +38,8 @@ class LabelledTexts:
         return len(self.texts)
 
     def take(self, rows: np.ndarray) -> "LabelledTexts":
-        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+        places = [self.places[row] for row in rows] if self.places else []
+        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows], places)
 
 
 # ---- reading
@@ -200,15 +201,20 @@ def near_duplicate_groups(texts: list[str]) -> np.ndarray:
 def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[LabelledTexts, LabelledTexts]:
     """(rest, part of `percentage` %), stratified by label, near-duplicates on one side, the same for equal seeds."""
     folds = max(2, round(100 / percentage))
+    groups = near_duplicate_groups(rows.texts)
     fewest = min(Counter(rows.labels).values())
-    if fewest < folds:
+    apart = min(fewest, groups.max() + 1)
+    if apart < folds:
+        kinds = (
+            f"a label has {fewest} rows" if fewest < folds else f"there are {apart} texts that differ in their words"
+        )
         raise InputError(
-            f"a label has {fewest} rows, too few to hold {percentage:g} % of them out",
-            where="--train_file",
+            f"{kinds}, too few to hold {percentage:g} % of them out",
+            where=rows.places[0][0] if rows.places else "--train_file",
             remedy="give more rows, or --validation_file and --test_file",
         )
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    rest, part = next(splitter.split(rows.texts, rows.labels, near_duplicate_groups(rows.texts)))
+    rest, part = next(splitter.split(rows.texts, rows.labels, groups))
     return rows.take(rest), rows.take(part)
 
 
@@ -237,7 +243,9 @@ def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
     labels = order_labels(set(splits["train"].labels), args.task)
     if len(set(splits["train"].labels)) < 2:
         raise InputError(
-            f"only one label: {labels[0]}", where="--train_file", remedy="give rows of two labels or more"
+            f"only one label: {labels[0]}",
+            where=splits["train"].places[0][0] if splits["train"].places else "train",
+            remedy="give rows of two labels or more",
         )
     for name, rows in splits.items():
         for number, label in enumerate(rows.labels):

@@ -65,7 +65,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent, index):
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "an alias", self.peek_event().start_mark)
+            raise yaml.composer.ComposerError(None, None, "an alias is not taken", self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
 
@@ -101,8 +101,10 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def _not_yaml(error: yaml.YAMLError, path: str | Path) -> InputError:
-    mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+    mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else None
+    said = [getattr(error, name, None) for name in ("context", "problem")]
+    reason = ", ".join(filter(None, said)) or str(error).splitlines()[0]
     return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="mend the file")
 
 

@@ -5,25 +5,30 @@ before any model. It looks at heads and sizes, not at whole corpora, yields a li
 raises `InputError` for the first that is not. `--check true` runs it alone.
 """
 
-import math
+import errno
+import importlib.util
+import json
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+import torch
 from huggingface_hub import get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers import BertConfig, PreTrainedTokenizerBase
+from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from bert_hf.arguments import ClassificationArguments, CorpusArguments, TokenizerArguments
 from bert_hf.corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.cost import parameter_count
 from bert_hf.doctor import free_disk
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, did_you_mean
 from bert_hf.features import read_splits
+from bert_hf.files import named_text
+from bert_hf.ranges import numbers
 from bert_hf.run import RECORD
 from bert_hf.shapes import read_shape
 from bert_hf.sources import is_url
@@ -34,6 +39,16 @@ _LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known t
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is looked at
 _SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
+_ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
+_PACKAGES = {  # what is in the name of an optimizer → the package it is of
+    "bnb": "bitsandbytes", "galore": "galore_torch", "apollo": "apollo_torch", "lomo": "lomo_optim",
+    "grokadamw": "grokadamw", "schedule_free": "schedulefree", "stable_adamw": "optimi", "torch_4bit": "torchao",
+    "torch_8bit": "torchao", "8bit": "bitsandbytes", "32bit": "bitsandbytes", "ademamix": "bitsandbytes",
+    "anyprecision": "torchdistx", "npu": "torch_npu", "xla": "torch_xla",
+}  # fmt: skip
+_PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+_CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
+
 # ---- the recipes
 
 
@@ -41,8 +56,11 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     """Of `pretrain.py`."""
     yield numbers(tokens, text, network, shape, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
-    yield from machine(run)
-    yield corpus_text(text, shape.nsp)
+    yield from machine(run, _PRETRAINING_FIGURES)
+    yield corpus_text(text, shape.nsp, splits=True)
+    if (attention := network.attn_implementation) not in _ATTENTIONS:
+        remedy = did_you_mean(attention, _ATTENTIONS).strip() or f"one of: {', '.join(_ATTENTIONS)}"
+        raise InputError(f"no attention {attention!r}", where="--attn_implementation", remedy=remedy)
     named = tokens.tokenizer_name or network.model_name_or_path
     tokenizer = named_tokenizer(tokens, text, named)
     if tokenizer is not None:
@@ -53,7 +71,7 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
         if network.model_name_or_path is None:
             config.vocab_size = len(tokenizer) if tokenizer is not None else tokens.vocab_size
         elif tokenizer is not None:
-            check_tokenizer(tokenizer, config.vocab_size)
+            check_tokenizer(tokenizer, config.vocab_size, named)
         yield from model_on_disk(config, run)
 
 
@@ -63,7 +81,7 @@ def classification(asked, run) -> Iterator[str]:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield numbers(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
-    yield from machine(run)
+    yield from machine(run, _CLASSIFICATION_FIGURES)
     yield labelled_text(asked)
     config = model_shape(None, asked.model_name_or_path, asked.max_seq_length)
     named = asked.tokenizer_name or asked.model_name_or_path
@@ -71,7 +89,7 @@ def classification(asked, run) -> Iterator[str]:
         tokenizer = load_tokenizer(named)
         yield f"tokenizer: {len(tokenizer):,} pieces"
         if config is not None:
-            check_tokenizer(tokenizer, config.vocab_size)
+            check_tokenizer(tokenizer, config.vocab_size, named)
     if config is not None:
         yield from model_on_disk(config, run)
 
@@ -82,7 +100,7 @@ def tokenizer_training(tokens, text, out) -> Iterator[str]:
     if is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
-    yield corpus_text(text, nsp=False)
+    yield corpus_text(text)
     yield output_folder(_needed(out.output_dir), out.overwrite_output_dir, "tokenizer.json")
 
 
@@ -100,7 +118,7 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
     if not work.check and is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
-    yield corpus_text(text, nsp=False)
+    yield corpus_text(text)
     if (tokenizer := named_tokenizer(tokens, text, tokens.tokenizer_name)) is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
@@ -113,80 +131,30 @@ def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
         yield "model: its shape is a BERT's"
 
 
-# ---- numbers
-
-
-class Range(NamedTuple):
-    """Where a number must lie; `least` and `most` themselves are allowed unless they are `beyond`."""
-
-    least: float
-    most: float = math.inf
-    above: bool = False  # not `least` itself
-    below: bool = False  # not `most` itself
-
-    def __contains__(self, value) -> bool:
-        low = self.least < value if self.above else self.least <= value
-        high = value < self.most if self.below else value <= self.most
-        return low and high and math.isfinite(value)
-
-    def __str__(self) -> str:
-        low = f"above {self.least:,}" if self.above else f"of at least {self.least:,}"
-        if self.most == math.inf:
-            return low
-        return f"{low} and {f'below {self.most:,}' if self.below else f'at most {self.most:,}'}"
-
-
-_COUNT, _STEPS, _SHARE = Range(1, 10**6), Range(0, 10**12, above=True), Range(0, 1, below=True)
-_RATE, _PERCENT = Range(0, 1000), Range(0, 100, above=True, below=True)
-_RANGES = {
-    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
-    **dict.fromkeys(("gradient_accumulation_steps", "save_total_limit", "dataloader_prefetch_factor"), _COUNT),
-    **dict.fromkeys(("save_steps", "eval_steps", "logging_steps"), _STEPS),
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "dropout", "label_smoothing_factor"), _SHARE),
-    **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"), _RATE),
-    **dict.fromkeys(("validation_split_percentage", "test_split_percentage"), _PERCENT),
-    **dict.fromkeys(("seed", "data_seed", "split_seed"), Range(0, 2**32 - 1)),
-    **dict.fromkeys(("max_seq_length", "long_seq_length"), Range(8, 10**6)),
-    **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), Range(1, 10**12)),
-    "max_steps": Range(1, 10**12),
-    "num_train_epochs": Range(0, 10**6, above=True),
-    "warmup_steps": Range(0, 10**12),
-    "dataloader_num_workers": Range(0, 1024),
-    "num_proc": Range(1, 1024),
-    "vocab_size": Range(6, 2**31 - 1),  # five special tokens, and one piece
-    "long_seq_fraction": Range(0, 1),
-    "short_seq_probability": Range(0, 1),
-    "mlm_probability": Range(0, 1, above=True, below=True),
-    "corpus_cache_gb": Range(0, 10**9, above=True),
-    "max_eval_samples": Range(1, 10**9),
-    "ddp_timeout": Range(1, 10**8),
-    "global_batch": Range(1, 10**9),
-    "price_per_hour": Range(0, 10**9),
-}
-
-
-def numbers(*parts) -> str:
-    """Weighs every number that is asked for; a number that cannot be meant is refused."""
-    weighed = 0
-    for part in parts:
-        for name, value in vars(part).items():
-            if name not in _RANGES or value is None or (name == "max_steps" and value == -1):
-                continue
-            if value not in _RANGES[name]:
-                raise InputError(
-                    f"{value} cannot be meant", where=f"--{name}", remedy=f"give a number {_RANGES[name]}"
-                )
-            weighed += 1
-    return f"numbers: {weighed} weighed"
-
-
 # ---- where it runs and writes
 
 
-def machine(run) -> Iterator[str]:
-    """Precision, trackers and the Hub, as far as they are known to be wrong."""
+def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
+    """Precision, optimizer, trackers and the Hub, as far as they are known to be wrong.
+
+    Args:
+        figures: that an evaluation yields.
+    """
     if run.bf16 and run.fp16:
         raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
+    if run.fp16 and (run.use_cpu or not torch.accelerator.is_available()):
+        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+    for mark, package in _PACKAGES.items():
+        if mark in str(run.optim) and importlib.util.find_spec(package) is None:
+            what = f"{run.optim} is of the package {package}, which is not installed"
+            raise InputError(what, where="--optim", remedy="install it, or leave the option out")
+    best = run.metric_for_best_model
+    if best is not None and best.removeprefix("eval_") not in figures:
+        near = did_you_mean(best.removeprefix("eval_"), figures).strip()
+        remedy = near or f"one of: {', '.join(figures)}"
+        raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
+    for name in TrainingArguments._VALID_DICT_FIELDS:
+        _check_json(name, getattr(run, name))
     if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
         folder = Path(run.resume_from_checkpoint)
         if not folder.is_dir():
@@ -209,6 +177,18 @@ def machine(run) -> Iterator[str]:
         if get_token() is None:
             raise InputError("nobody is logged in", where="--push_to_hub", remedy="set HF_TOKEN or `hf auth login`")
         yield f"push: to {name}"
+
+
+def _check_json(name: str, value) -> None:
+    """An option that is JSON, or a file of it."""
+    if not isinstance(value, str) or not value:
+        return
+    text = value if value.startswith("{") else named_text(value)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f"--{name}" if text is value else value
+        raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
 
 
 def _needed(output_dir: str | None) -> str:
@@ -240,6 +220,9 @@ def writable(output_dir: str) -> str:
     """
     place = Path(output_dir).expanduser().absolute()
     try:
+        for part in place.parts:
+            if len(os.fsencode(part)) > 255:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         while not os.path.lexists(place):
             place = place.parent
         if not place.is_dir():
@@ -290,8 +273,13 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
 # ---- the text
 
 
-def corpus_text(text: CorpusArguments, nsp: bool) -> str:
-    """Every file is there; of some of them the beginning is read as the run will."""
+def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) -> str:
+    """Every file is there; of some of them the beginning is read as the run will.
+
+    Args:
+        splits: documents are held out, where no held-out text is named.
+    """
+    least = 4 if splits and not text.validation_file else 2 if nsp else 1
     if text.validation_file and not (text.train_file or text.dataset_name):
         raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
     if not text.train_file:
@@ -303,7 +291,7 @@ def corpus_text(text: CorpusArguments, nsp: bool) -> str:
         if is_prepared(files):
             if not is_url(files[0]):
                 corpus = open_prepared(text, files[0])
-                _enough(len(corpus), nsp and files is text.train_file, files[0])
+                _enough(len(corpus), least if files is text.train_file else 1, files[0])
             said.append("a prepared corpus")
             continue
         sources = inputs_of(text, files)
@@ -316,7 +304,7 @@ def corpus_text(text: CorpusArguments, nsp: bool) -> str:
         if whole:
             if not documents:
                 raise InputError("no text in it", where=files[0], remedy="give files that hold text")
-            _enough(documents, nsp and files is text.train_file, files[0])
+            _enough(documents, least if files is text.train_file else 1, files[0])
         said.append(f"{len(sources):,} files, {sum(Path(source.path).stat().st_size for source in here):,} bytes")
     return f"text: {', held out: '.join(said)}"
 
@@ -333,10 +321,12 @@ def _head(source) -> tuple[int, bool]:
     return documents, True
 
 
-def _enough(documents: int, nsp: bool, where: str) -> None:
-    if nsp and documents < 2:
-        what = "one document, and next-sentence prediction needs strangers from another"
-        raise InputError(what, where=where, remedy="separate documents by blank lines, or pass --nsp false")
+def _enough(documents: int, least: int, where: str) -> None:
+    if documents < least:
+        what = "next-sentence prediction needs strangers from another document, and there is one"
+        if least > 2:
+            what = f"{documents} documents are too few to train on and to hold two of them out"
+        raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
 
 
 def labelled_text(asked: ClassificationArguments) -> str:
@@ -349,6 +339,16 @@ def labelled_text(asked: ClassificationArguments) -> str:
         return f"rows: {asked.dataset_name or asked.task}"
     if not asked.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
+    held_out = sum(
+        0 if given else share
+        for given, share in (
+            (asked.validation_file, asked.validation_split_percentage),
+            (asked.test_file, asked.test_split_percentage),
+        )
+    )
+    if held_out >= 100:
+        what, remedy = f"{held_out:g} % of the rows would be held out", "leave some to train on"
+        raise InputError(what, where="--test_split_percentage", remedy=remedy)
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)):
         return f"rows: {size:,} bytes"

@@ -32,7 +32,6 @@ _BEGINNINGS = {
     "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
     "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
 }  # fmt: skip
-_NAMED = ".gz, .xz, .parquet"
 _SAID = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a packed file may raise
@@ -178,12 +177,8 @@ class HubShard:
             for row in rows:
                 strings = [name for name, value in row.items() if isinstance(value, str)]
                 column = column or choose_column(list(row), strings, self.dataset)
-                if column not in row:
-                    remedy = f"--text_column, one of: {', '.join(row)}"
-                    raise InputError(f"no column {column!r}", where=self.dataset, remedy=remedy)
-                if row[column] is not None and not isinstance(row[column], str):
-                    what, remedy = f"column {column!r} is not text", f"--text_column, one of: {', '.join(strings)}"
-                    raise InputError(what, where=self.dataset, remedy=remedy)
+                if not isinstance(row.get(column, 0), str | None):
+                    raise _no_text(column, list(row), self.dataset)
                 if row[column]:
                     yield from cut_pieces(_whole(row[column]))
 
@@ -216,6 +211,7 @@ def reading(where: str | Path, remedy: str = "check the address and the network"
         raise
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = "not there, or nobody answers" if reason == str(where) else reason  # what fsspec's clients say
         raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
 
 
@@ -320,11 +316,11 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
 
 
 def _refuse_kind(raw: bytes, path: str | Path) -> None:
-    """Text is read; what begins like another kind of file is named."""
-    for kind, begin in _BEGINNINGS.items():
-        if raw.startswith(begin):
-            what = f"it begins like {kind}, and not like text"
-            raise InputError(what, where=path, remedy=f"unpack or convert it, or name it as what it is ({_NAMED})")
+    if kind := next((kind for kind, begin in _BEGINNINGS.items() if raw.startswith(begin)), None):
+        what = f"it begins like {kind}, and not like text"
+        raise InputError(
+            what, where=path, remedy="unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"
+        )
 
 
 def _between_characters(raw: bytes) -> int:
@@ -418,9 +414,7 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
         if text is None:  # as in Parquet: no document
             continue
         if not isinstance(text, str):
-            what = f"column {text_column!r} is not text" if text_column in row else f"no column {text_column!r}"
-            remedy = f"{did_you_mean(text_column, row)}--text_column, one of: {', '.join(row)}"
-            raise InputError(what, where=path, line=number, remedy=remedy)
+            raise _no_text(text_column, list(row), path, number)
         yield from cut_pieces(_whole(text))
 
 
@@ -431,15 +425,23 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         column = text_column or choose_column(schema.names, strings, path)
         if column not in strings:
-            what = f"column {column!r} is not text" if column in schema.names else f"no column {column!r}"
-            remedy = f"{did_you_mean(column, strings)}--text_column, one of: {', '.join(strings) or 'none is text'}"
-            raise InputError(what, where=path, remedy=remedy)
+            raise _no_text(column, schema.names, path)
         for batch in file.iter_batches(batch_size=256, columns=[column]):
             for text in batch.column(0).to_pylist():
                 if text is not None:
                     yield from cut_pieces(text)
     except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
-        raise InputError(f"not a Parquet file: {error}", where=path, remedy="fetch it again") from None
+        raise InputError(
+            f"not a Parquet file: {str(error).rstrip('.')}", where=path, remedy="fetch it again"
+        ) from None
+
+
+def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
+    remedy = f"{did_you_mean(column, columns)}--text_column, one of: {', '.join(columns)}"
+    if column in columns:
+        what, remedy = f"column {column!r} is not text", "put text there, or name another column by --text_column"
+        return InputError(what, where=where, line=line, remedy=remedy)
+    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)
 
 
 def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:

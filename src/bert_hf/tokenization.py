@@ -1,6 +1,7 @@
 """A WordPiece tokenizer: train one, load one, check one."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -130,7 +131,9 @@ def load_tokenizer(
         InputError: nothing there, or nothing usable.
     """
     path = Path(name_or_path)
-    if path.is_file():
+    if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
+    if os.path.lexists(path) and not path.is_dir():
         vocabulary = _read_vocabulary(path)
         tokenizer = BertTokenizer(
             vocab=vocabulary,
@@ -142,13 +145,14 @@ def load_tokenizer(
     else:
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(name_or_path), trust_remote_code=False)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # the Rust library raises no other
+            reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
             raise InputError(
-                f"no tokenizer can be loaded from it: {str(error).splitlines()[0]}",
+                f"no tokenizer can be loaded from it: {reason}",
                 where=name_or_path,
                 remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
             ) from None
-    check_tokenizer(tokenizer)
+    check_tokenizer(tokenizer, where=path)
     return tokenizer
 
 
@@ -164,13 +168,18 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     return seen
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None) -> None:
+def check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
+) -> None:
     """Has it what BERT needs, and do its ids fit into the model?
+
+    Args:
+        where: it comes from, for the message.
 
     Raises:
         InputError: a special token is missing, or ids reach beyond `model_vocab_size`.
     """
-    where = tokenizer.name_or_path or "tokenizer"
+    where = where or tokenizer.name_or_path or "tokenizer"
     for name in ("pad", "unk", "cls", "sep", "mask"):
         if getattr(tokenizer, f"{name}_token_id", None) is None:
             raise InputError(
