@@ -131,14 +131,14 @@ def test_labels_of_a_task_have_fixed_ids():
     [
         ({"task": "spim"}, "", "--task: unknown task 'spim'; one of: spam"),
         ({}, None, "--train_file: no data are named"),
-        ({}, "ham\tx\nham\ty\n", "--train_file: only one label: ham"),
+        ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
     ],
 )
 def test_wrong_requests(tmp_path, options, content, expected):
     files = None if content is None else write(tmp_path, "a.tsv", content or "ham\tx\nspam\ty\n")
     with pytest.raises(InputError) as caught:
         load_splits(ClassificationArguments(train_file=files, label_column="label" if content else None, **options))
-    assert str(caught.value).startswith(expected)
+    assert expected in str(caught.value)
 
 
 def test_a_label_unknown_to_training(tmp_path):

@@ -289,7 +289,9 @@ class FineTuningArguments(RunArguments):
     adam_epsilon: float = option(1e-6, "As in pre-training.")
     warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
     train_sampling_strategy: str = option(
-        "group_by_length", "Texts of about one length share a batch: little padding. random: as in the 2018 code."
+        "group_by_length",
+        "Texts of about one length share a batch: little padding. random: as in the 2018 code.",
+        ("group_by_length", "random", "sequential", "batch_rebalance"),
     )
 
 

@@ -79,7 +79,7 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise _not_yaml(error, path) from None
+        raise _not_yaml(error, path, text) from None
     except RecursionError:
         raise InputError("nested too deeply", where=path, remedy="write one option a line") from None
     if node is not None and not isinstance(node, yaml.MappingNode):
@@ -95,14 +95,16 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
         try:
             yield name, line, _words(name, yaml.SafeLoader("").construct_object(value, deep=True))
         except yaml.YAMLError as error:
-            raise _not_yaml(error, path) from None
+            raise _not_yaml(error, path, text) from None
         except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"{name}: {error}", where=path, line=line, remedy="mend this line") from None
 
 
-def _not_yaml(error: yaml.YAMLError, path: str | Path) -> InputError:
+def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else None
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
     said = [getattr(error, name, None) for name in ("context", "problem")]
     reason = ", ".join(filter(None, said)) or str(error).splitlines()[0]
     return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="mend the file")

@@ -29,9 +29,10 @@ from bert_hf.errors import InputError, did_you_mean
 from bert_hf.features import read_splits
 from bert_hf.files import named_text
 from bert_hf.ranges import numbers
-from bert_hf.run import RECORD
+from bert_hf.run import LOCK, RECORD
 from bert_hf.shapes import read_shape
 from bert_hf.sources import is_url
+from bert_hf.tasks import TASKS
 from bert_hf.tokenization import check_tokenizer, load_tokenizer
 
 _LOOK = 1 << 18  # characters that are read of an input
@@ -202,7 +203,7 @@ def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     folder = Path(output_dir)
     line = writable(output_dir)
     ours = (folder / known_by).is_file()
-    if folder.is_dir() and not ours and any(folder.iterdir()):
+    if folder.is_dir() and not ours and any(path.name != LOCK for path in folder.iterdir()):
         if overwrite:
             what = f"--overwrite_output_dir removes only what was made here, and there is no {known_by}"
             remedy = "remove the folder yourself, or give another --output_dir"
@@ -259,7 +260,7 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     """Is there room for two checkpoints: the newest, and the one being written? (One, where a run goes on.)"""
     parameters = parameter_count(config)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
-    if run.save_strategy == "no":
+    if run.save_strategy == "no" and run.save_steps is None and not run.save_minutes:
         need = 4 * parameters
     else:
         need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters
@@ -325,12 +326,14 @@ def _enough(documents: int, least: int, where: str) -> None:
     if documents < least:
         what = "next-sentence prediction needs strangers from another document, and there is one"
         if least > 2:
-            what = f"{documents} documents are too few to train on and to hold two of them out"
+            what = f"too few documents ({documents}) to train on and to hold two of them out"
         raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
 
 
 def labelled_text(asked: ClassificationArguments) -> str:
     """Every row of every split, where the files are not large; else that they are there."""
+    if asked.task is not None and asked.task not in TASKS:
+        raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
     files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
     if not files:
         if asked.dataset_name is None and asked.task is None:

@@ -30,7 +30,7 @@ _COUNT, _STEPS, _SHARE = Range(1, 10**6), Range(0, 10**12, above=True), Range(0,
 _RATE, _PERCENT = Range(0, 1000), Range(0, 100, above=True, below=True)
 _RANGES = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
-    **dict.fromkeys(("gradient_accumulation_steps", "save_total_limit", "dataloader_prefetch_factor"), _COUNT),
+    **dict.fromkeys(("gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT),
     **dict.fromkeys(("save_steps", "eval_steps", "logging_steps"), _STEPS),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "dropout", "label_smoothing_factor"), _SHARE),
     **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"), _RATE),
@@ -38,6 +38,8 @@ _RANGES = {
     **dict.fromkeys(("seed", "data_seed", "split_seed"), Range(0, 2**32 - 1)),
     **dict.fromkeys(("max_seq_length", "long_seq_length"), Range(8, 10**6)),
     **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), Range(1, 10**12)),
+    "save_total_limit": Range(0, 10**6),  # 0 keeps all
+    **dict.fromkeys(("save_minutes", "max_hours", "skip_bad_steps"), Range(0, 10**9)),
     "max_steps": Range(1, 10**12),
     "num_train_epochs": Range(0, 10**6, above=True),
     "warmup_steps": Range(0, 10**12),

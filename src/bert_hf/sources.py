@@ -239,7 +239,7 @@ def _expand_path(pattern: str) -> list[str]:
     if not found:
         raise InputError("no such file", where=pattern, remedy=remedy)
     for path in map(Path, found):
-        if path.is_dir():
+        if os.path.isdir(path):
             raise InputError(
                 "a folder",
                 where=path,
