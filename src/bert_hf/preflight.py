@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from bert_hf.tokenization import check_tokenizer, load_tokenizer
 
 _LOOK = 1 << 18  # characters that are read of an input
 _LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known to be there
+_SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is looked at
 _SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
@@ -84,7 +86,7 @@ def classification(asked, run) -> Iterator[str]:
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield from machine(run, _CLASSIFICATION_FIGURES)
     yield labelled_text(asked)
-    config = model_shape(None, asked.model_name_or_path, asked.max_seq_length)
+    config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
     named = asked.tokenizer_name or asked.model_name_or_path
     if _is_here(named):
         tokenizer = load_tokenizer(named)
@@ -120,6 +122,8 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
         what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
     yield corpus_text(text)
+    if work.deduplicate or not (work.check or tokens.tokenizer_name):
+        writable(text.cache_dir, "--cache_dir")
     if (tokenizer := named_tokenizer(tokens, text, tokens.tokenizer_name)) is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
@@ -213,7 +217,7 @@ def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     return line
 
 
-def writable(output_dir: str) -> str:
+def writable(output_dir: str, option: str = "--output_dir") -> str:
     """Tries what a save does (write, flush, rename, remove) in the folder, or in what there is of its path.
 
     Raises:
@@ -227,7 +231,7 @@ def writable(output_dir: str) -> str:
         while not os.path.lexists(place):
             place = place.parent
         if not place.is_dir():
-            remedy = "give another --output_dir"
+            remedy = f"give another {option}"
             raise InputError("a file stands where a folder has to be", where=_short(place, output_dir), remedy=remedy)
         first = place / f".preflight-{socket.gethostname()}-{os.getpid()}.tmp"  # as what others are writing: no run's
         second = first.with_name(f".{first.name}")
@@ -242,9 +246,8 @@ def writable(output_dir: str) -> str:
             second.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"cannot be written: {reason}", where=output_dir, remedy="give a folder that can be"
-        ) from None
+        what, remedy = f"cannot be written: {reason}", f"give another {option}"
+        raise InputError(what, where=output_dir, remedy=remedy) from None
     return f"output: {output_dir} can be written"
 
 
@@ -278,17 +281,18 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
     """Every file is there; of some of them the beginning is read as the run will.
 
     Args:
-        splits: documents are held out, where no held-out text is named.
+        splits: it is prepared in the cache, and documents are held out where no held-out text is named.
     """
     least = 4 if splits and not text.validation_file else 2 if nsp else 1
     if text.validation_file and not (text.train_file or text.dataset_name):
         raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
+    given = [files for files in (text.train_file, text.validation_file) if files]
+    if splits and not (given and all(map(is_prepared, given))):
+        writable(text.cache_dir, "--cache_dir")
     if not text.train_file:
         return f"text: {text.dataset_name or 'the documentation on this machine'}"
-    if not all(is_prepared(files) for files in (text.train_file, text.validation_file) if files):
-        writable(text.cache_dir)
-    said = []
-    for files in filter(None, (text.train_file, text.validation_file)):
+    said, deadline = [], time.monotonic() + _SECONDS
+    for files in given:
         if is_prepared(files):
             if not is_url(files[0]):
                 corpus = open_prepared(text, files[0])
@@ -300,6 +304,9 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
         looked, documents = here[:: max(1, len(here) // _LOOKED_AT)], 0
         whole = len(looked) == len(sources)
         for source in looked:
+            if time.monotonic() > deadline:
+                whole = False
+                break
             ends, all_of_it = _head(source)
             documents, whole = documents + ends, whole and all_of_it
         if whole:
@@ -383,8 +390,10 @@ def named_tokenizer(
     return tokenizer_for(tokens, text) if prepared else None
 
 
-def model_shape(config_name: str | None, checkpoint: str | None, longest: int) -> BertConfig | None:
-    """The shape of the network (see `shapes`); None where it is on the Hub."""
+def model_shape(
+    config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
+) -> BertConfig | None:
+    """The shape of the network (see `shapes`); None where it is on the Hub, or may be, and is, no BERT's."""
     if checkpoint is None:
         if config_name is None:
             raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")
@@ -393,4 +402,4 @@ def model_shape(config_name: str | None, checkpoint: str | None, longest: int) -
         return None
     if not Path(checkpoint).is_dir():
         raise InputError("not a folder of a checkpoint", where=checkpoint, remedy="give the folder that holds it")
-    return read_shape(Path(checkpoint) / "config.json", longest)
+    return read_shape(Path(checkpoint) / "config.json", longest, bert_alone)

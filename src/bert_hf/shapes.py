@@ -14,11 +14,12 @@ _WHOLE += ("max_position_embeddings", "type_vocab_size")
 _SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def read_shape(path: str | Path, longest: int = 0) -> BertConfig:
+def read_shape(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
     """The configuration in a JSON file: of a model to be made, or of a checkpoint.
 
     Args:
         longest: tokens of the longest sequence that the model will see.
+        bert_alone: another architecture is an error; else None is returned for it.
 
     Raises:
         InputError: what is wrong, with the line; or `longest` is beyond the positions.
@@ -26,6 +27,8 @@ def read_shape(path: str | Path, longest: int = 0) -> BertConfig:
     path = Path(path)
     text = named_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
     values = _json_object(text, path)
+    if not bert_alone and values.get("model_type", "bert") != "bert":
+        return None
     _check(values, text, path)
     config = BertConfig(**values)
     if longest > config.max_position_embeddings:
