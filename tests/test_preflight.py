@@ -47,9 +47,7 @@ def test_a_disk_that_takes_no_save_is_refused_and_nothing_stays(tmp_path, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(preflight.os, call, refuse)
-    with pytest.raises(
-        InputError, match=r"out: cannot be written: No space left on device; give another --"
-    ):
+    with pytest.raises(InputError, match=r"out: cannot be written: No space left on device; give another --"):
         preflight.writable(str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
 
