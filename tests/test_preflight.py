@@ -39,6 +39,8 @@ def test_two_checkpoints_need_room(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/run.json").write_text("{}")  # a run that goes on has one already
     assert "1.32 GB" in list(preflight.model_on_disk(config, run(tmp_path)))[1]
+    for never in ({"save_strategy": "no"}, {"save_strategy": None, "save_minutes": 0}):  # the model alone
+        assert "0.44 GB" in list(preflight.model_on_disk(config, run(tmp_path, **never)))[1]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

@@ -220,16 +220,16 @@ class RunArguments(TrainingArguments):
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
     save_minutes: float = option(15.0, "A checkpoint at least that often, and after the last step; 0: never by time.")
-    save_strategy: str = option("no", "Checkpoints beside those of save_minutes: no, steps, epoch, best.")
+    save_strategy: str | None = option(None, "no: never. steps, epoch, best: beside those of save_minutes.")
     save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
     save_total_limit: int | None = option(2, "Checkpoints that are kept: the newest. 0 keeps all.")
     skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
 
     def __post_init__(self):
-        if self.save_steps is None:
-            self.save_steps = 500
-        elif self.save_strategy == "no":
-            self.save_strategy = "steps"
+        if self.save_strategy == "no":
+            self.save_minutes = 0.0
+        self.save_strategy = self.save_strategy or ("no" if self.save_steps is None else "steps")
+        self.save_steps = 500 if self.save_steps is None else self.save_steps
         if self.save_minutes < 0 or self.skip_bad_steps < 0:
             raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():
@@ -262,6 +262,9 @@ class PreTrainingArguments(RunArguments):
     warmup_steps: float = option(10_000, "Steps of linear warm-up (A.2); a number below 1 is a share of the steps.")
     max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
     max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
+    max_hours: float | None = option(
+        None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
+    )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
     dataloader_num_workers: int | None = option(
         None, "Processes that make batches. By default up to 4 beside an accelerator, none where the CPU trains."
@@ -271,6 +274,8 @@ class PreTrainingArguments(RunArguments):
     )
 
     def __post_init__(self):
+        if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
+            raise ValueError("--max_hours must be positive, and excludes --max_steps")
         if self.dataloader_num_workers is None:
             beside = torch.accelerator.is_available() and not self.use_cpu
             self.dataloader_num_workers = min(4, cores_of_rank() - 1) if beside else 0

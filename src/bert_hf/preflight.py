@@ -263,7 +263,8 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     """Is there room for two checkpoints: the newest, and the one being written? (One, where a run goes on.)"""
     parameters = parameter_count(config)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
-    if run.save_strategy == "no" and run.save_steps is None and not run.save_minutes:
+    never = run.save_strategy is None and run.save_steps is None and not run.save_minutes
+    if never or run.save_strategy == "no":
         need = 4 * parameters
     else:
         need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters

@@ -39,7 +39,8 @@ _RANGES = {
     **dict.fromkeys(("max_seq_length", "long_seq_length"), Range(8, 10**6)),
     **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), Range(1, 10**12)),
     "save_total_limit": Range(0, 10**6),  # 0 keeps all
-    **dict.fromkeys(("save_minutes", "max_hours", "skip_bad_steps"), Range(0, 10**9)),
+    **dict.fromkeys(("save_minutes", "skip_bad_steps"), Range(0, 10**9)),
+    "max_hours": Range(0, 10**6, above=True),
     "max_steps": Range(1, 10**12),
     "num_train_epochs": Range(0, 10**6, above=True),
     "warmup_steps": Range(0, 10**12),
