@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from bert_hf import preflight
 from bert_hf.arguments import (
     CorpusArguments,
     EstimateArguments,
@@ -39,7 +40,10 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     run = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
-    tokens, text, network, shape, args, asked = parse((*run, EstimateArguments), argv, str(DEFAULT))
+    given = parse((*run, EstimateArguments), argv, str(DEFAULT), preflight.estimating)
+    if given is None:  # --check
+        return 0
+    tokens, text, network, shape, args, asked = given
 
     # 1. Corpus: a prepared one says how many tokens there are; without one the steps do
     corpus, there = None, 0.0

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 from transformers import DataCollatorWithPadding
 
+from bert_hf import preflight
 from bert_hf.arguments import ClassificationArguments, FineTuningArguments, parse
 from bert_hf.classification import classification_card, classification_identity, make_classifier, report_test
-from bert_hf.errors import InputError
 from bert_hf.features import baseline_predictions, load_splits, tokenized
 from bert_hf.metrics import ClassificationMetric, compute_from_logits, confusion
 from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
@@ -21,9 +21,10 @@ from bert_hf.tokenization import check_tokenizer, load_tokenizer
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    asked, args = parse((ClassificationArguments, FineTuningArguments), argv)
-    if asked.model_name_or_path is None:
-        raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
+    given = parse((ClassificationArguments, FineTuningArguments), argv, preflight=preflight.classification)
+    if given is None:  # --check
+        return 0
+    asked, args = given
 
     # 1. Tokenizer: the checkpoint's own
     tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)

@@ -10,6 +10,7 @@ one of n parts, on any machine that sees the text, and whichever part ends last 
 import sys
 import time
 
+from bert_hf import preflight
 from bert_hf.arguments import (
     CorpusArguments,
     ExampleArguments,
@@ -20,20 +21,18 @@ from bert_hf.arguments import (
 )
 from bert_hf.corpus import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.doctor import check
-from bert_hf.errors import InputError, one_line_errors
+from bert_hf.errors import one_line_errors
 from bert_hf.run import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     tokens, text, shape, work, out = parse(
-        (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments), argv
+        (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments),
+        argv,
+        preflight=preflight.preparing,
     )
     part = work.part()
-    if work.shard and out.overwrite_output_dir:
-        raise InputError(
-            "every part would remove the others' work", where="--overwrite_output_dir", remedy="empty the folder first"
-        )
     if work.check:
         print(*check(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
         return 0

@@ -9,6 +9,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+from bert_hf import preflight
 from bert_hf.arguments import (
     CorpusArguments,
     ExampleArguments,
@@ -38,19 +39,22 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, network, shape, args = parse(
+    asked = parse(
         (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments),
         argv,
         str(DEFAULT),
+        preflight.pretraining,
     )
+    if asked is None:  # --check
+        return 0
+    tokens, text, network, shape, args = asked
+
     # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
-    with args.main_process_first():
-        tokens.tokenizer_name = tokens.tokenizer_name or network.model_name_or_path
-        tokenizer = tokenizer_for(tokens, text)
+    tokens.tokenizer_name = tokens.tokenizer_name or network.model_name_or_path
+    tokenizer = tokenizer_for(tokens, text)
 
     # 2. Dataset: sentences, and the pairs drawn from them; fixed pairs and masks for the held-out documents
-    with args.main_process_first():
-        corpus, held_out = split_for(text, tokenizer)
+    corpus, held_out = split_for(text, tokenizer)
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
     examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)

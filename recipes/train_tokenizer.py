@@ -9,6 +9,7 @@ import time
 import numpy as np
 from transformers import AutoTokenizer
 
+from bert_hf import preflight
 from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
 from bert_hf.corpus import inputs_of, sample_inputs
 from bert_hf.encoding import Encoder
@@ -19,7 +20,10 @@ from bert_hf.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, out = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv)
+    asked = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv, preflight=preflight.tokenizer_training)
+    if asked is None:  # --check
+        return 0
+    tokens, text, out = asked
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them

@@ -1,3 +1,4 @@
+import functools
 import importlib.util
 import json
 import multiprocessing
@@ -5,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fsspec
@@ -124,7 +126,30 @@ def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
     done = at_once(6, lambda _: sorted(tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab()))
     assert [answer for answer in done if answer != done[0]] == []
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert len(list((tmp_path / "cache").glob("[!.]*"))) == 1
+
+
+def test_ranks_that_come_together_prepare_once(documents, tmp_path):
+    """Whoever comes first trains and prepares; the others wait at a lock, in no collective, and read what was made."""
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+
+    def rank(_):
+        made = []
+        for name in ("train_tokenizer", "prepare"):
+            slow = functools.partial(noted, getattr(corpus_module, name), made)
+            setattr(corpus_module, name, slow)
+        train, held_out = split_for(args, tokenizer_for(TokenizerArguments(vocab_size=150), args))
+        return len(made), train.fingerprint, held_out.fingerprint
+
+    def noted(work, made, *args, **options):
+        made.append(work)
+        time.sleep(0.5)  # the others arrive meanwhile
+        return work(*args, **options)
+
+    done = at_once(3, rank)
+    assert sum(made for made, *_ in done) == 2  # the tokenizer and the corpus, each once
+    assert len({tuple(prints) for _, *prints in done}) == 1
 
 
 def test_a_part_reads_its_own_inputs_only(documents, words, tmp_path):

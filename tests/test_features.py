@@ -131,20 +131,20 @@ def test_labels_of_a_task_have_fixed_ids():
     [
         ({"task": "spim"}, "", "--task: unknown task 'spim'; one of: spam"),
         ({}, None, "--train_file: no data are named"),
-        ({}, "ham\tx\nham\ty\n", "--train_file: only one label: ham"),
+        ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
     ],
 )
 def test_wrong_requests(tmp_path, options, content, expected):
     files = None if content is None else write(tmp_path, "a.tsv", content or "ham\tx\nspam\ty\n")
     with pytest.raises(InputError) as caught:
         load_splits(ClassificationArguments(train_file=files, label_column="label" if content else None, **options))
-    assert str(caught.value).startswith(expected)
+    assert expected in str(caught.value)
 
 
 def test_a_label_unknown_to_training(tmp_path):
     train = write(tmp_path, "a.tsv", "ham\tx one\nspam\ty two\n" * 20)
     test = write(tmp_path, "b.tsv", "ham\tx\neggs\ty\nham\tz\n")
-    with pytest.raises(InputError, match="test: label 'eggs' is not in the training rows"):
+    with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
         load_splits(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
 
 

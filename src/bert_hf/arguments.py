@@ -1,23 +1,21 @@
-"""What a run may ask: dataclasses, one parser, and the device, threads and precision a run ends up with.
+"""What a run may ask: dataclasses, and the device, threads and precision a run ends up with.
 
-`parse()` reads a YAML file (`--config`) and then the command line, which wins. A key nobody knows is an error.
+`parse()`, of `options.py`, fills them from a YAML file (`--config`) and the command line, which wins.
 """
 
 import ctypes
-import difflib
-import json
 import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import yaml
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
+from bert_hf.options import parse as parse  # how they are filled
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
@@ -304,7 +302,9 @@ class FineTuningArguments(RunArguments):
     adam_epsilon: float = option(1e-6, "As in pre-training.")
     warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
     train_sampling_strategy: str = option(
-        "group_by_length", "Texts of about one length share a batch: little padding. random: as in the 2018 code."
+        "group_by_length",
+        "Texts of about one length share a batch: little padding. random: as in the 2018 code.",
+        ("group_by_length", "random", "sequential", "batch_rebalance"),
     )
 
 
@@ -371,87 +371,3 @@ def _user_set_threads() -> bool:
     except OSError:
         return os.environ.get("OMP_NUM_THREADS") != "1"
     return any(entry.startswith(b"OMP_NUM_THREADS=") for entry in environment.split(b"\0"))
-
-
-class _Parser(HfArgumentParser):
-    """argparse whose complaints are `InputError`s."""
-
-    def error(self, message: str):
-        raise InputError(message, where="command line", remedy="--help lists every flag")
-
-    def flags(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings]
-
-
-def parse(classes: tuple[type, ...], argv: list[str] | None = None, default_config: str | None = None) -> tuple:
-    """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
-
-    Args:
-        classes: dataclasses, of distinct field names.
-        argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
-        default_config: the YAML used when neither `--config` nor any other flag is given.
-
-    Raises:
-        InputError: unknown key or flag, value of the wrong type, missing or malformed file.
-    """
-    parser = _Parser(list(classes), allow_abbrev=False)
-    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
-    known, unknown = parser.parse_known_args(argv)
-    _refuse_unknown(parser, unknown)
-    words = argv if argv is not None else sys.argv[1:]
-    config = known.config or (default_config if not words else None)
-    if config is not None:
-        known = parser.parse_args(_yaml_words(parser, Path(config)) + list(words))
-    return tuple(_build(cls, known) for cls in classes)
-
-
-def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
-    if unknown:
-        name = unknown[0].split("=")[0]
-        near = difflib.get_close_matches(name, parser.flags(), 1)
-        remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
-        raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
-
-
-def _yaml_words(parser: _Parser, path: Path) -> list[str]:
-    """The YAML's entries as words of a command line, each checked by itself so that an error names its line."""
-    try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except FileNotFoundError:
-        raise InputError("no such file", where=path, remedy="give --config the path of a YAML file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else None
-        raise InputError(f"not readable as YAML: {error}", where=path, line=line, remedy="mend the file") from None
-    if node is None:
-        return []
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
-    words = []
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        entry = _entry_words(key.value, yaml.SafeLoader("").construct_object(value, deep=True))
-        try:
-            _, unknown = parser.parse_known_args(entry)
-        except InputError as error:
-            raise InputError(error.what, where=path, line=line, remedy="mend this line") from None
-        _refuse_unknown(parser, unknown, where=str(path), line=line)
-        words += entry
-    return words
-
-
-def _entry_words(key: str, value) -> list[str]:
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return [f"--{key}", *map(str, value)]
-    if isinstance(value, dict):
-        return [f"--{key}", json.dumps(value)]
-    return [f"--{key}", str(value).lower() if isinstance(value, bool) else str(value)]
-
-
-def _build(cls: type, values):
-    try:
-        return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
-    except (ValueError, ImportError) as error:
-        raise InputError(str(error), where="arguments", remedy="change the option it names") from None

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, set_seed
 
 from bert_hf import hub
@@ -35,7 +36,7 @@ def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed
                 AutoModelForSequenceClassification, folder, where, heads, config=config, dtype=torch.float32
             )
             print(f"new in the model: {', '.join(fresh)}", flush=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no model can be loaded: {reason}", where=where, remedy="check the path or id") from None
     longest = getattr(config, "max_position_embeddings", asked.max_seq_length)

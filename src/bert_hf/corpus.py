@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
+import filelock
 import numpy as np
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -274,9 +275,10 @@ def is_prepared(paths: list[str] | None) -> bool:
     if is_url(paths[0]):
         return not (packing(paths[0]) or kind_of(paths[0]) in KINDS or set("*?[") & set(paths[0]))
     folder = Path(paths[0])
-    if (folder / RECIPE).is_file() and not (folder / MANIFEST).is_file():
+    recipe, manifest = (os.path.isfile(folder / name) for name in (RECIPE, MANIFEST))
+    if recipe and not manifest:
         raise InputError("it is not prepared to the end", where=folder, remedy="run the prepare.py command again")
-    return (folder / MANIFEST).is_file()
+    return manifest
 
 
 def open_prepared(args: CorpusArguments, folder: str) -> Corpus:
@@ -349,15 +351,33 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     inputs = inputs_of(corpus, corpus.train_file)
     key = json.dumps([FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes], sort_keys=True)
     folder = _cached(corpus, "tokenizer", key)
-    if not folder.is_dir():
-        trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
-        temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}")
-        save_tokenizer(trained, temporary)
-        try:
-            os.rename(temporary, folder)
-        except OSError:  # another process was first
-            shutil.rmtree(temporary)
+    with _alone(folder):
+        if not folder.is_dir():
+            trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
+            temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}")
+            save_tokenizer(trained, temporary)
+            try:
+                os.rename(temporary, folder)
+            except OSError:  # another process was first
+                shutil.rmtree(temporary)
     return load_tokenizer(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path):
+    """One process at a time makes a folder of the cache; the ranks of a run come to it together.
+
+    Those that wait do so here, however long it takes: a collective of theirs would end after its timeout. Where a file
+    system has no locks, or a cache no room for one, each makes it for itself, and one of them puts it into place.
+    """
+    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
+    with contextlib.suppress(OSError, NotImplementedError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def duplicates_for(args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
@@ -395,9 +415,10 @@ def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files:
     inputs, language = inputs_of(args, files), language_of(args)
     key = json.dumps([FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)], sort_keys=True)
     folder = _cached(args, "corpus", key)
-    if (folder / MANIFEST).is_file():
-        return Corpus.open(folder)
-    return prepare(inputs, tokenizer, folder, language=language, num_proc=args.num_proc)
+    with _alone(folder):
+        if (folder / MANIFEST).is_file():
+            return Corpus.open(folder)
+        return prepare(inputs, tokenizer, folder, language=language, num_proc=args.num_proc)
 
 
 def split_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:

@@ -6,12 +6,13 @@
 143  stopped by a signal, everything saved; the same command goes on
 """
 
+import difflib
 import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -49,6 +50,13 @@ class InputError(Exception):
         # Exceptions travel between worker processes as (class, args); ours takes keyword arguments.
         make = functools.partial(InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column)
         return make, (self.what,)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`did you mean 'text'? ` where one of the names is near, else nothing: the beginning of a remedy."""
+    lowered = {other.lower(): other for other in names if isinstance(other, str)}
+    near = difflib.get_close_matches(name.lower(), lowered, 1)
+    return f"did you mean {lowered[near[0]]!r}? " if near else ""
 
 
 class EarlyEnd(Exception):

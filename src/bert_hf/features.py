@@ -4,7 +4,7 @@ import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.arguments import ClassificationArguments
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, did_you_mean
 from bert_hf.sources import expand, kind_of, read_lines, read_rows
 from bert_hf.tasks import TASKS, order_labels
 
@@ -28,16 +28,18 @@ _TEXT_NAMES = ("text", "sentence", "message", "sms", "content")
 
 @dataclass
 class LabelledTexts:
-    """Texts and their labels by name."""
+    """Texts and their labels by name; of rows of files also where they stand: file and line."""
 
     texts: list[str]
     labels: list[str]
+    places: list[tuple[str, int]] = field(default_factory=list, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, rows: np.ndarray) -> "LabelledTexts":
-        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+        places = [self.places[row] for row in rows] if self.places else []
+        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows], places)
 
 
 # ---- reading
@@ -52,20 +54,25 @@ def read_labelled(files: list[str], text_column: str | None = None, label_column
     Raises:
         InputError: with file and line.
     """
-    texts, labels = [], []
+    texts, labels, places = [], [], []
     for path in expand(files):
         rows = list(_rows(path))
         if not rows:
             raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
         text, label = _columns([row for _, row in rows], path, text_column, label_column)
         for line, row in rows:
-            if row.get(label) in (None, ""):
+            value = row.get(label)
+            if value is None or not str(value).strip() or value != value:  # NaN is not itself
                 raise InputError(f"the row has no {label!r}", where=path, line=line, remedy="label it or remove it")
+            if isinstance(value, list | dict):
+                what = f"{label!r} is not a name or a number"
+                raise InputError(what, where=path, line=line, remedy="give each row one label")
             if not isinstance(row.get(text), str):
                 raise InputError(f"the row has no text {text!r}", where=path, line=line, remedy="mend or remove it")
             texts.append(row[text])
-            labels.append(str(row[label]))
-    return LabelledTexts(texts, labels)
+            labels.append(str(value))
+            places.append((path, line))
+    return LabelledTexts(texts, labels, places)
 
 
 def _rows(path: str) -> Iterator[tuple[int, dict]]:
@@ -107,7 +114,8 @@ def _columns(rows: list[dict], path: Path, text: str | None, label: str | None) 
     names = list(dict.fromkeys(name for row in rows[:1000] for name in row))
     for wanted in (text, label):
         if wanted is not None and wanted not in names:
-            raise InputError(f"no column {wanted!r}", where=path, line=1, remedy=f"its columns: {', '.join(names)}")
+            remedy = f"{did_you_mean(wanted, names)}its columns: {', '.join(names)}"
+            raise InputError(f"no column {wanted!r}", where=path, line=1, remedy=remedy)
     if label is None:
         usual = [name for name in names if name.lower() in _LABEL_NAMES and name != text]
         distinct = {name: len({str(row.get(name)) for row in rows}) for name in names if name != text}
@@ -193,20 +201,25 @@ def near_duplicate_groups(texts: list[str]) -> np.ndarray:
 def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[LabelledTexts, LabelledTexts]:
     """(rest, part of `percentage` %), stratified by label, near-duplicates on one side, the same for equal seeds."""
     folds = max(2, round(100 / percentage))
+    groups = near_duplicate_groups(rows.texts)
     fewest = min(Counter(rows.labels).values())
-    if fewest < folds:
+    apart = min(fewest, groups.max() + 1)
+    if apart < folds:
+        kinds = (
+            f"a label has {fewest} rows" if fewest < folds else f"there are {apart} texts that differ in their words"
+        )
         raise InputError(
-            f"a label has {fewest} rows, too few to hold {percentage:g} % of them out",
-            where="--train_file",
+            f"{kinds}, too few to hold {percentage:g} % of them out",
+            where=rows.places[0][0] if rows.places else "--train_file",
             remedy="give more rows, or --validation_file and --test_file",
         )
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    rest, part = next(splitter.split(rows.texts, rows.labels, near_duplicate_groups(rows.texts)))
+    rest, part = next(splitter.split(rows.texts, rows.labels, groups))
     return rows.take(rest), rows.take(part)
 
 
-def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
-    """`train`, `validation` and `test`, and the label names by id.
+def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
+    """What there is of `train`, `validation` and `test`, and the label names by id.
 
     Raises:
         InputError: no data named, unknown task, one label only, or a label that training does not have.
@@ -230,18 +243,32 @@ def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
     labels = order_labels(set(splits["train"].labels), args.task)
     if len(set(splits["train"].labels)) < 2:
         raise InputError(
-            f"only one label: {labels[0]}", where="--train_file", remedy="give rows of two labels or more"
+            f"only one label: {labels[0]}",
+            where=splits["train"].places[0][0] if splits["train"].places else "train",
+            remedy="give rows of two labels or more",
         )
+    for name, rows in splits.items():
+        for number, label in enumerate(rows.labels):
+            if label not in labels:
+                where, line = rows.places[number] if rows.places else (name, None)
+                near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
+                remedy = f"{near}correct or remove the row"
+                raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)
+    return splits, labels
+
+
+def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
+    """`train`, `validation` and `test`, of which what is not there is split off; and the label names by id.
+
+    Raises:
+        InputError: see `read_splits`; or there are too few rows to split off.
+    """
+    splits, labels = read_splits(args)
     if "test" not in splits:
         splits["train"], splits["test"] = split_off(splits["train"], args.test_split_percentage, args.split_seed)
     if "validation" not in splits:
         share = args.validation_split_percentage * 100 / (100 - args.test_split_percentage)
         splits["train"], splits["validation"] = split_off(splits["train"], share, args.split_seed)
-    for name, rows in splits.items():
-        if strange := set(rows.labels) - set(labels):
-            raise InputError(
-                f"label {sorted(strange)[0]!r} is not in the training rows", where=name, remedy="check it"
-            )
     return splits, labels
 
 

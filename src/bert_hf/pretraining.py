@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
+from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import IntervalStrategy
 
@@ -52,6 +53,10 @@ def resolve_steps(
     args: TrainingArguments, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer
 ) -> tuple[Phase, ...]:
     """Fixes the number of steps (from the hours or epochs, where none is given) and where the long phase begins."""
+    if shape.nsp and len(corpus) < 2:
+        what = "next-sentence prediction needs strangers from another document, and there is one"
+        remedy = "separate documents by blank lines, or pass --nsp false"
+        raise InputError(what, where="--train_file", remedy=remedy)
     if args.max_hours is not None:
         args.max_steps = planned_steps(args, shape, corpus, network, tokenizer)
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -182,7 +187,7 @@ def make_model(
             config.update({**changed, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id})
             config._attn_implementation = network.attn_implementation
             model = BertForPreTraining(config, network.initializer)
-    except (OSError, ValueError, ImportError, RuntimeError, TypeError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no BERT can be made of it: {reason}", where=where, remedy="check the path or id") from None
     check_tokenizer(tokenizer, model.config.vocab_size)

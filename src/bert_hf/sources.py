@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,10 +22,16 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.files import named_file
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet")
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
+_BEGINNINGS = {
+    "gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04", "zstandard": b"\x28\xb5\x2f\xfd",
+    "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
+    "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
+}  # fmt: skip
 _SAID = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a packed file may raise
@@ -170,12 +177,8 @@ class HubShard:
             for row in rows:
                 strings = [name for name, value in row.items() if isinstance(value, str)]
                 column = column or choose_column(list(row), strings, self.dataset)
-                if column not in row:
-                    remedy = f"--text_column, one of: {', '.join(row)}"
-                    raise InputError(f"no column {column!r}", where=self.dataset, remedy=remedy)
-                if row[column] is not None and not isinstance(row[column], str):
-                    what, remedy = f"column {column!r} is not text", f"--text_column, one of: {', '.join(strings)}"
-                    raise InputError(what, where=self.dataset, remedy=remedy)
+                if not isinstance(row.get(column, 0), str | None):
+                    raise _no_text(column, list(row), self.dataset)
                 if row[column]:
                     yield from cut_pieces(_whole(row[column]))
 
@@ -208,6 +211,7 @@ def reading(where: str | Path, remedy: str = "check the address and the network"
         raise
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = "not there, or nobody answers" if reason == str(where) else reason  # what fsspec's clients say
         raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
 
 
@@ -229,18 +233,19 @@ def expand(patterns: list[str]) -> list[str]:
 
 
 def _expand_path(pattern: str) -> list[str]:
-    found = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+    remedy = "check the path (globs need quotes)"
+    there = os.path.lexists(pattern) or not glob.has_magic(pattern)
+    found = [pattern] if there else sorted(glob.glob(pattern, recursive=True))
     if not found:
-        raise InputError("no such file", where=pattern, remedy="check the path (globs need quotes)")
+        raise InputError("no such file", where=pattern, remedy=remedy)
     for path in map(Path, found):
-        if path.is_dir():
+        if os.path.isdir(path):
             raise InputError(
                 "a folder",
                 where=path,
                 remedy=f"name files, e.g. '{path}/*.txt' (one that prepare.py made stands alone, for pretrain.py)",
             )
-        if not path.is_file():
-            raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
+        named_file(path, remedy)
         if path.stat().st_size == 0:
             raise InputError("the file is empty", where=path, remedy="give a file that holds text")
     return found
@@ -293,6 +298,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
+                    _refuse_kind(raw, path)
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
                 raw, rest = rest + raw, b""
                 ends = raw.endswith(b"\n")
@@ -307,6 +313,14 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         packed = packing(path)
         what = f"cannot be decompressed: {error}" if packed else f"cannot be read: {error}"
         raise InputError(what, where=path, line=number, remedy="fetch the file again") from None
+
+
+def _refuse_kind(raw: bytes, path: str | Path) -> None:
+    if kind := next((kind for kind, begin in _BEGINNINGS.items() if raw.startswith(begin)), None):
+        what = f"it begins like {kind}, and not like text"
+        raise InputError(
+            what, where=path, remedy="unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"
+        )
 
 
 def _between_characters(raw: bytes) -> int:
@@ -400,9 +414,7 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
         if text is None:  # as in Parquet: no document
             continue
         if not isinstance(text, str):
-            what = f"column {text_column!r} is not text" if text_column in row else f"no column {text_column!r}"
-            columns = ", ".join(row)
-            raise InputError(what, where=path, line=number, remedy=f"--text_column, one of: {columns}")
+            raise _no_text(text_column, list(row), path, number)
         yield from cut_pieces(_whole(text))
 
 
@@ -413,14 +425,23 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         column = text_column or choose_column(schema.names, strings, path)
         if column not in strings:
-            what = f"column {column!r} is not text" if column in schema.names else f"no column {column!r}"
-            raise InputError(what, where=path, remedy=f"--text_column, one of: {', '.join(strings) or 'none is text'}")
+            raise _no_text(column, schema.names, path)
         for batch in file.iter_batches(batch_size=256, columns=[column]):
             for text in batch.column(0).to_pylist():
                 if text is not None:
                     yield from cut_pieces(text)
     except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
-        raise InputError(f"not a Parquet file: {error}", where=path, remedy="fetch it again") from None
+        raise InputError(
+            f"not a Parquet file: {str(error).rstrip('.')}", where=path, remedy="fetch it again"
+        ) from None
+
+
+def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
+    remedy = f"{did_you_mean(column, columns)}--text_column, one of: {', '.join(columns)}"
+    if column in columns:
+        what, remedy = f"column {column!r} is not text", "put text there, or name another column by --text_column"
+        return InputError(what, where=where, line=line, remedy=remedy)
+    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)
 
 
 def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:

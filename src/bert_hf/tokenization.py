@@ -1,6 +1,7 @@
 """A WordPiece tokenizer: train one, load one, check one."""
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
+from bert_hf.files import named_text
 from bert_hf.pretrained import find_tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -130,7 +132,9 @@ def load_tokenizer(
         InputError: nothing there, or nothing usable.
     """
     path = Path(name_or_path)
-    if path.is_file():
+    if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
+    if os.path.lexists(path) and not path.is_dir():
         vocabulary = _read_vocabulary(path)
         tokenizer = BertTokenizer(
             vocab=vocabulary,
@@ -147,20 +151,18 @@ def load_tokenizer(
         except InputError:
             raise
         except Exception as error:  # the Rust library raises nothing more special
+            reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
             raise InputError(
-                f"no tokenizer can be loaded from it: {str(error).splitlines()[0]}",
+                f"no tokenizer can be loaded from it: {reason}",
                 where=name_or_path,
                 remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
             ) from None
-    check_tokenizer(tokenizer)
+    check_tokenizer(tokenizer, where=path)
     return tokenizer
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    try:
-        pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError("not UTF-8", where=path, remedy=f"save it as UTF-8 (byte {error.start})") from None
+    pieces = named_text(path).removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
     for line, piece in enumerate((piece.rstrip("\r") for piece in pieces), start=1):
         if piece in seen:
@@ -171,13 +173,18 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
     return seen
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None) -> None:
+def check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
+) -> None:
     """Has it what BERT needs, and do its ids fit into the model?
+
+    Args:
+        where: it comes from, for the message.
 
     Raises:
         InputError: a special token is missing, or ids reach beyond `model_vocab_size`.
     """
-    where = tokenizer.name_or_path or "tokenizer"
+    where = where or tokenizer.name_or_path or "tokenizer"
     for name in ("pad", "unk", "cls", "sep", "mask"):
         if getattr(tokenizer, f"{name}_token_id", None) is None:
             raise InputError(

@@ -1,0 +1,126 @@
+"""A file that a person named: looked at before it is opened, read whole where it is small, YAML as options."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from bert_hf.errors import InputError
+
+LARGEST = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
+
+
+def named_file(path: str | Path, remedy: str = "check the path") -> Path:
+    """A file that a person named. Nothing is opened: a pipe would wait for whoever writes into it.
+
+    Raises:
+        InputError: it is not there, no regular file, or may not be read.
+    """
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError("no such file", where=path, remedy=remedy) from None
+    except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be entered
+        what = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be opened: {what}", where=path, remedy=remedy) from None
+    if stat.S_ISDIR(mode):
+        raise InputError("a folder, and not a file", where=path, remedy="name a file in it")
+    if not stat.S_ISREG(mode):
+        raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
+    if not os.access(path, os.R_OK):
+        raise InputError("it may not be read", where=path, remedy="change its rights")
+    return path
+
+
+def named_text(path: str | Path, remedy: str = "check the path") -> str:
+    """The text of a small file that a person named.
+
+    Raises:
+        InputError: see `named_file`; or it is larger than `LARGEST`, or not UTF-8 (with line and column).
+    """
+    path = named_file(path, remedy)
+    with open(path, "rb") as file:
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise InputError(f"larger than {LARGEST // 10**6} MB", where=path, remedy=remedy)
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        raise InputError(
+            f"byte 0x{raw[error.start]:02x} is not UTF-8",
+            where=path,
+            line=before.count(b"\n") + 1,
+            column=error.start - (before.rfind(b"\n") + 1) + 1,
+            remedy="convert the file, e.g. with iconv -t UTF-8",
+        ) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML alone: an alias can make gigabytes of a few lines."""
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "an alias is not taken", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+
+def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
+    """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
+
+    Raises:
+        InputError: not to be read, not YAML, not flat, a key twice (with the line).
+    """
+    text = named_text(path, "give --config the path of a YAML file")
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise _not_yaml(error, path, text) from None
+    except RecursionError:
+        raise InputError("nested too deeply", where=path, remedy="write one option a line") from None
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
+    seen: dict[str, int] = {}
+    for key, value in node.value if node is not None else ():
+        line = key.start_mark.line + 1
+        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+        if name in seen:
+            what = f"{name!r} stands there twice, first in line {seen[name]}"
+            raise InputError(what, where=path, line=line, remedy="remove one of them")
+        seen[name] = line
+        try:
+            yield name, line, _words(name, yaml.SafeLoader("").construct_object(value, deep=True))
+        except yaml.YAMLError as error:
+            raise _not_yaml(error, path, text) from None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InputError(f"{name}: {error}", where=path, line=line, remedy="mend this line") from None
+
+
+def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else None
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+    said = [getattr(error, name, None) for name in ("context", "problem")]
+    reason = ", ".join(filter(None, said)) or str(error).splitlines()[0]
+    return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="mend the file")
+
+
+def _words(name: str, value) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [f"--{name}", *map(_word, value)]
+    return [f"--{name}={json.dumps(value) if isinstance(value, dict) else _word(value)}"]
+
+
+def _word(value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"a {type(value).__name__} is neither text nor a number")
+    return str(value)

@@ -1,0 +1,406 @@
+"""What can be known of a run before anything is built: inputs are looked at, folders tried, numbers weighed.
+
+Each recipe hands one of the functions below to `arguments.parse`, which calls it before the ranks of a run join and
+before any model. It looks at heads and sizes, not at whole corpora, yields a line for each thing found good, and
+raises `InputError` for the first that is not. `--check true` runs it alone.
+"""
+
+import errno
+import importlib.util
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from huggingface_hub import get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from bert_hf.arguments import ClassificationArguments, CorpusArguments, TokenizerArguments
+from bert_hf.corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
+from bert_hf.cost import parameter_count
+from bert_hf.doctor import free_disk
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.features import read_splits
+from bert_hf.files import named_text
+from bert_hf.ranges import numbers
+from bert_hf.run import LOCK, RECORD
+from bert_hf.shapes import read_shape
+from bert_hf.sources import is_url
+from bert_hf.tasks import TASKS
+from bert_hf.tokenization import check_tokenizer, load_tokenizer
+
+_LOOK = 1 << 18  # characters that are read of an input
+_LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known to be there
+_SECONDS = 1.0  # after which no further input is opened
+_READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is looked at
+_SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
+
+_ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
+_PACKAGES = {  # what is in the name of an optimizer → the package it is of
+    "bnb": "bitsandbytes", "galore": "galore_torch", "apollo": "apollo_torch", "lomo": "lomo_optim",
+    "grokadamw": "grokadamw", "schedule_free": "schedulefree", "stable_adamw": "optimi", "torch_4bit": "torchao",
+    "torch_8bit": "torchao", "8bit": "bitsandbytes", "32bit": "bitsandbytes", "ademamix": "bitsandbytes",
+    "anyprecision": "torchdistx", "npu": "torch_npu", "xla": "torch_xla",
+}  # fmt: skip
+_PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+_CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
+
+# ---- the recipes
+
+
+def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
+    """Of `pretrain.py`."""
+    yield numbers(tokens, text, network, shape, run)
+    yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
+    yield from machine(run, _PRETRAINING_FIGURES)
+    yield corpus_text(text, shape.nsp, splits=True)
+    if (attention := network.attn_implementation) not in _ATTENTIONS:
+        remedy = did_you_mean(attention, _ATTENTIONS).strip() or f"one of: {', '.join(_ATTENTIONS)}"
+        raise InputError(f"no attention {attention!r}", where="--attn_implementation", remedy=remedy)
+    named = tokens.tokenizer_name or network.model_name_or_path
+    tokenizer = named_tokenizer(tokens, text, named)
+    if tokenizer is not None:
+        yield f"tokenizer: {len(tokenizer):,} pieces"
+    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
+    config = model_shape(network.config_name, network.model_name_or_path, longest)
+    if config is not None:
+        if network.model_name_or_path is None:
+            config.vocab_size = len(tokenizer) if tokenizer is not None else tokens.vocab_size
+        elif tokenizer is not None:
+            check_tokenizer(tokenizer, config.vocab_size, named)
+        yield from model_on_disk(config, run)
+
+
+def classification(asked, run) -> Iterator[str]:
+    """Of `finetune_classification.py`."""
+    if asked.model_name_or_path is None:
+        raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
+    yield numbers(asked, run)
+    yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
+    yield from machine(run, _CLASSIFICATION_FIGURES)
+    yield labelled_text(asked)
+    config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
+    named = asked.tokenizer_name or asked.model_name_or_path
+    if _is_here(named):
+        tokenizer = load_tokenizer(named)
+        yield f"tokenizer: {len(tokenizer):,} pieces"
+        if config is not None:
+            check_tokenizer(tokenizer, config.vocab_size, named)
+    if config is not None:
+        yield from model_on_disk(config, run)
+
+
+def tokenizer_training(tokens, text, out) -> Iterator[str]:
+    """Of `train_tokenizer.py`."""
+    yield numbers(tokens, text)
+    if is_prepared(text.train_file):
+        what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
+        raise InputError(what, where=text.train_file[0], remedy=remedy)
+    yield corpus_text(text)
+    yield output_folder(_needed(out.output_dir), out.overwrite_output_dir, "tokenizer.json")
+
+
+def preparing(tokens, text, shape, work, out) -> Iterator[str]:
+    """Of `prepare.py`."""
+    work.part()
+    if work.shard and out.overwrite_output_dir:
+        what, remedy = "every part would remove the others' work", "empty the folder first"
+        raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
+    yield numbers(tokens, text, shape, work)
+    if not work.check:
+        yield writable(_needed(out.output_dir))
+    elif out.output_dir is not None:
+        yield writable(out.output_dir)
+    if not work.check and is_prepared(text.train_file):
+        what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
+        raise InputError(what, where=text.train_file[0], remedy=remedy)
+    yield corpus_text(text)
+    if work.deduplicate or not (work.check or tokens.tokenizer_name):
+        writable(text.cache_dir, "--cache_dir")
+    if (tokenizer := named_tokenizer(tokens, text, tokens.tokenizer_name)) is not None:
+        yield f"tokenizer: {len(tokenizer):,} pieces"
+
+
+def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
+    """Of `estimate.py`, which reads no text and writes nothing."""
+    yield numbers(tokens, text, network, shape, run, asked)
+    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
+    if model_shape(network.config_name, network.model_name_or_path, longest) is not None:
+        yield "model: its shape is a BERT's"
+
+
+# ---- where it runs and writes
+
+
+def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
+    """Precision, optimizer, trackers and the Hub, as far as they are known to be wrong.
+
+    Args:
+        figures: that an evaluation yields.
+    """
+    if run.bf16 and run.fp16:
+        raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
+    if run.fp16 and (run.use_cpu or not torch.accelerator.is_available()):
+        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+    for mark, package in _PACKAGES.items():
+        if mark in str(run.optim) and importlib.util.find_spec(package) is None:
+            what = f"{run.optim} is of the package {package}, which is not installed"
+            raise InputError(what, where="--optim", remedy="install it, or leave the option out")
+    best = run.metric_for_best_model
+    if best is not None and best.removeprefix("eval_") not in figures:
+        near = did_you_mean(best.removeprefix("eval_"), figures).strip()
+        remedy = near or f"one of: {', '.join(figures)}"
+        raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
+    for name in TrainingArguments._VALID_DICT_FIELDS:
+        _check_json(name, getattr(run, name))
+    if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
+        folder = Path(run.resume_from_checkpoint)
+        if not folder.is_dir():
+            raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
+    known = {*get_available_reporting_integrations(), "all", "none"}
+    for tracker in [run.report_to] if isinstance(run.report_to, str) else run.report_to or []:
+        if tracker not in known:
+            remedy = f"install it, or use one of: {', '.join(sorted(known))}"
+            raise InputError(f"no tracker {tracker!r} is installed", where="--report_to", remedy=remedy)
+    if run.hub_token is not None:
+        remedy = "set HF_TOKEN or `hf auth login`"
+        raise InputError("a token is not taken as a flag", where="--hub_token", remedy=remedy)
+    if run.push_to_hub:
+        name = run.hub_model_id or Path(run.output_dir).name
+        try:
+            validate_repo_id(name)
+        except HFValidationError:
+            remedy = "give YOU/NAME of letters, digits, '-', '_' and '.'"
+            raise InputError(f"{name!r} is no name of a repository", where="--hub_model_id", remedy=remedy) from None
+        if get_token() is None:
+            raise InputError("nobody is logged in", where="--push_to_hub", remedy="set HF_TOKEN or `hf auth login`")
+        yield f"push: to {name}"
+
+
+def _check_json(name: str, value) -> None:
+    """An option that is JSON, or a file of it."""
+    if not isinstance(value, str) or not value:
+        return
+    text = value if value.startswith("{") else named_text(value)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f"--{name}" if text is value else value
+        raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
+
+
+def _needed(output_dir: str | None) -> str:
+    if output_dir is None:
+        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
+    return output_dir
+
+
+def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
+    """The folder of a run: new, empty, or one of ours (which holds a file `known_by`), and it can be written."""
+    folder = Path(output_dir)
+    line = writable(output_dir)
+    ours = (folder / known_by).is_file()
+    if folder.is_dir() and not ours and any(path.name != LOCK for path in folder.iterdir()):
+        if overwrite:
+            what = f"--overwrite_output_dir removes only what was made here, and there is no {known_by}"
+            remedy = "remove the folder yourself, or give another --output_dir"
+        else:
+            what, remedy = "the output folder holds something that no run of ours wrote", "give another --output_dir"
+        raise InputError(what, where=folder, remedy=remedy)
+    return line
+
+
+def writable(output_dir: str, option: str = "--output_dir") -> str:
+    """Tries what a save does (write, flush, rename, remove) in the folder, or in what there is of its path.
+
+    Raises:
+        InputError: a file stands in the way, or the disk or its rights refuse.
+    """
+    place = Path(output_dir).expanduser().absolute()
+    try:
+        for part in place.parts:
+            if len(os.fsencode(part)) > 255:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        while not os.path.lexists(place):
+            place = place.parent
+        if not place.is_dir():
+            remedy = f"give another {option}"
+            raise InputError("a file stands where a folder has to be", where=_short(place, output_dir), remedy=remedy)
+        first = place / f".preflight-{socket.gethostname()}-{os.getpid()}.tmp"  # as what others are writing: no run's
+        second = first.with_name(f".{first.name}")
+        try:
+            with open(first, "wb") as file:
+                file.write(b"x" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(first, second)
+        finally:
+            first.unlink(missing_ok=True)
+            second.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        what, remedy = f"cannot be written: {reason}", f"give another {option}"
+        raise InputError(what, where=output_dir, remedy=remedy) from None
+    return f"output: {output_dir} can be written"
+
+
+def _short(place: Path, asked: str) -> Path:
+    """The path as it was asked for, where it lies on that."""
+    for path in (Path(asked), *Path(asked).parents):
+        if path.expanduser().absolute() == place:
+            return path
+    return place
+
+
+def model_on_disk(config: BertConfig, run) -> Iterator[str]:
+    """Is there room for two checkpoints: the newest, and the one being written? (One, where a run goes on.)"""
+    parameters = parameter_count(config)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
+    never = run.save_strategy is None and run.save_steps is None and not run.save_minutes
+    if never or run.save_strategy == "no":
+        need = 4 * parameters
+    else:
+        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters
+    free = free_disk(Path(run.output_dir).expanduser())
+    if free < need:
+        what = f"two checkpoints take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
+        raise InputError(what, where=run.output_dir, remedy="make room, or give another --output_dir")
+    yield f"disk: {need / 1e9:,.2f} GB for checkpoints, {free / 1e9:,.2f} GB free"
+
+
+# ---- the text
+
+
+def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) -> str:
+    """Every file is there; of some of them the beginning is read as the run will.
+
+    Args:
+        splits: it is prepared in the cache, and documents are held out where no held-out text is named.
+    """
+    least = 4 if splits and not text.validation_file else 2 if nsp else 1
+    if text.validation_file and not (text.train_file or text.dataset_name):
+        raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
+    given = [files for files in (text.train_file, text.validation_file) if files]
+    if splits and not (given and all(map(is_prepared, given))):
+        writable(text.cache_dir, "--cache_dir")
+    if not text.train_file:
+        return f"text: {text.dataset_name or 'the documentation on this machine'}"
+    said, deadline = [], time.monotonic() + _SECONDS
+    for files in given:
+        if is_prepared(files):
+            if not is_url(files[0]):
+                corpus = open_prepared(text, files[0])
+                _enough(len(corpus), least if files is text.train_file else 1, files[0])
+            said.append("a prepared corpus")
+            continue
+        sources = inputs_of(text, files)
+        here = [source for source in sources if not is_url(source.path)]
+        looked, documents = here[:: max(1, len(here) // _LOOKED_AT)], 0
+        whole = len(looked) == len(sources)
+        for source in looked:
+            if time.monotonic() > deadline:
+                whole = False
+                break
+            ends, all_of_it = _head(source)
+            documents, whole = documents + ends, whole and all_of_it
+        if whole:
+            if not documents:
+                raise InputError("no text in it", where=files[0], remedy="give files that hold text")
+            _enough(documents, least if files is text.train_file else 1, files[0])
+        said.append(f"{len(sources):,} files, {sum(Path(source.path).stat().st_size for source in here):,} bytes")
+    return f"text: {', held out: '.join(said)}"
+
+
+def _head(source) -> tuple[int, bool]:
+    """(documents that hold text in the first `_LOOK` characters of an input, whether that was all of it)."""
+    documents, size, filled = 0, 0, False
+    for piece in source.read():
+        size, filled = size + len(piece.text), filled or bool(piece.text.strip())
+        if piece.ends:
+            documents, filled = documents + filled, False
+        if size > _LOOK:
+            return documents, False
+    return documents, True
+
+
+def _enough(documents: int, least: int, where: str) -> None:
+    if documents < least:
+        what = "next-sentence prediction needs strangers from another document, and there is one"
+        if least > 2:
+            what = f"too few documents ({documents}) to train on and to hold two of them out"
+        raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
+
+
+def labelled_text(asked: ClassificationArguments) -> str:
+    """Every row of every split, where the files are not large; else that they are there."""
+    if asked.task is not None and asked.task not in TASKS:
+        raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
+    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
+    if not files:
+        if asked.dataset_name is None and asked.task is None:
+            remedy = "give --train_file, --dataset_name or --task"
+            raise InputError("no data are named", where="--train_file", remedy=remedy)
+        return f"rows: {asked.dataset_name or asked.task}"
+    if not asked.train_file:
+        raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
+    held_out = sum(
+        0 if given else share
+        for given, share in (
+            (asked.validation_file, asked.validation_split_percentage),
+            (asked.test_file, asked.test_split_percentage),
+        )
+    )
+    if held_out >= 100:
+        what, remedy = f"{held_out:g} % of the rows would be held out", "leave some to train on"
+        raise InputError(what, where="--test_split_percentage", remedy=remedy)
+    size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
+    if size > _READ_WHOLE or any(map(is_url, files)):
+        return f"rows: {size:,} bytes"
+    splits, labels = read_splits(asked)
+    sizes = ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items())
+    return f"rows: {sizes}; labels {', '.join(labels)}"
+
+
+# ---- tokenizer and model
+
+
+def _is_here(name: str | None) -> bool:
+    """Is it a path rather than a Hub id? What is plainly meant as a path has to be there."""
+    if name is None:
+        return False
+    plain = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or Path(name).suffix in (".txt", ".json")
+    if plain and not os.path.lexists(name):
+        raise InputError("no such file or folder", where=name, remedy="check the path")
+    return os.path.lexists(name)
+
+
+def named_tokenizer(
+    tokens: TokenizerArguments, text: CorpusArguments, name: str | None
+) -> PreTrainedTokenizerBase | None:
+    """The tokenizer, where it is on this machine; None where it is still to be trained or fetched."""
+    if name is not None:
+        return load_tokenizer(name, **tokens.normalization()) if _is_here(name) else None
+    prepared = text.train_file and is_prepared(text.train_file) and not is_url(text.train_file[0])
+    return tokenizer_for(tokens, text) if prepared else None
+
+
+def model_shape(
+    config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
+) -> BertConfig | None:
+    """The shape of the network (see `shapes`); None where it is on the Hub, or may be, and is, no BERT's."""
+    if checkpoint is None:
+        if config_name is None:
+            raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")
+        return read_shape(config_name, longest)
+    if not _is_here(checkpoint):
+        return None
+    if not Path(checkpoint).is_dir():
+        raise InputError("not a folder of a checkpoint", where=checkpoint, remedy="give the folder that holds it")
+    return read_shape(Path(checkpoint) / "config.json", longest, bert_alone)

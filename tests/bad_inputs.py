@@ -1,0 +1,706 @@
+# ruff: noqa: E501 - the lines are what is printed
+"""The catalogue of bad input: what a person may hand a recipe, and the one line that answers it.
+
+Data alone; `test_bad_inputs.py` runs it. A case lives in an empty folder of its own, where it is run: paths in the
+words and in the answer are relative to that. `good/` in it is a link to good inputs: `text.txt`, `vocab.txt`,
+`model.json`, `rows.tsv`, `bert/` (a checkpoint), `corpus/` (prepared text).
+"""
+
+import gzip
+import io
+import json
+import lzma
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SHAPE = {
+    "model_type": "bert", "vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 64, "max_position_embeddings": 64, "type_vocab_size": 2,
+}  # fmt: skip
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = [
+    *SPECIALS,
+    *"abcdefghijklmnopqrstuvwxyz0123456789.",
+    *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789"),
+]
+TEXT = "\n\n".join(
+    "\n".join(f"Document {d} says in sentence {s} that item {d} follows item {s}." for s in range(2 + d % 5))
+    for d in range(20)
+)
+_WORDS = "red blue green black white grey brown pink gold lime teal navy rust plum sand jade".split()
+ROWS = "".join(
+    f"ham\tsee the {a} and {b} {c} one\nspam\twin a {b} or {c} {a} prize\n"
+    for a, b, c in zip(_WORDS, _WORDS[3:] + _WORDS[:3], _WORDS[7:] + _WORDS[:7], strict=True)
+)
+
+
+class Folder:
+    """In place of a file."""
+
+
+class Pipe:
+    """That nobody writes into."""
+
+
+@dataclass(frozen=True)
+class Link:
+    to: str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The folder `good/NAME`, some files of which are others, or not there (None)."""
+
+    of: str
+    files: dict
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A case: who is asked, in which words, among which files, and what is answered after `error: `.
+
+    Attributes:
+        later: it is known only when transformers' own arguments are built, the text is opened or the model made.
+        leaves: what stays, so that the same command goes on where it stopped.
+    """
+
+    name: str
+    recipe: str
+    words: str | list
+    line: str
+    files: dict = field(default_factory=dict)
+    later: bool = False
+    leaves: tuple = ()
+
+
+def lines(*rows: str) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+def shape(**changes) -> str:
+    """A model JSON, a key a line; a value None leaves the key out."""
+    return json.dumps({k: v for k, v in {**SHAPE, **changes}.items() if v is not None}, indent=1)
+
+
+def parquet(**columns) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+LONG = "word " * 1_000_000  # 5 MB in a line
+PRETRAIN = (
+    "--config_name good/model.json --tokenizer_name good/vocab.txt --max_seq_length 32 --max_steps 2 --output_dir out"
+)
+TUNE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out --max_steps 2"
+
+
+def pretrain(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
+    return Bad(name, "pretrain", f"{PRETRAIN} {words}", line, files or {}, **options)
+
+
+def tune(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
+    return Bad(name, "finetune_classification", f"{TUNE} {words}", line, files or {}, **options)
+
+
+def text(name: str, file: str, content, line: str, words: str = "", **options) -> Bad:
+    """A bad text, as it is read by all three recipes that read text."""
+    files = {file: content} if content is not None else {}
+    return pretrain(name, f"--train_file '{file}' {words}", line, files, **options)
+
+
+def rows(name: str, file: str, content, line: str, words: str = "", **options) -> Bad:
+    return tune(name, f"--train_file '{file}' {words}", line, {file: content}, **options)
+
+
+def model(name: str, content, line: str, words: str = "") -> Bad:
+    return pretrain(name, f"--train_file good/text.txt --config_name m.json {words}", line, {"m.json": content})
+
+
+def vocabulary(name: str, content, line: str) -> Bad:
+    return pretrain(name, "--train_file good/text.txt --tokenizer_name v.txt", line, {"v.txt": content})
+
+
+def config(name: str, content, line: str, recipe: str = "pretrain") -> Bad:
+    return Bad(name, recipe, "--config run.yaml", line, {"run.yaml": content})
+
+
+def number(option: str, value: str, line: str) -> Bad:
+    return pretrain(f"{option} {value}", f"--train_file good/text.txt --{option}={value}", line)
+
+
+# fmt: off
+COMMAND_LINE = [
+    pretrain("unknown flag", "--max_stepz 3", "command line: unknown option 'max_stepz'; did you mean max_steps?"),
+    pretrain("unknown flag with a value in it", "--max_stepz=3",
+        "command line: unknown option 'max_stepz'; did you mean max_steps?"),
+    pretrain("a word that belongs to nothing", "stray",
+        "command line: unknown option 'stray'; --help lists every flag"),
+    pretrain("a number that is a word", "--max_steps many",
+        "command line: argument --max_steps: invalid int value: 'many'; --help lists every flag"),
+    pretrain("a whole number with a point", "--max_steps 2.5",
+        "command line: argument --max_steps: invalid int value: '2.5'; --help lists every flag"),
+    pretrain("a flag without its value", "--max_steps",
+        "command line: argument --max_steps: expected one argument; --help lists every flag"),
+    pretrain("neither true nor false", "--nsp maybe",
+        "command line: argument --nsp: Truthy value expected: got maybe but expected one of yes/no, true/false, t/f, y/n, 1/0 (case insensitive); --help lists every flag"),
+    pretrain("a choice that is none", "--initializer uniform",
+        "command line: argument --initializer: invalid choice: 'uniform'; did you mean 'normal'?"),
+    pretrain("an empty path", "--train_file ''",
+        "--train_file: an empty value; give a value, or leave the option out"),
+    pretrain("an empty output folder", "--output_dir=",
+        "--output_dir: an empty value; give a value, or leave the option out"),
+    Bad("a path that is not UTF-8", "pretrain", ['--train_file', 'caf\udce9.txt'],
+        "--train_file: bytes that are not UTF-8; rename what it names"),
+    Bad("a NUL in a path", "pretrain", ['--train_file', 'a\x00b.txt'], "--train_file: a NUL character; remove it"),
+    pretrain("a name of 300 letters", f"--train_file {'a' * 300}",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: cannot be opened: File name too long; check the path (globs need quotes)"),
+    pretrain("an output folder of 300 letters", f"--train_file good/text.txt --output_dir out/{'a' * 300}",
+        "out/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: cannot be written: File name too long; give another --output_dir"),
+    Bad("a name of 5,000 letters", "pretrain", ['--train_file', 'a' * 5000],
+        "--train_file: a value of 5,000 characters; shorten it"),
+    Bad("a path of 5,000 letters", "pretrain", ['--output_dir', 'a/' * 2500],
+        "--output_dir: a value of 5,000 characters; shorten it"),
+    pretrain("an integer of 5,000 digits", f"--max_steps {'9' * 5000}",
+        "--max_steps: a value of 5,000 characters; shorten it"),
+    pretrain("options as broken JSON", "--lr_scheduler_kwargs '{bad'",
+        "--lr_scheduler_kwargs: not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); write {\"key\": value, …}"),
+    pretrain("a schedule that is none", "--lr_scheduler_type zigzag --train_file good/text.txt",
+        "command line: argument --lr_scheduler_type: invalid choice: 'zigzag'; --help lists every flag"),
+    pretrain("an optimizer that is none", "--optim adamm --train_file good/text.txt",
+        "command line: argument --optim: invalid choice: 'adamm'; did you mean 'adalomo'?"),
+    pretrain("an attention that is none", "--attn_implementation fast --train_file good/text.txt",
+        "--attn_implementation: no attention 'fast'; one of: eager, flash_attention_4, flash_attention_3, flash_attention_2, flex_attention, sdpa, paged|eager"),
+    pretrain("a tracker that is not there", "--report_to wandbb --train_file good/text.txt",
+        "--report_to: no tracker 'wandbb' is installed; install it, or use one of: all, none"),
+    pretrain("both precisions", "--bf16 true --fp16 true --train_file good/text.txt",
+        "--fp16: --bf16 and --fp16 exclude each other; choose one"),
+    pretrain("a token as a flag", "--hub_token hf_x --train_file good/text.txt",
+        "--hub_token: a token is not taken as a flag; set HF_TOKEN or `hf auth login`"),
+    pretrain("a repository of a strange name", "--push_to_hub true --hub_model_id a/b/c --train_file good/text.txt",
+        "--hub_model_id: 'a/b/c' is no name of a repository; give YOU/NAME of letters, digits, '-', '_' and '.'"),
+    pretrain("a push by nobody", "--push_to_hub true --train_file good/text.txt",
+        "--push_to_hub: nobody is logged in; set HF_TOKEN or `hf auth login`"),
+    pretrain("a best model without evaluation", "--load_best_model_at_end true --save_strategy steps --train_file good/text.txt",
+        "arguments: --load_best_model_at_end requires the save and eval strategy to match, except when --save_strategy=\"best\", but found - Evaluation strategy: IntervalStrategy.NO - Save strategy: SaveStrategy.STEPS; change the option it names", later=True),
+    pretrain("an optimizer that is not installed", "--optim lomo --train_file good/text.txt",
+        "--optim: lomo is of the package lomo_optim, which is not installed; install it, or leave the option out"),
+    pretrain("a figure that is none", "--metric_for_best_model mlm_los --train_file good/text.txt",
+        "--metric_for_best_model: no figure 'mlm_los'; did you mean 'mlm_loss'?"),
+    tune("a figure of pre-training", "--metric_for_best_model mlm_loss --train_file good/rows.tsv",
+        "--metric_for_best_model: no figure 'mlm_loss'; did you mean 'loss'?"),
+    pretrain("an engine's file that is not there", "--deepspeed zero.json --train_file good/text.txt",
+        "zero.json: no such file; check the path"),
+    pretrain("an engine's file that is no JSON", "--deepspeed zero.json --train_file good/text.txt",
+        "zero.json: not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); write {\"key\": value, …}", {'zero.json': '{'}),
+    pretrain("fp16 on a CPU", "--fp16 true --bf16 false --use_cpu true --train_file good/text.txt",
+        "--fp16: a CPU does not train in fp16; leave it out, or give --bf16 true"),
+    pretrain("a checkpoint that is not there", "--resume_from_checkpoint nope --train_file good/text.txt",
+        "nope: no such checkpoint; give a folder checkpoint-N, or leave it out"),
+    pretrain("a strategy that is none", "--save_strategy often --train_file good/text.txt",
+        "arguments: often is not a valid SaveStrategy, please select one of ['no', 'steps', 'epoch', 'best']; change the option it names", later=True),
+    Bad("no output folder", "train_tokenizer", "--train_file good/text.txt",
+        "--output_dir: no output folder is named; give one"),
+    Bad("no output folder for a corpus", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt",
+        "--output_dir: no output folder is named; give one"),
+    Bad("a part that is none", "prepare", "--train_file good/text.txt --output_dir out --shard 3/3",
+        "--shard: '3/3' is not i/n with i from 0 to n - 1; give 0/4, 1/4, …"),
+    Bad("a part of words", "prepare", "--train_file good/text.txt --output_dir out --shard one",
+        "--shard: 'one' is not i/n with i from 0 to n - 1; give 0/4, 1/4, …"),
+    Bad("a part without duplicates", "prepare", "--train_file good/text.txt --output_dir out --shard 0/2 --deduplicate near",
+        "--shard: --deduplicate has to see all inputs, and a part does not; prepare without --shard (--num_proc uses the cores of one machine)"),
+    Bad("a part that overwrites", "prepare", "--train_file good/text.txt --output_dir out --shard 0/2 --overwrite_output_dir true",
+        "--overwrite_output_dir: every part would remove the others' work; empty the folder first"),
+    Bad("duplicates of another kind", "prepare", "--train_file good/text.txt --output_dir out --deduplicate fuzzy",
+        "command line: argument --deduplicate: invalid choice: 'fuzzy'; one of: exact, near"),
+    Bad("an unknown device", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --device tpu",
+        "--device: 'tpu' is not in the table of devices; give one of h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, cpu", later=True),
+    Bad("no devices", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --num_devices 0",
+        "arguments: --global_batch and --num_devices must be at least 1; change the option it names"),
+    Bad("more than all of the peak", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --mfu 2",
+        "arguments: --mfu must lie above 0 and be at most 1, not 2.0; change the option it names"),
+    Bad("a negative price", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --price_per_hour -1",
+        "arguments: --price_per_hour must not be negative, not -1.0; change the option it names"),
+    Bad("an estimate without steps", "estimate", "--config_name good/model.json --max_seq_length 32",
+        "--max_steps: how long the run is cannot be known; give it, or a folder made by prepare.py as --train_file", later=True),
+    Bad("an estimate of raw text", "estimate", "--config_name good/model.json --max_seq_length 32 --train_file good/text.txt",
+        "good/text.txt: no folder made by prepare.py; make one, or give --max_steps alone", later=True),
+    Bad("an estimate of a model too short", "estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 128",
+        "good/model.json:8: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    Bad("an estimate of nothing", "estimate", "--max_steps 10",
+        "--config_name: no model is named; give e.g. configs/model/mini.json"),
+]
+
+NUMBERS = [
+    number("learning_rate", "nan",
+        "--learning_rate: nan cannot be meant; give a number of at least 0 and at most 1,000"),
+    number("learning_rate", "inf",
+        "--learning_rate: inf cannot be meant; give a number of at least 0 and at most 1,000"),
+    number("learning_rate", "-1e-4",
+        "--learning_rate: -0.0001 cannot be meant; give a number of at least 0 and at most 1,000"),
+    number("weight_decay", "-0.1",
+        "--weight_decay: -0.1 cannot be meant; give a number of at least 0 and at most 1,000"),
+    number("adam_beta1", "1.0", "--adam_beta1: 1.0 cannot be meant; give a number of at least 0 and below 1"),
+    number("adam_beta2", "-0.5", "--adam_beta2: -0.5 cannot be meant; give a number of at least 0 and below 1"),
+    number("max_grad_norm", "nan",
+        "--max_grad_norm: nan cannot be meant; give a number of at least 0 and at most 1,000"),
+    number("warmup_steps", "-10",
+        "--warmup_steps: -10.0 cannot be meant; give a number of at least 0 and at most 1,000,000,000,000"),
+    number("warmup_steps", "nan",
+        "--warmup_steps: nan cannot be meant; give a number of at least 0 and at most 1,000,000,000,000"),
+    number("max_steps", "0",
+        "--max_steps: 0 cannot be meant; give a number of at least 1 and at most 1,000,000,000,000"),
+    number("max_steps", "-5",
+        "--max_steps: -5 cannot be meant; give a number of at least 1 and at most 1,000,000,000,000"),
+    number("max_steps", "99999999999999999999",
+        "--max_steps: 99999999999999999999 cannot be meant; give a number of at least 1 and at most 1,000,000,000,000"),
+    pretrain("steps and hours", "--max_hours 1 --train_file good/text.txt",
+        "arguments: --max_hours must be positive, and excludes --max_steps; change the option it names", later=True),
+    number("save_minutes", "-1",
+        "--save_minutes: -1.0 cannot be meant; give a number of at least 0 and at most 1,000,000,000"),
+    number("max_hours", "nan", "--max_hours: nan cannot be meant; give a number above 0 and at most 1,000,000"),
+    number("num_train_epochs", "0",
+        "--num_train_epochs: 0.0 cannot be meant; give a number above 0 and at most 1,000,000"),
+    number("num_train_epochs", "inf",
+        "--num_train_epochs: inf cannot be meant; give a number above 0 and at most 1,000,000"),
+    number("per_device_train_batch_size", "0",
+        "--per_device_train_batch_size: 0 cannot be meant; give a number of at least 1 and at most 1,000,000"),
+    number("per_device_train_batch_size", "-8",
+        "--per_device_train_batch_size: -8 cannot be meant; give a number of at least 1 and at most 1,000,000"),
+    number("per_device_eval_batch_size", "0",
+        "--per_device_eval_batch_size: 0 cannot be meant; give a number of at least 1 and at most 1,000,000"),
+    number("gradient_accumulation_steps", "0",
+        "--gradient_accumulation_steps: 0 cannot be meant; give a number of at least 1 and at most 1,000,000"),
+    number("save_steps", "0",
+        "--save_steps: 0.0 cannot be meant; give a number above 0 and at most 1,000,000,000,000"),
+    number("logging_steps", "-1",
+        "--logging_steps: -1.0 cannot be meant; give a number above 0 and at most 1,000,000,000,000"),
+    number("save_total_limit", "-1",
+        "--save_total_limit: -1 cannot be meant; give a number of at least 0 and at most 1,000,000"),
+    number("dataloader_num_workers", "-1",
+        "--dataloader_num_workers: -1 cannot be meant; give a number of at least 0 and at most 1,024"),
+    number("seed", "-1", "--seed: -1 cannot be meant; give a number of at least 0 and at most 4,294,967,295"),
+    number("seed", "99999999999",
+        "--seed: 99999999999 cannot be meant; give a number of at least 0 and at most 4,294,967,295"),
+    number("mlm_probability", "0",
+        "arguments: --mlm_probability must lie between 0 and 1, not 0.0; change the option it names"),
+    number("mlm_probability", "1.5",
+        "arguments: --mlm_probability must lie between 0 and 1, not 1.5; change the option it names"),
+    number("mlm_probability", "nan",
+        "arguments: --mlm_probability must lie between 0 and 1, not nan; change the option it names"),
+    number("max_seq_length", "4", "arguments: --max_seq_length must be at least 8, not 4; change the option it names"),
+    number("max_seq_length", "128",
+        "good/model.json:8: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    number("long_seq_length", "16",
+        "arguments: --long_seq_length must be at least --max_seq_length (32); change the option it names"),
+    number("long_seq_length", "512",
+        "good/model.json:8: sequence length 512 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    number("long_seq_fraction", "1.5",
+        "--long_seq_fraction: 1.5 cannot be meant; give a number of at least 0 and at most 1"),
+    number("short_seq_probability", "-0.1",
+        "--short_seq_probability: -0.1 cannot be meant; give a number of at least 0 and at most 1"),
+    number("dropout", "1", "--dropout: 1.0 cannot be meant; give a number of at least 0 and below 1"),
+    number("max_eval_samples", "0",
+        "arguments: --max_eval_samples must be at least 1, not 0; change the option it names"),
+    number("validation_split_percentage", "0",
+        "arguments: --validation_split_percentage must lie between 0 and 100, not 0.0; change the option it names"),
+    number("validation_split_percentage", "100",
+        "arguments: --validation_split_percentage must lie between 0 and 100, not 100.0; change the option it names"),
+    number("num_proc", "0", "arguments: --num_proc must be at least 1, not 0; change the option it names"),
+    number("num_proc", "1000000",
+        "--num_proc: 1000000 cannot be meant; give a number of at least 1 and at most 1,024"),
+    number("vocab_size", "3",
+        "--vocab_size: 3 cannot be meant; give a number of at least 6 and at most 2,147,483,647"),
+    number("vocab_size", "-5",
+        "arguments: --vocab_size, --limit_alphabet, --min_frequency and --tokenizer_sample_bytes must be at least 1; change the option it names"),
+    number("corpus_cache_gb", "-1",
+        "--corpus_cache_gb: -1.0 cannot be meant; give a number above 0 and at most 1,000,000,000"),
+]
+
+CONFIGS = [
+    config("no YAML", None, "run.yaml: no such file; give --config the path of a YAML file"),
+    config("a folder in place of the YAML", Folder(), "run.yaml: a folder, and not a file; name a file in it"),
+    config("a pipe in place of the YAML", Pipe(), "run.yaml: not a regular file; give a file that can be read twice"),
+    config("links in a circle in place of the YAML", Link('run.yaml'),
+        "run.yaml: cannot be opened: Too many levels of symbolic links; give --config the path of a YAML file"),
+    config("YAML that is not UTF-8", b'seed: 1\noutput_dir: caf\xe9\n',
+        "run.yaml:2:16: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    config("YAML with a NUL", b'seed: 1\noutput_dir: a\x00b\n',
+        "run.yaml:2: not readable as YAML: unacceptable character #x0000: special characters are not allowed; mend the file"),
+    config("binary YAML", bytes(range(256)),
+        "run.yaml:2:118: byte 0x80 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    config("a list in place of options", '- seed: 1\n',
+        "run.yaml:1: holds no `key: value` lines; write one option a line"),
+    config("a word in place of options", 'seed\n', "run.yaml:1: holds no `key: value` lines; write one option a line"),
+    config("two documents", 'seed: 1\n---\nseed: 2\n',
+        "run.yaml:2: not readable as YAML: expected a single document in the stream, but found another document; mend the file"),
+    config("a bracket that does not close", 'seed: 1\ntrain_file: [a.txt\n',
+        "run.yaml:3: not readable as YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'; mend the file"),
+    config("a tab", 'seed: 1\n\tmax_steps: 2\n',
+        "run.yaml:2: not readable as YAML: while scanning for the next token, found character '\\t' that cannot start any token; mend the file"),
+    config("an unknown key", 'seed: 1\nmax_step: 7\n',
+        "run.yaml:2: unknown option 'max_step'; did you mean max_steps?"),
+    config("an unknown key unlike any", 'seed: 1\nxyzzy: 7\n',
+        "run.yaml:2: unknown option 'xyzzy'; --help lists every flag"),
+    config("a key twice", 'seed: 1\nmax_steps: 3\nseed: 2\n',
+        "run.yaml:3: 'seed' stands there twice, first in line 1; remove one of them"),
+    config("a key that is a list", '? [seed, data_seed]\n: 1\n',
+        "run.yaml:1: unknown option '?'; --help lists every flag"),
+    config("a config in a config", 'config: other.yaml\n',
+        "run.yaml:1: config is no option of a run; remove this line"),
+    config("help in a config", 'help: true\n', "run.yaml:1: help is no option of a run; remove this line"),
+    config("an object of Python", "output_dir: !!python/object/apply:os.system ['touch hacked']\n",
+        "run.yaml:1: not readable as YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/object/apply:os.system'; mend the file"),
+    config("a name of Python", 'output_dir: !!python/name:os.system\n',
+        "run.yaml:1: not readable as YAML: could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'; mend the file"),
+    config("a bomb of aliases", 'a: &a [x, x]\nb: &b [*a, *a]\ntrain_file: [*b, *b]\n',
+        "run.yaml:2: not readable as YAML: an alias is not taken; mend the file"),
+    config("10,000 brackets", 'train_file: ' + '[' * 10000 + '\n',
+        "run.yaml: nested too deeply; write one option a line"),
+    config("a list in a list", 'train_file: [[a.txt]]\n',
+        "run.yaml:1: train_file: a list is neither text nor a number; mend this line"),
+    config("a date", 'output_dir: 2026-01-01\n',
+        "run.yaml:1: output_dir: a date is neither text nor a number; mend this line"),
+    config("a number that is a word, in line 3", 'seed: 1\n\nmax_steps: many\n',
+        "run.yaml:3: argument --max_steps: invalid int value: 'many'; mend this line"),
+    config("a list for a number", 'max_steps: [1, 2]\n', "run.yaml:1: max_steps takes one value; mend this line"),
+    config("a mapping for a number", 'max_steps: {a: 1}\n',
+        "run.yaml:1: argument --max_steps: invalid int value: '{\"a\": 1}'; mend this line"),
+    config("an empty text", "seed: 1\noutput_dir: ''\n", "run.yaml:2: an empty value; mend this line"),
+    config("a flag smuggled in as a value", 'output_dir: --overwrite_output_dir\nmax_steps: x\n',
+        "run.yaml:2: argument --max_steps: invalid int value: 'x'; mend this line"),
+    config("a file that is none", 'train_file: [good/text.txt, missing.txt]\nconfig_name: good/model.json\n',
+        "missing.txt: no such file; check the path (globs need quotes)"),
+    config("YAML for another recipe", 'vocab_size: 100\n',
+        "run.yaml:1: unknown option 'vocab_size'; --help lists every flag", "finetune_classification"),
+]
+
+FILES = [
+    text("no such file", "a.txt", None, "a.txt: no such file; check the path (globs need quotes)"),
+    text("a glob of nothing", "*.txt", None, "*.txt: no such file; check the path (globs need quotes)"),
+    text("an empty file", "a.txt", "", "a.txt: the file is empty; give a file that holds text"),
+    text("nothing but blanks", "a.txt", '\n  \n\t\n', "a.txt: no text in it; give files that hold text"),
+    text("a folder in place of text", "a.txt", Folder(),
+        "a.txt: a folder; name files, e.g. 'a.txt/*.txt' (one that prepare.py made stands alone, for pretrain.py)"),
+    text("a pipe in place of text", "a.txt", Pipe(), "a.txt: not a regular file; give a file that can be read twice"),
+    text("links in a circle in place of text", "a.txt", Link('a.txt'),
+        "a.txt: cannot be opened: Too many levels of symbolic links; check the path (globs need quotes)"),
+    text("a link to nothing", "a.txt", Link('gone.txt'), "a.txt: no such file; check the path (globs need quotes)"),
+    pretrain("a device in place of text", "--train_file /dev/zero",
+        "/dev/zero: not a regular file; give a file that can be read twice"),
+    text("another kind of file", "a.docx", "text",
+        "a.docx: unknown kind '.docx'; use .txt .jsonl .json .parquet, also .gz or .xz"),
+    text("gzip without the name", "a.txt", gzip.compress(b'text. ' * 99),
+        "a.txt: it begins like gzip, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("zip without the name", "a.txt", b'PK\x03\x04' + bytes(99),
+        "a.txt: it begins like zip, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("Parquet without the name", "a.txt", parquet(text=['a b. c d.']),
+        "a.txt: it begins like Parquet, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("a pickle", "a.txt", b'\x80\x04\x95',
+        "a.txt: it begins like a pickle, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("a PDF", "a.txt", b'%PDF-1.7\n',
+        "a.txt: it begins like PDF, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("UTF-16", "a.txt", 'some text'.encode('utf-16'),
+        "a.txt: it begins like UTF-16, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    text("Latin-1", "a.txt", b'first line\na caf\xe9 here\n',
+        "a.txt:2:6: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    text("a cut-off character", "a.txt", 'café'.encode()[:-1],
+        "a.txt:1:4: byte 0xc3 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    text("Latin-1 after 5 MB in a line", "a.jsonl", json.dumps({'text': LONG}).encode() + b'\n\xff\n',
+        "a.jsonl:2:1: byte 0xff is not UTF-8; convert the file, e.g. with iconv -t UTF-8", later=True),
+    text("plain text named .gz", "a.txt.gz", b'plain text\n',
+        "a.txt.gz:1: cannot be decompressed: Not a gzipped file (b'pl'); fetch the file again"),
+    text("plain text named .xz", "a.txt.xz", b'plain text\n',
+        "a.txt.xz:1: cannot be decompressed: Input format not supported by decoder; fetch the file again"),
+    text("gzip cut off", "a.txt.gz", gzip.compress(TEXT.encode())[:-20],
+        "a.txt.gz:97: cannot be decompressed: Compressed file ended before the end-of-stream marker was reached; fetch the file again"),
+    text("xz cut off", "a.txt.xz", lzma.compress(TEXT.encode())[:-20],
+        "a.txt.xz:99: cannot be decompressed: Compressed file ended before the end-of-stream marker was reached; fetch the file again"),
+    text("plain text named .parquet", "a.parquet", b'plain text, long enough to have a footer\n',
+        "a.parquet: not a Parquet file: Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file; fetch it again"),
+    text("Parquet cut off", "a.parquet", parquet(text=[TEXT])[:-30],
+        "a.parquet: not a Parquet file: Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file; fetch it again"),
+    text("Parquet without text", "a.parquet", parquet(count=[1, 2]),
+        "a.parquet: which column holds the text?; --text_column, one of: count"),
+    text("Parquet of two texts", "a.parquet", parquet(title=['a'], body=['b']),
+        "a.parquet: which column holds the text?; --text_column, one of: title, body"),
+    text("Parquet of another column", "a.parquet", parquet(text=['a']),
+        "a.parquet: no column 'Text'; did you mean 'text'? --text_column, one of: text", "--text_column Text"),
+    text("no JSON", "a.jsonl", lines('{"text": "a. b."}', 'nope'),
+        "a.jsonl:2:1: not JSON: Expecting value; write one object a line"),
+    text("JSON cut off", "a.jsonl", lines('{"text": "a. b."}', '{"text": "c'),
+        "a.jsonl:2:10: not JSON: Unterminated string starting at; write one object a line"),
+    text("a list in place of an object", "a.jsonl", lines('["a"]'),
+        "a.jsonl:1: not a JSON object; write one object a line"),
+    text("a number in place of text", "a.jsonl", lines('{"text": "a. b."}', '{"text": 7}'),
+        "a.jsonl:2: column 'text' is not text; put text there, or name another column by --text_column"),
+    text("a list in place of text", "a.jsonl", lines('{"text": ["a", "b"]}'),
+        "a.jsonl:1: column 'text' is not text; put text there, or name another column by --text_column"),
+    text("NaN in place of text", "a.jsonl", lines('{"text": "a. b."}', '{"text": NaN}'),
+        "a.jsonl:2: column 'text' is not text; put text there, or name another column by --text_column"),
+    text("ragged rows", "a.jsonl", lines('{"text": "a. b."}', '{"txt": "c. d."}'),
+        "a.jsonl:2: no column 'text'; did you mean 'txt'? --text_column, one of: txt"),
+    text("which of two columns", "a.jsonl", lines('{"title": "a", "body": "b"}'),
+        "a.jsonl:1: which column holds the text?; --text_column, one of: title, body"),
+    text("another column", "a.jsonl", lines('{"body": "a. b."}'),
+        "a.jsonl:1: no column 'boddy'; did you mean 'body'? --text_column, one of: body", "--text_column boddy"),
+    text("JSON of 100,000 brackets", "a.jsonl", '[' * 100000,
+        "a.jsonl:1: not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode string; mend the line"),
+    text("a number of 5,000 digits", "a.jsonl", f"""{{"text": {'9' * 5000}}}\n""",
+        "a.jsonl:1: not JSON: Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits; mend the line"),
+    text("three documents, two to hold out", "a.txt", 'One. Two.\n\nThree. Four.\n\nFive. Six.\n',
+        "a.txt: too few documents (3) to train on and to hold two of them out; separate documents by blank lines, or give more text"),
+    pretrain("one document for next sentences", "--train_file a.txt --validation_file good/text.txt",
+        "a.txt: next-sentence prediction needs strangers from another document, and there is one; separate documents by blank lines, or give more text", {'a.txt': 'One document. Of two sentences.\n'}),
+    pretrain("a long document alone", "--train_file a.txt --validation_file good/text.txt",
+        "--train_file: next-sentence prediction needs strangers from another document, and there is one; separate documents by blank lines, or pass --nsp false", {'a.txt': 'A sentence of some words. ' * 12000}, later=True),
+    pretrain("one good file and one that is none", "--train_file good/text.txt b.txt",
+        "b.txt: no such file; check the path (globs need quotes)"),
+    pretrain("held-out text that is not there", "--train_file good/text.txt --validation_file v.txt",
+        "v.txt: no such file; check the path (globs need quotes)"),
+    pretrain("held-out text that is empty", "--train_file good/text.txt --validation_file v.txt",
+        "v.txt: no text in it; give files that hold text", {'v.txt': ' \n'}),
+    pretrain("held-out text alone", "--validation_file good/text.txt",
+        "--validation_file: nothing to train on is named; give --train_file too"),
+    pretrain("a folder of text", "--train_file texts",
+        "texts: a folder; name files, e.g. 'texts/*.txt' (one that prepare.py made stands alone, for pretrain.py)", {'texts/a.txt': TEXT}),
+    pretrain("text in the Hub's absence", "--dataset_name no/such",
+        "no/such: cannot be read: Couldn't reach 'no/such' on the Hub (OfflineModeIsEnabled); check the id, --dataset_config_name and the network, or give --train_file", later=True),
+    pretrain("a prepared corpus of another tokenizer", "--train_file good/corpus",
+        "good/corpus: it was prepared with another tokenizer; prepare all text with one tokenizer", later=True),
+    Bad("a prepared corpus, prepared again", "prepare", "--train_file good/corpus --output_dir out",
+        "good/corpus: a prepared corpus, and not text; give the files that it was made from"),
+    Bad("a vocabulary of a prepared corpus", "train_tokenizer", "--train_file good/corpus --output_dir out",
+        "good/corpus: a prepared corpus, and not text; its tokenizer is in its folder tokenizer/"),
+    Bad("a prepared corpus whose manifest is cut off", "pretrain", "--config_name good/model.json --max_seq_length 32 --train_file corpus",
+        "corpus/manifest.json: not a prepared corpus: Expecting ',' delimiter: line 1 column 13 (char 12); run prepare.py again", {'corpus': Changed('corpus', {'manifest.json': '{"format": 2'})}),
+    Bad("a prepared corpus without a shard", "pretrain", "--config_name good/model.json --max_seq_length 32 --train_file corpus",
+        "corpus/data-00000.arrow: the shard is not there; run the prepare.py command again: it makes what is missing", {'corpus': Changed('corpus', {'data-00000.arrow': None})}),
+    Bad("a prepared corpus with a short shard", "pretrain", "--config_name good/model.json --max_seq_length 32 --train_file corpus",
+        "corpus/data-00000.arrow: not 8608 bytes long; run the prepare.py command again: it makes what is missing", {'corpus': Changed('corpus', {'data-00000.arrow': b'short'})}),
+    Bad("a prepared corpus of an older format", "pretrain", "--config_name good/model.json --max_seq_length 32 --train_file corpus",
+        "corpus/manifest.json: not a prepared corpus: format 1, and not 2; run prepare.py again", {'corpus': Changed('corpus', {'manifest.json': '{"format": 1, "shards": []}'})}),
+    Bad("a corpus not prepared to the end", "pretrain", "--config_name good/model.json --max_seq_length 32 --train_file corpus",
+        "corpus: it is not prepared to the end; run the prepare.py command again", {'corpus': Changed('corpus', {'manifest.json': None})}),
+    Bad("no such text for a vocabulary", "train_tokenizer", "--train_file a.txt --output_dir out",
+        "a.txt: no such file; check the path (globs need quotes)"),
+    Bad("nothing but blanks for a vocabulary", "train_tokenizer", "--train_file a.txt --output_dir out",
+        "a.txt: no text in it; give files that hold text", {'a.txt': ' \n \n'}),
+    Bad("Latin-1 for a vocabulary", "train_tokenizer", "--train_file a.txt --output_dir out",
+        "a.txt:1:4: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8", {'a.txt': b'caf\xe9\n'}),
+    Bad("no such text to prepare", "prepare", "--train_file a.txt --output_dir out",
+        "a.txt: no such file; check the path (globs need quotes)"),
+    Bad("an empty file to prepare", "prepare", "--train_file a.txt --output_dir out",
+        "a.txt: the file is empty; give a file that holds text", {'a.txt': ''}),
+    Bad("Latin-1 to prepare, far behind", "prepare", "--train_file a.txt --output_dir out --tokenizer_name good/vocab.txt",
+        "a.txt:19801:4: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8", {'a.txt': (TEXT + '\n').encode() * 200 + b'caf\xe9\n'}, later=True, leaves=('out',)),
+    Bad("no text to check", "prepare", "--check true --train_file a.txt",
+        "a.txt: no such file; check the path (globs need quotes)"),
+    Bad("a URL that nobody answers", "prepare", "--output_dir out --tokenizer_name good/vocab.txt --train_file http://127.0.0.1:9/a.txt",
+        "http://127.0.0.1:9/a.txt: cannot be read: not there, or nobody answers; check the address and the network", later=True, leaves=('out',)),
+]
+
+TOKENIZERS = [
+    vocabulary("no such vocabulary", None, "v.txt: no such file or folder; check the path"),
+    vocabulary("an empty vocabulary", "",
+        "v.txt: [PAD] [UNK] [CLS] [SEP] [MASK] missing; add the special tokens, one a line"),
+    vocabulary("a vocabulary without [MASK]", lines('[PAD]', '[UNK]', '[CLS]', '[SEP]', 'a'),
+        "v.txt: [MASK] missing; add the special tokens, one a line"),
+    vocabulary("a piece twice", lines(*VOCABULARY, 'a'), "v.txt:79: 'a' stands twice; keep one piece a line, once"),
+    vocabulary("a vocabulary in Latin-1", lines(*SPECIALS).encode() + b'\xe9\n',
+        "v.txt:6:1: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    vocabulary("a pipe in place of a vocabulary", Pipe(),
+        "v.txt: not a regular file; give a file that can be read twice"),
+    vocabulary("a binary vocabulary", bytes(range(256)) * 4,
+        "v.txt:2:118: byte 0x80 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    vocabulary("an empty folder in place of a vocabulary", Folder(),
+        "v.txt: no tokenizer in it; give a folder with tokenizer.json or vocab.txt"),
+    pretrain("a tokenizer whose JSON is cut off", "--train_file good/text.txt --tokenizer_name t",
+        "t: no tokenizer can be loaded from it: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); give a folder with tokenizer.json, a Hub id or a vocab.txt", {'t': Changed('bert', {'tokenizer.json': '{'})}),
+    pretrain("a tokenizer whose JSON is another", "--train_file good/text.txt --tokenizer_name t",
+        "t: no tokenizer can be loaded from it: no 'added_tokens'; give a folder with tokenizer.json, a Hub id or a vocab.txt", {'t': Changed('bert', {'tokenizer.json': '{"version": "1.0"}'})}),
+    pretrain("a tokenizer of no known class", "--train_file good/text.txt --tokenizer_name t",
+        "t: the tokenizer has no [PAD] token; choose a BERT tokenizer", {'t': Changed('bert', {'tokenizer_config.json': '{"tokenizer_class": "Nope"}'})}),
+    pretrain("a tokenizer's settings alone", "--train_file good/text.txt --tokenizer_name t",
+        "t: no tokenizer in it; give a folder with tokenizer.json or vocab.txt", {'t/tokenizer_config.json': '{}'}),
+    pretrain("a tokenizer larger than the model", "--train_file good/text.txt --model_name_or_path good/bert --tokenizer_name v.txt",
+        "v.txt: the tokenizer's ids reach 577, the model has 200 embeddings; use the model's own tokenizer, or train from scratch with --config_name", {'v.txt': lines(*VOCABULARY, *(f'w{i}' for i in range(500)))}),
+    tune("a classifier's tokenizer that is none", "--train_file good/rows.tsv --tokenizer_name v.txt",
+        "v.txt: [PAD] [UNK] [CLS] [SEP] [MASK] missing; add the special tokens, one a line", {'v.txt': 'a\n'}),
+    Bad("a vocabulary to prepare with that is none", "prepare", "--train_file good/text.txt --output_dir out --tokenizer_name v.txt",
+        "v.txt: [PAD] [UNK] [CLS] [SEP] [MASK] missing; add the special tokens, one a line", {'v.txt': 'a\n'}),
+]
+
+MODELS = [
+    pretrain("no model", "--train_file good/text.txt --config_name m.json",
+        "m.json: no such file; give a BERT's configuration, e.g. configs/model/mini.json"),
+    Bad("no model is named", "pretrain", "--train_file good/text.txt --output_dir out",
+        "--config_name: no model is named; give e.g. configs/model/mini.json"),
+    model("a folder in place of a model", Folder(), "m.json: a folder, and not a file; name a file in it"),
+    model("a pipe in place of a model", Pipe(), "m.json: not a regular file; give a file that can be read twice"),
+    model("an empty model", "", "m.json:1:1: not JSON: Expecting value; mend the file"),
+    model("a model that is a list", "[]", "m.json:1: not a JSON object; write {\"hidden_size\": 256, …}"),
+    model("a model cut off", shape()[:60], "m.json:4:16: not JSON: Expecting value; mend the file"),
+    model("a model in Latin-1", b'{"hidden_act": "caf\xe9"}',
+        "m.json:1:20: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    model("a model of 100,000 brackets", '[' * 100000,
+        "m.json: not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode string; mend the file"),
+    model("a number of a model as text", shape(hidden_size='32'),
+        "m.json:4: hidden_size is '32', and not a whole number above 0; mend this line"),
+    model("a model of half a layer", shape(num_hidden_layers=1.5),
+        "m.json:5: num_hidden_layers is 1.5, and not a whole number above 0; mend this line"),
+    model("a model of no layers", shape(num_hidden_layers=0),
+        "m.json:5: num_hidden_layers is 0, and not a whole number above 0; mend this line"),
+    model("a model of negative width", shape(hidden_size=-32),
+        "m.json:4: hidden_size is -32, and not a whole number above 0; mend this line"),
+    model("a model of null heads", '{"num_attention_heads": null}',
+        "m.json:1: num_attention_heads is None, and not a whole number above 0; mend this line"),
+    model("a model of true heads", shape(num_attention_heads=True),
+        "m.json:6: num_attention_heads is True, and not a whole number above 0; mend this line"),
+    model("heads that do not divide", shape(hidden_size=30, num_attention_heads=4),
+        "m.json:4: hidden_size 30 is not a multiple of num_attention_heads 4; change one of them"),
+    model("a width of 20 digits", shape(hidden_size=10 ** 20),
+        "m.json:4: hidden_size is 100000000000000000000, and not a whole number above 0; mend this line"),
+    model("dropout of a model above 1", shape(hidden_dropout_prob=1.5),
+        "m.json:10: hidden_dropout_prob is 1.5, and not a number from 0 to below 1; mend this line"),
+    model("dropout of a model that is NaN", shape(hidden_dropout_prob=float('nan')),
+        "m.json:10: hidden_dropout_prob is nan, and not a number from 0 to below 1; mend this line"),
+    model("an activation that is none", shape(hidden_act='gleu'),
+        "m.json:10: hidden_act 'gleu' is not known; did you mean 'gelu'? (the paper's: gelu)"),
+    model("another architecture", shape(model_type='gpt2'),
+        "m.json:2: model_type is 'gpt2', and not 'bert'; give a BERT's configuration"),
+    model("a misspelt key of a model", shape(hidden_size=None, hiden_size=32),
+        "m.json:9: unknown key 'hiden_size'; did you mean 'hidden_size'?"),
+    model("a key of a model twice", '{\n"hidden_size": 32,\n"hidden_size": 64\n}',
+        "m.json:3: 'hidden_size' stands there twice; remove one of them"),
+    model("a model larger than the disk", shape(hidden_size=2 ** 20, intermediate_size=2 ** 24, num_hidden_layers=99),
+        "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; make room, or give another --output_dir"),
+    pretrain("a checkpoint that is no path", "--train_file good/text.txt --model_name_or_path ./nope",
+        "./nope: no such file or folder; check the path"),
+    pretrain("a file in place of a checkpoint", "--train_file good/text.txt --model_name_or_path good/model.json",
+        "good/model.json: not a folder of a checkpoint; give the folder that holds it"),
+    pretrain("a checkpoint without a model", "--train_file good/text.txt --model_name_or_path b",
+        "b/config.json: no such file; give a BERT's configuration, e.g. configs/model/mini.json", {'b': Changed('bert', {'config.json': None})}),
+    pretrain("a checkpoint without weights", "--train_file good/text.txt --model_name_or_path b",
+        "b: no BERT can be made of it: Error no file named model.safetensors, or pytorch_model.bin, found in directory b.; check the path or id", {'b': Changed('bert', {'model.safetensors': None})}, later=True),
+    pretrain("a checkpoint whose weights are cut off", "--train_file good/text.txt --model_name_or_path b",
+        "b: no BERT can be made of it: Error while deserializing header: invalid header length; check the path or id", {'b': Changed('bert', {'model.safetensors': b'\x10\x00\x00\x00\x00\x00\x00\x00{'})}, later=True),
+    pretrain("a checkpoint of another architecture", "--train_file good/text.txt --model_name_or_path b",
+        "b/config.json:1: model_type is 'gpt2', and not 'bert'; give a BERT's configuration", {'b': Changed('bert', {'config.json': '{"model_type": "gpt2"}'})}),
+    pretrain("a checkpoint too short for the sequences", "--train_file good/text.txt --model_name_or_path good/bert --max_seq_length 128",
+        "good/bert/config.json:18: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    Bad("no checkpoint to tune", "finetune_classification", "--train_file good/rows.tsv --output_dir out",
+        "--model_name_or_path: no checkpoint is named; give a pre-trained BERT"),
+    tune("a checkpoint to tune that is no path", "--train_file good/rows.tsv --model_name_or_path ./nope",
+        "./nope: no such file or folder; check the path"),
+    tune("a checkpoint to tune, not in the Hub", "--train_file good/rows.tsv --model_name_or_path no/such",
+        "no/such: no tokenizer can be loaded from it: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.; give a folder with tokenizer.json, a Hub id or a vocab.txt", later=True),
+    tune("a checkpoint to tune without weights", "--train_file good/rows.tsv --model_name_or_path b",
+        "b: no model can be loaded: Error no file named model.safetensors, or pytorch_model.bin, found in directory b.; check the path or id", {'b': Changed('bert', {'model.safetensors': None})}, later=True),
+    tune("a checkpoint to tune whose weights are cut off", "--train_file good/rows.tsv --model_name_or_path b",
+        "b: no model can be loaded: Error while deserializing header: invalid header length; check the path or id", {'b': Changed('bert', {'model.safetensors': b'\x10\x00\x00\x00\x00\x00\x00\x00{'})}, later=True),
+    tune("texts longer than the positions", "--train_file good/rows.tsv --max_seq_length 512",
+        "good/bert/config.json:18: sequence length 512 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+]
+
+ROWS_READ = [
+    Bad("no rows named", "finetune_classification", TUNE,
+        "--train_file: no data are named; give --train_file, --dataset_name or --task"),
+    tune("a task that is none", "--task spamm", "--task: unknown task 'spamm'; one of: spam"),
+    tune("test rows alone", "--test_file good/rows.tsv", "--train_file: nothing to train on is named; give it too"),
+    tune("no such rows", "--train_file a.csv", "a.csv: no such file; check the path (globs need quotes)"),
+    tune("a folder of rows", "--train_file d",
+        "d: a folder; name files, e.g. 'd/*.txt' (one that prepare.py made stands alone, for pretrain.py)", {'d/a.csv': 'text,label\n'}),
+    rows("an empty file of rows", "a.csv", "", "a.csv: the file is empty; give a file that holds text"),
+    rows("a header alone", "a.csv", 'text,label\n', "a.csv: no rows in it; give a file with rows of text and label"),
+    rows("another kind of rows", "a.xlsx", b'PK\x03\x04',
+        "a.xlsx: unknown kind '.xlsx'; use .csv, .tsv or .jsonl, also .gz or .xz"),
+    rows("a spreadsheet named .csv", "a.csv", b'PK\x03\x04' + bytes(99),
+        "a.csv: it begins like zip, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
+    rows("a quote that does not close", "a.csv", 'text,label\n"x,1\n',
+        "a.csv:2: not CSV: unexpected end of data; check its quotes"),
+    rows("a quote amid a field", "a.csv", 'text,label\n"x"y,1\n',
+        "a.csv:2: not CSV: ',' expected after '\"'; check its quotes"),
+    rows("a field too few", "a.csv", 'text,label\nx,1\ny\n', "a.csv:3: 1 fields instead of 2; mend the row"),
+    rows("a field too many", "a.csv", 'text,label\nx,1\ny,0,7\n', "a.csv:3: 3 fields instead of 2; mend the row"),
+    rows("a row without a label", "a.csv", 'text,label\nx,1\ny,\n',
+        "a.csv:3: the row has no 'label'; label it or remove it"),
+    rows("a row with a blank label", "a.csv", 'text,label\nx,1\ny,  \n',
+        "a.csv:3: the row has no 'label'; label it or remove it"),
+    rows("a null label", "a.jsonl", lines('{"text": "x", "label": 1}', '{"text": "y", "label": null}'),
+        "a.jsonl:2: the row has no 'label'; label it or remove it"),
+    rows("a label that is NaN", "a.jsonl", lines('{"text": "x", "label": 1}', '{"text": "y", "label": NaN}'),
+        "a.jsonl:2: the row has no 'label'; label it or remove it"),
+    rows("a label that is a list", "a.jsonl", lines('{"text": "x", "label": 1}', '{"text": "y", "label": [1]}'),
+        "a.jsonl:2: 'label' is not a name or a number; give each row one label"),
+    rows("a row without a text", "a.jsonl", lines('{"text": "x", "label": 1}', '{"label": 0}'),
+        "a.jsonl:2: the row has no text 'text'; mend or remove it"),
+    rows("a text that is a number", "a.jsonl", lines('{"text": "x", "label": 1}', '{"text": 5, "label": 0}'),
+        "a.jsonl:2: the row has no text 'text'; mend or remove it"),
+    rows("one label", "a.csv", 'text,label\nx,1\ny,1\n', "a.csv: only one label: 1; give rows of two labels or more"),
+    rows("which column holds the label", "a.csv", 'a,b\nx y,p q\nz w,r s\n',
+        "a.csv:1: which column holds the label?; --label_column, one of: a, b"),
+    rows("another column of text", "a.csv", 'Text,label\nx,1\ny,0\n',
+        "a.csv:1: no column 'text'; did you mean 'Text'? its columns: Text, label", "--text_column text"),
+    rows("another column of labels", "a.csv", 'text,label\nx,1\ny,0\n',
+        "a.csv:1: no column 'labels'; did you mean 'label'? its columns: text, label", "--label_column labels"),
+    rows("rows in Latin-1", "a.csv", b'text,label\ncaf\xe9,1\n',
+        "a.csv:2:4: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
+    rows("rows with a field of 5 MB", "a.csv", f'text,label\nx,1\n{LONG},0\n',
+        "a.csv:3: not CSV: field larger than field limit (131072); check its quotes"),
+    rows("rows in JSON that is none", "a.jsonl", lines('{"text": "x", "label": 1}', '{'),
+        "a.jsonl:2:2: not JSON: Expecting property name enclosed in double quotes; write one object a line"),
+    rows("rows that all read alike", "a.tsv", ''.join(f'ham\tsee you at {i}\nspam\tprize number {i}\n' for i in range(30)),
+        "a.tsv: there are 2 texts that differ in their words, too few to hold 20 % of them out; give more rows, or --validation_file and --test_file", later=True),
+    rows("too few rows to split", "a.csv", 'text,label\nx,1\ny,0\n',
+        "a.csv: a label has 1 rows, too few to hold 20 % of them out; give more rows, or --validation_file and --test_file", later=True),
+    tune("a label that training lacks", "--train_file good/rows.tsv --test_file b.tsv",
+        "b.tsv:2: label 'span' is not in the training rows; did you mean 'spam'? correct or remove the row", {'b.tsv': 'ham\tx y\nspan\ty z\nham\tz x\n'}),
+    tune("a held-out label that training lacks", "--train_file good/rows.tsv --validation_file b.tsv",
+        "b.tsv:2: label 'eggs' is not in the training rows; the labels there: ham, spam; correct or remove the row", {'b.tsv': 'ham\tx y\neggs\ty z\nham\tz x\n'}),
+    tune("test rows that are not there", "--train_file good/rows.tsv --test_file b.tsv",
+        "b.tsv: no such file; check the path (globs need quotes)"),
+    tune("a negative share for the test", "--train_file good/rows.tsv --test_split_percentage -1",
+        "--test_split_percentage: -1.0 cannot be meant; give a number above 0 and below 100"),
+    tune("all for the test", "--train_file good/rows.tsv --test_split_percentage 60 --validation_split_percentage 50",
+        "--test_split_percentage: 110 % of the rows would be held out; leave some to train on"),
+    tune("a sampling that is none", "--train_file good/rows.tsv --train_sampling_strategy lucky",
+        "command line: argument --train_sampling_strategy: invalid choice: 'lucky'; one of: group_by_length, random, sequential, batch_rebalance"),
+]
+
+FOLDERS = [
+    pretrain("a file in place of the output folder", "--train_file good/text.txt --output_dir out",
+        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+    pretrain("a file above the output folder", "--train_file good/text.txt --output_dir a/b/out",
+        "a: a file stands where a folder has to be; give another --output_dir", {'a': 'mine'}),
+    pretrain("an output folder of somebody else's", "--train_file good/text.txt",
+        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+    pretrain("somebody else's, to be overwritten", "--train_file good/text.txt --overwrite_output_dir true",
+        "out: --overwrite_output_dir removes only what was made here, and there is no run.json; remove the folder yourself, or give another --output_dir", {'out/mine.txt': 'mine'}),
+    pretrain("an output folder that cannot be written", "--train_file good/text.txt --output_dir /dev/null/out",
+        "/dev/null: a file stands where a folder has to be; give another --output_dir"),
+    pretrain("a broken link in place of the output folder", "--train_file good/text.txt",
+        "out: a file stands where a folder has to be; give another --output_dir", {'out': Link('gone/out')}),
+    pretrain("a pipe in place of the output folder", "--train_file good/text.txt",
+        "out: a file stands where a folder has to be; give another --output_dir", {'out': Pipe()}),
+    pretrain("a file in place of the cache", "--train_file good/text.txt --cache_dir c",
+        "c: a file stands where a folder has to be; give another --cache_dir", {'c': 'mine'}),
+    Bad("a tokenizer into a full folder", "train_tokenizer", "--train_file good/text.txt --output_dir out",
+        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+    Bad("a tokenizer over another", "train_tokenizer", "--train_file good/text.txt --output_dir out",
+        "out: the output folder is not empty; give another --output_dir, or --overwrite_output_dir", {'out': Changed('bert', {})}),
+    Bad("a corpus into a full folder", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
+        "out: the output folder is not empty; give another --output_dir", {'out/mine.txt': 'mine'}),
+    Bad("a corpus over another", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
+        "out: another corpus is in the folder (other tokenizer, vocab_size); choose another --output_dir, or pass --overwrite_output_dir", {'out': Changed('corpus', {})}),
+    Bad("a corpus into a file", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
+        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+    tune("a classifier into a full folder", "--train_file good/rows.tsv",
+        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+    tune("a classifier into a file", "--train_file good/rows.tsv",
+        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+]
+
+CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS]
