@@ -349,7 +349,7 @@ def test_s2_a_model_of_pickles_or_code_is_one_line_and_exit_code_2(run, tokenize
     if recipe == "estimate":  # reads the configuration alone
         config = json.loads((place / "config.json").read_text())
         (place / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "evil.Config"}}))
-        words = ["--max_steps", "5"]
+        words = ["--max_steps", "5", "--max_seq_length", "32"]
     elif recipe == "pretrain":
         (tmp_path / "text.txt").write_text("w1 w2 w3. w4 w5.\n\nw6 w7. w8 w9.\n\n" * 20)
         words = [

@@ -244,10 +244,6 @@ def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], 
 
 def take_push(args: TrainingArguments) -> str | None:
     """Takes the push out of Trainer's hands, which loses errors and sends too much; returns where it shall go."""
-    if args.hub_token is not None:
-        raise InputError(
-            "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
-        )
     if not args.push_to_hub:
         return None
     args.push_to_hub = False

@@ -132,7 +132,7 @@ def load_tokenizer(
         InputError: nothing there, or nothing usable.
     """
     path = Path(name_or_path)
-    if path.is_dir() and not any((path / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
         raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
     if os.path.lexists(path) and not path.is_dir():
         vocabulary = _read_vocabulary(path)
