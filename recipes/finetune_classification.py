@@ -11,15 +11,15 @@ from transformers import DataCollatorWithPadding
 
 from bert_hf.arguments import ClassificationArguments, FineTuningArguments, parse
 from bert_hf.classification import classification_card, classification_identity, make_classifier, report_test
-from bert_hf.errors import InputError, one_line_errors
+from bert_hf.errors import InputError
 from bert_hf.features import baseline_predictions, load_splits, tokenized
 from bert_hf.metrics import ClassificationMetric, compute_from_logits, confusion
-from bert_hf.run import command_line, describe_machine, finish, say, start, take_push
+from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
+from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.trainer import SafeTrainer
 
 
-@one_line_errors
+@command
 def main(argv: list[str] | None = None) -> int:
     asked, args = parse((ClassificationArguments, FineTuningArguments), argv)
     if asked.model_name_or_path is None:

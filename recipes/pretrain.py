@@ -20,7 +20,6 @@ from bert_hf.arguments import (
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
 from bert_hf.doctor import examine, planned_run
-from bert_hf.errors import one_line_errors
 from bert_hf.pretraining import (
     HeldOutBefore,
     baselines,
@@ -30,14 +29,14 @@ from bert_hf.pretraining import (
     report_heldout,
     resolve_steps,
 )
-from bert_hf.run import command_line, describe_machine, finish, say, start, take_push
+from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
 
-@one_line_errors
+@command
 def main(argv: list[str] | None = None) -> int:
     tokens, text, network, shape, args = parse(
         (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments),

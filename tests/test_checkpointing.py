@@ -1,3 +1,4 @@
+import json
 import os
 import random
 
@@ -80,7 +81,9 @@ def test_nothing_good_is_none(tmp_path):
 def test_a_file_outside_the_folder_is_not_read(tmp_path):
     folder = make(tmp_path, 1)
     manifest = folder / "checkpoint_manifest.json"
-    manifest.write_text(manifest.read_text().replace("trainer_state.json", "../outside.json"))
+    content = json.loads(manifest.read_text().replace("trainer_state.json", "../outside.json"))
+    manifest.write_text(json.dumps({**content, "sha256": checkpointing._digest(content)}))
+    (folder / "trainer_state.json").unlink()
     (tmp_path / "outside.json").write_text('{"global_step": 1}')
     with pytest.raises(DamagedCheckpoint, match="outside"):
         verify(folder)
@@ -89,13 +92,14 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path):
 def test_rotation_keeps_the_newest_and_the_best(tmp_path):
     for step in range(1, 6):
         make(tmp_path, step)
-    rotate(tmp_path, 2, spared=str(tmp_path / "checkpoint-1"))
+    names = {f"checkpoint-{step}" for step in range(1, 6)}
+    rotate(tmp_path, 2, names, spared=str(tmp_path / "checkpoint-1"))
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
         "checkpoint-1",
         "checkpoint-4",
         "checkpoint-5",
     ]
-    rotate(tmp_path, None)
+    rotate(tmp_path, None, names)
     assert (tmp_path / "checkpoint-4").exists()
 
 

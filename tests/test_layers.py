@@ -7,13 +7,16 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors", "kernels"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "masking", "metrics", "modeling",
-    "optimization", "pairing", "remote", "sampling", "sources", "store", "tasks", "tokenization",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
+    "modeling", "optimization", "pairing", "ranks", "remote", "sampling", "sources", "store", "tasks", "tokenization",
+    "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
-    "trainer": {"checkpointing", "cost", "modeling", "optimization", "sampling"},
+    "safe_trainer": {"arguments", "checkpointing", "finite", "ranks", "sampling", "watch"},
+    # the one joint that stands on another: pre-training's Trainer is the safe one with BERT's two losses
+    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "sampling"},
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }

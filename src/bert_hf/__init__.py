@@ -11,7 +11,7 @@ _HOMES = {
     "InputError": "errors",
     "PreTrainer": "trainer",
     "PreTrainingExamples": "collator",
-    "SafeTrainer": "trainer",
+    "SafeTrainer": "safe_trainer",
     "load_tokenizer": "tokenization",
     "train_tokenizer": "tokenization",
 }

@@ -221,8 +221,19 @@ class RunArguments(TrainingArguments):
     bf16: bool | None = option(None, "bf16 autocast. By default where the hardware multiplies in bf16.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
+    save_minutes: float = option(15.0, "A checkpoint at least that often, and after the last step; 0: never by time.")
+    save_strategy: str = option("no", "Checkpoints beside those of save_minutes: no, steps, epoch, best.")
+    save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
+    save_total_limit: int | None = option(2, "Checkpoints that are kept: the newest. 0 keeps all.")
+    skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
 
     def __post_init__(self):
+        if self.save_steps is None:
+            self.save_steps = 500
+        elif self.save_strategy == "no":
+            self.save_strategy = "steps"
+        if self.save_minutes < 0 or self.skip_bad_steps < 0:
+            raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():
             self.use_cpu = True
         if self.bf16 is None:
@@ -284,15 +295,17 @@ class FineTuningArguments(RunArguments):
     )
 
 
-def _deepspeed() -> bool:
-    return os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
+def engine(args: TrainingArguments | None = None) -> str:
+    """Whose files hold the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
+    launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
+    return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
 
 
 def multiplies_in_bf16(use_cpu: bool) -> bool:
     """True where bf16 matrix products are faster than fp32 ones: tensor cores, or AMX / AVX512-BF16 on a CPU."""
     if not use_cpu and torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if _deepspeed():
+    if engine() == "deepspeed":
         return False  # its bf16 optimizer on a CPU is another engine with other numbers: only when asked for
     return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 

@@ -5,11 +5,13 @@ it a checkpoint. So a folder named `checkpoint-N` is whole or was damaged later,
 safetensors and JSON: nothing here writes or reads a pickle.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,23 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from bert_hf.errors import InputError
+
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
+REPLACED = "saving-replaced-"  # prefix of one whose successor of the same step is being put in its place
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
-class DamagedCheckpoint(Exception):
+class DamagedCheckpoint(InputError):
     """A checkpoint that is not what its manifest says; the message names the file and the fault."""
+
+    def __init__(self, fault: str):
+        super().__init__(fault, remedy="name an older checkpoint, or remove this one")
+        self.fault = " ".join(fault.split())
+
+    def __reduce__(self):
+        return DamagedCheckpoint, (self.fault,)
 
 
 def sha256(path: Path) -> str:
@@ -94,21 +106,52 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
     Args:
         facts: what the checkpoint belongs to (step, fingerprints, versions); stands in the manifest.
+
+    Raises:
+        OSError: the disk is full or refuses; `temporary` is gone then, and what stood before still stands.
     """
-    files = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
-    entries = {
-        str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
-    }
-    manifest = temporary / MANIFEST
-    manifest.write_text(json.dumps({**facts, "files": entries}, indent=2) + "\n")
-    for path in [*files, manifest]:
-        _flush(path)
-    for folder in sorted({path.parent for path in files} | {temporary}):
-        _flush(folder)
+    try:
+        files = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
+        entries = {
+            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files
+        }
+        manifest = {**facts, "files": entries}
+        write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
+        for path in files:
+            _flush(path)
+        for folder in sorted({path.parent for path in files} | {temporary}):
+            _flush(folder)
+    except OSError:
+        discard(temporary)
+        raise
+    _put_in_place(temporary, final)
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    """One rename, or two where there is a checkpoint of that step: at every moment one of both is whole."""
+    replaced = final.with_name(REPLACED + final.name)
     if final.exists():
-        shutil.rmtree(final)
+        discard(replaced)
+        os.rename(final, replaced)
     os.rename(temporary, final)
     _flush(final.parent)
+    discard(replaced)
+
+
+def discard(folder: Path) -> None:
+    """Removes a folder that is not, or no longer, a checkpoint; what cannot be removed stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a small file that is either the old one or the new one, whatever happens meanwhile."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _flush(path.parent)
 
 
 def _flush(path: Path) -> None:
@@ -119,26 +162,66 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def verify(folder: Path) -> dict:
+def _digest(manifest: dict) -> str:
+    """SHA-256 of a manifest without its own digest, whatever its spaces and the order of its keys."""
+    told = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _regular(path: Path) -> bool:
+    """True for a file proper: what is a FIFO or a device must not be opened, and a link may lead anywhere."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def verify(folder: Path, **belongs: Any) -> dict:
     """The manifest of a checkpoint, after every file was compared with it.
 
+    Args:
+        belongs: facts that its manifest must hold (`identity=…`).
+
     Raises:
-        DamagedCheckpoint: no manifest, a file missing, shorter, longer or with another content.
+        DamagedCheckpoint: no manifest or a changed one, a file missing, shorter, longer, with another content or not
+            in the manifest, another step than the folder's name, other facts.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        entries = dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not _regular(folder / MANIFEST):
+            raise FileNotFoundError("missing")
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        entries = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        whole = manifest["sha256"] == _digest(manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: {error}") from None
-    for name, entry in entries.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
-            raise DamagedCheckpoint(f"{folder.name}/{name}: missing")
-        if path.stat().st_size != entry["bytes"]:
-            raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {entry['bytes']}")
-        if sha256(path) != entry["sha256"]:
-            raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
+    if not whole:
+        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: does not match its own checksum")
+    named = _NAME.fullmatch(folder.name)
+    if named and manifest.get("step") != int(named[1]):
+        raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
+    for fact, value in belongs.items():
+        if fact in manifest and manifest[fact] != value:
+            raise DamagedCheckpoint(f"{folder.name}: belongs to another run ({fact} differs)")
+    _compare(folder, entries)
     return manifest
+
+
+def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name != MANIFEST and name not in entries and (path.is_symlink() or not path.is_dir()) and name[0] != ".":
+            raise DamagedCheckpoint(f"{folder.name}/{name}: is not of this checkpoint")
+    for name, (size, digest) in entries.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()) or not _regular(path):
+            raise DamagedCheckpoint(f"{folder.name}/{name}: missing")
+        try:
+            if path.stat().st_size != size:
+                raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {size}")
+            if sha256(path) != digest:
+                raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
+        except OSError as error:
+            raise DamagedCheckpoint(f"{folder.name}/{name}: {error.strerror}") from None
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -147,23 +230,45 @@ def checkpoints(run: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def newest_good(run: Path, say: Callable[[str], None] = print) -> Path | None:
-    """The newest checkpoint that verifies. A damaged one is named and passed over. What a cut-off save left goes."""
-    for leftover in run.glob(TEMPORARY + "*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+def newest_good(run: Path, say: Callable[[str], None] = print, **belongs: Any) -> Path | None:
+    """The newest checkpoint that verifies. A damaged one is named and passed over. What a cut-off save left goes.
+
+    A save that was cut off between its manifest and its rename is whole, and put in its place.
+
+    Args:
+        belongs: facts that its manifest must hold, as `verify` takes them.
+    """
+    for leftover in sorted(run.glob(TEMPORARY + "*")):  # the successor before what it replaces
+        final = run / leftover.name.removeprefix(REPLACED).removeprefix(TEMPORARY)
+        named = _NAME.fullmatch(final.name)
+        with contextlib.suppress(DamagedCheckpoint, OSError):
+            if named and not final.exists() and verify(leftover, **belongs).get("step") == int(named[1]):
+                _put_in_place(leftover, final)
+        discard(leftover)
     for folder in checkpoints(run):
         try:
-            verify(folder)
+            verify(folder, **belongs)
             return folder
-        except DamagedCheckpoint as fault:
-            say(f"passing over a damaged checkpoint: {fault}")
+        except DamagedCheckpoint as damage:
+            say(f"passing over a damaged checkpoint: {damage.fault}")
     return None
 
 
-def rotate(run: Path, keep: int | None, spared: str | None = None) -> None:
-    """Deletes the oldest checkpoints beyond `keep` (None or 0 keeps all), never the newest, never `spared`."""
+def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
+    """Deletes the oldest checkpoints beyond `keep` (None or 0 keeps all), never the newest good one, never `spared`.
+
+    Args:
+        good: names of the checkpoints that are known to be whole; no other one counts among the kept.
+    """
     if not keep:
         return
-    for folder in checkpoints(run)[keep:]:
-        if spared is None or folder.name != Path(spared).name:
-            shutil.rmtree(folder, ignore_errors=True)
+    kept = [folder for folder in checkpoints(run) if folder.name in good][:keep]
+    for folder in checkpoints(run) if kept else []:
+        older = int(_NAME.fullmatch(folder.name)[1]) < int(_NAME.fullmatch(kept[-1].name)[1])
+        if older and (spared is None or folder.name != Path(spared).name):
+            # By a rename first: a deletion that is cut off leaves no half checkpoint that could be taken for damage.
+            going = folder.with_name(TEMPORARY + "deleted-" + folder.name)
+            discard(going)
+            with contextlib.suppress(OSError):
+                os.rename(folder, going)
+                discard(going)

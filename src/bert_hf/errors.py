@@ -1,11 +1,22 @@
-"""What a person did wrong, where, and how to mend it: the one exception the whole project raises for bad input."""
+"""How a command ends when it does not end well: one line that says what, where and how to mend it, and an exit code.
+
+2    bad input, a full disk, a folder that cannot be written: `InputError`, or the disk's own complaint
+70   a loss or a gradient that is not finite
+75   something outside failed (a rank, a worker process, a step that never came); the same command goes on
+143  stopped by a signal, everything saved; the same command goes on
+"""
 
 import errno
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from safetensors import SafetensorError
+
+NOT_FINITE, UNAVAILABLE, STOPPED = 70, 75, 143
 
 
 class InputError(Exception):
@@ -40,14 +51,32 @@ class InputError(Exception):
         return make, (self.what,)
 
 
+class EarlyEnd(Exception):
+    """A run that ends before its last step through no fault of its input.
+
+    Args:
+        text: why, after which step, and how to go on.
+        code: the exit code: `NOT_FINITE`, `UNAVAILABLE` or `STOPPED`.
+        speaks: this process prints the line; by default rank 0 does.
+    """
+
+    def __init__(self, text: str, code: int, speaks: bool | None = None):
+        super().__init__(text)
+        self.code, self.speaks = code, speaks
+
+
 # What a disk or its rights may refuse, wherever something is written.
-_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
+_REFUSED = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
+}  # fmt: skip
 
 
-def _line(error: Exception) -> str | None:
-    """The one line, where there is one; None: a fault of ours."""
-    if isinstance(error, InputError):
-        return str(error)
+def error_line(error: BaseException) -> str | None:
+    """The one line of an error, where there is one; None: a fault of ours."""
+    if isinstance(error, InputError | EarlyEnd):
+        return " ".join(str(error).split())
+    if isinstance(error, SafetensorError) and (number := re.search(r"os error (\d+)", str(error))):
+        error = OSError(int(number[1]), os.strerror(int(number[1])))
     if isinstance(error, OSError):
         place = InputError(f"{error.strerror}", where=error.filename or "disk", remedy="make room, or write elsewhere")
         return str(place) if error.errno in _REFUSED else None
@@ -58,7 +87,7 @@ def _line(error: Exception) -> str | None:
 
 
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorates a recipe's `main`: an `InputError` becomes one line `error: …` on stderr and exit code 2.
+    """Decorates a recipe's `main`: what a person or the machine did becomes one line on stderr and an exit code.
 
     With several ranks, rank 0 alone prints, so that the line appears once.
     """
@@ -67,12 +96,21 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except (InputError, RuntimeError, OSError) as error:
-            line = _line(error)
+        except (InputError, EarlyEnd, RuntimeError, OSError, SafetensorError) as error:
+            line = error_line(error)
             if line is None:
                 raise
-            if int(os.environ.get("RANK", "0")) == 0:
-                print(f"error: {line}", file=sys.stderr, flush=True)
-            return 2
+            code, speaks = getattr(error, "code", 2), getattr(error, "speaks", None)
+            if speaks or (speaks is None and os.environ.get("RANK", "0") == "0"):
+                tell(f"{'stopped' if code == STOPPED else 'error'}: {line}")
+            return code
 
     return guarded
+
+
+def tell(line: str) -> None:
+    """Writes a line to stderr, if somebody still holds its other end."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - else the interpreter complains once more when it ends

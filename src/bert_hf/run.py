@@ -1,9 +1,15 @@
 """What surrounds every run: start (output folder, resume, seed) and finish (evaluate, save, card, push)."""
 
+import contextlib
+import fcntl
+import functools
 import json
+import os
 import shlex
 import shutil
+import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,9 +20,12 @@ from transformers import Trainer, TrainingArguments, set_seed
 from transformers.utils import logging
 
 from bert_hf import checkpointing, hub
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, one_line_errors
+from bert_hf.safe_trainer import fits
+from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
+LOCK = ".lock"  # held by the one job that writes there; names it
 _WRITTEN = [
     "config.json",
     "generation_config.json",
@@ -36,6 +45,26 @@ _WRITTEN = [
     "log_history.csv",
     "run.json",
 ]
+
+
+_lock = None  # the open lock file: the kernel lets go of it when the process is gone, however it went
+
+
+def command(main: Callable[..., int]) -> Callable[..., int]:
+    """Decorates the `main` of a recipe that trains: errors are one line, and signals end it in good order."""
+
+    @functools.wraps(main)
+    def guarded(*args, **kwargs) -> int:
+        global _lock
+        try:
+            with obeying_signals():
+                return main(*args, **kwargs)
+        finally:
+            if _lock is not None:
+                _lock.close()
+                _lock = None
+
+    return one_line_errors(guarded)
 
 
 @dataclass
@@ -62,11 +91,11 @@ def start(args: TrainingArguments, identity: dict) -> Start:
     if args.process_index == 0:
         try:
             result = [_look(Path(args.output_dir), args, identity)]
-        except InputError as error:
+        except (InputError, OSError) as error:
             result = [error]
     if args.world_size > 1:
         broadcast_object_list(result)
-    if isinstance(result[0], InputError):
+    if isinstance(result[0], Exception):
         raise result[0]
     set_seed(args.seed)
     return result[0]
@@ -74,20 +103,71 @@ def start(args: TrainingArguments, identity: dict) -> Start:
 
 def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
     record = _read_record(folder)
-    if getattr(args, "overwrite_output_dir", False) and folder.exists() and any(folder.iterdir()):
-        _remove_ours(folder, record)
-        write_record(folder, identity, finished=False)
-        return Start(None, False)
+    overwrite = getattr(args, "overwrite_output_dir", False)
+    if folder.exists() and (not folder.is_dir() or (record is None and not overwrite and _holds_something(folder))):
+        raise InputError(
+            "the output folder holds something that no run of ours wrote",
+            where=folder,
+            remedy="give another --output_dir",
+        )
+    if overwrite and record is None and folder.exists() and _holds_something(folder):
+        raise InputError(
+            f"--overwrite_output_dir removes only runs of ours, and there is no {RECORD}",
+            where=folder,
+            remedy="remove the folder yourself, or give another --output_dir",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    take_lock(folder)
+    record = _read_record(folder)  # another job may have begun, or ended, meanwhile
+    if overwrite and record is not None:
+        _remove_ours(folder)
+        record = None
     if record is None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(
-                "the output folder holds something that no run of ours wrote",
-                where=folder,
-                remedy="give another --output_dir",
-            )
-        folder.mkdir(parents=True, exist_ok=True)
         write_record(folder, identity, finished=False)
-        return Start(args.resume_from_checkpoint and _named(args.resume_from_checkpoint), False)
+        return Start(_named(args), False)
+    _refuse_another(folder, record, identity)
+    if record["finished"]:
+        print(f"{folder} holds this very run, finished. Its figures: {folder / 'all_results.json'}", flush=True)
+        return Start(None, True)
+    if named := _named(args):
+        return Start(named, False)
+    newest = checkpointing.newest_good(folder, lambda line: print(line, flush=True), identity=identity)
+    if newest is not None:
+        fits(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
+        print(f"going on from {newest}", flush=True)
+    return Start(str(newest) if newest else None, False)
+
+
+def _holds_something(folder: Path) -> bool:
+    return any(path.name != LOCK for path in folder.iterdir())
+
+
+def take_lock(folder: Path) -> None:
+    """Holds the folder for this process until it ends.
+
+    Raises:
+        InputError: another job writes there.
+    """
+    global _lock
+    _lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held until the process ends
+    try:
+        # A record lock: the loaders' processes do not inherit it, and so cannot outlive us with it.
+        fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        _lock.seek(0)
+        holder = _lock.read().strip() or "another process"
+        raise InputError(
+            f"{holder} writes into the output folder",
+            where=folder,
+            remedy="wait for it or end it, or give another --output_dir",
+        ) from None
+    with contextlib.suppress(OSError):  # a full disk will be told of when it matters
+        _lock.truncate(0)
+        _lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+        _lock.flush()
+
+
+def _refuse_another(folder: Path, record: dict, identity: dict) -> None:
     if differing := [key for key in identity if record["identity"].get(key) != identity[key]]:
         key = differing[0]
         was, now = record["identity"].get(key), identity[key]
@@ -96,24 +176,18 @@ def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
             where=folder,
             remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
         )
-    if record["finished"]:
-        print(f"{folder} holds this very run, finished. Its figures: {folder / 'all_results.json'}", flush=True)
-        return Start(None, True)
-    named = args.resume_from_checkpoint
-    if named and named not in (True, "true", "True"):
-        return Start(_named(named), False)
-    newest = checkpointing.newest_good(folder, lambda line: print(line, flush=True))
-    if newest is not None:
-        print(f"going on from {newest}", flush=True)
-    return Start(str(newest) if newest else None, False)
 
 
-def _named(checkpoint: str) -> str:
+def _named(args: TrainingArguments) -> str | None:
+    """The checkpoint that --resume_from_checkpoint names, verified; None where it names none."""
+    name = args.resume_from_checkpoint
+    if not name or name in (True, "true", "True"):
+        return None
     try:
-        checkpointing.verify(Path(checkpoint))
-    except checkpointing.DamagedCheckpoint as fault:
-        raise InputError(f"damaged: {fault}", where=checkpoint, remedy="name another checkpoint") from None
-    return checkpoint
+        fits(checkpointing.verify(Path(name)), args)
+    except checkpointing.DamagedCheckpoint as damage:
+        raise InputError(f"damaged: {damage.fault}", where=name, remedy="name another checkpoint") from None
+    return name
 
 
 def _read_record(folder: Path) -> dict | None:
@@ -126,24 +200,14 @@ def _read_record(folder: Path) -> dict | None:
 
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
     record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
-    temporary = folder / f".{RECORD}"
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
-    temporary.replace(folder / RECORD)
+    checkpointing.write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")
 
 
-def _remove_ours(folder: Path, record: dict | None) -> None:
-    if record is None:
-        if not folder.is_dir() or any(folder.iterdir()):
-            raise InputError(
-                f"--overwrite_output_dir removes only runs of ours, and there is no {RECORD}",
-                where=folder,
-                remedy="remove the folder yourself, or give another --output_dir",
-            )
-        return
+def _remove_ours(folder: Path) -> None:
     for checkpoint in [*checkpointing.checkpoints(folder), *folder.glob(checkpointing.TEMPORARY + "*")]:
         shutil.rmtree(checkpoint)
-    for name in _WRITTEN:
-        (folder / name).unlink(missing_ok=True)
+    for path in [*(folder / name for name in _WRITTEN), *folder.glob("stacks-rank*.txt")]:
+        path.unlink(missing_ok=True)
 
 
 def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:

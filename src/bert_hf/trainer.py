@@ -1,25 +1,20 @@
-"""transformers' Trainer, with checkpoints that are transactions without pickles, and with BERT's two losses exact.
+"""transformers' Trainer for BERT's two losses, exact.
 
-`SafeTrainer` is the stock Trainer with another way to save; the fine-tuning recipes use it. `PreTrainer` adds what
-pre-training needs: a loss that is the mean over the whole global batch, whatever its layout; examples addressed by
-number; evaluation that keeps counts and not logits; speed and model FLOPs utilisation (MFU) in the log.
+`PreTrainer` adds to `SafeTrainer` what pre-training needs: a loss that is the mean over the whole global batch,
+whatever its layout; examples addressed by number; evaluation that keeps counts and not logits; speed and model FLOPs
+utilisation (MFU) in the log.
 """
 
 import inspect
+import itertools
 import json
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
-import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer
-from transformers.trainer_callback import ExportableState
-from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf import checkpointing
@@ -27,177 +22,11 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
-from bert_hf.sampling import LengthGroups, RunSampler, walk
+from bert_hf.safe_trainer import SafeTrainer
+from bert_hf.sampling import RunSampler, walk
 
-OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
 # What is counted, over tokens and pairs. Sums in nats.
 COUNTS = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
-
-
-class SafeTrainer(Trainer):
-    """The stock Trainer, but a checkpoint is a verified transaction, and no file that holds a pickle is written.
-
-    Takes what `Trainer` takes. `facts` (dict) is recorded in each checkpoint's manifest.
-    """
-
-    def __init__(self, *args, facts: dict | None = None, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.facts = facts or {}
-
-    # ---- writing
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
-        if not self.args.should_save:
-            return
-        folder = Path(output_dir or self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if not isinstance(model, PreTrainedModel):
-            raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
-        model.save_pretrained(folder, state_dict=state_dict)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
-
-    def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        self.store_flos()
-        run, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        temporary, final = run / (checkpointing.TEMPORARY + name), run / name
-        self.save_model(str(temporary), _internal_call=True)
-        if self.state.best_global_step:
-            best = run / f"checkpoint-{self.state.best_global_step}"
-            if best == final or best.is_dir():
-                self.state.best_model_checkpoint = str(best)
-        self._barrier()  # rank 0 has made the folder
-        if not self.args.save_only_model:
-            self._save_optimizer_and_scheduler(str(temporary))
-            self._save_scaler(str(temporary))
-            self._save_rng_state(str(temporary))
-        if self.args.should_save:
-            self._export_callbacks()
-            self.state.save_to_json(str(temporary / "trainer_state.json"))
-        self._barrier()  # all ranks have written
-        if self.args.should_save:
-            facts = {"step": self.state.global_step, "world_size": self.args.world_size, **_versions(), **self.facts}
-            checkpointing.commit(temporary, final, facts)
-            best = self.state.best_model_checkpoint
-            checkpointing.rotate(run, self.args.save_total_limit, spared=best)
-        self._barrier()  # nobody goes on before the checkpoint stands
-
-    def _export_callbacks(self) -> None:
-        """Brings the state of the stateful callbacks into `self.state`, as the stock method does."""
-        for callback in [*self.callback_handler.callbacks, self.control]:
-            if isinstance(callback, ExportableState):
-                name, state = type(callback).__name__, callback.state()
-                if isinstance(self.state.stateful_callbacks.get(name), list):
-                    self.state.stateful_callbacks[name].append(state)
-                else:
-                    self.state.stateful_callbacks[name] = state
-
-    def _barrier(self) -> None:
-        if dist.is_initialized():
-            self.accelerator.wait_for_everyone()
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        folder = Path(output_dir)
-        if self.is_deepspeed_enabled:  # DeepSpeed's own files: the documented exception (they hold pickles)
-            self.model_wrapped.save_checkpoint(output_dir)
-        else:
-            state = self._optimizer_state()
-            if self.args.should_save:
-                checkpointing.save_state(folder / OPTIMIZER, state)
-        if self.args.should_save:
-            checkpointing.save_state(folder / SCHEDULER, self.lr_scheduler.state_dict())
-
-    def _optimizer_state(self) -> dict:
-        if not self.is_fsdp_enabled:
-            return self.optimizer.state_dict()
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_optimizer_state_dict(self.model, self.optimizer.optimizer, options=whole)
-
-    def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and self.args.should_save:
-            checkpointing.save_state(Path(output_dir) / SCALER, scaler.state_dict())
-
-    def _rank_file(self, folder: str) -> Path:
-        return Path(folder) / f"rank_{self.args.process_index}.safetensors"
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        generators = {
-            "python": random.getstate(),
-            "numpy": np.random.get_state(),
-            "torch": torch.random.get_rng_state(),
-        }
-        if torch.cuda.is_available():
-            generators["cuda"] = torch.cuda.random.get_rng_state()
-        checkpointing.save_state(self._rank_file(output_dir), {"generators": generators, "log": self._log_state()})
-
-    def _log_state(self) -> dict:
-        """What the next line of the log needs of the steps before the checkpoint."""
-        return {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
-
-    # ---- reading
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        folder = Path(checkpoint)
-        self.lr_scheduler.load_state_dict(checkpointing.load_state(folder / SCHEDULER))
-        if self.is_deepspeed_enabled:
-            return
-        state = checkpointing.load_state(folder / OPTIMIZER)
-        if self.is_fsdp_enabled:
-            from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-            whole = StateDictOptions(full_state_dict=True)
-            set_optimizer_state_dict(self.model, self.optimizer.optimizer, state, options=whole)
-        else:
-            self.optimizer.load_state_dict(state)
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(checkpointing.load_state(Path(checkpoint) / SCALER))
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        path = self._rank_file(checkpoint)
-        if not path.is_file():
-            print(f"{path.name} is not in the checkpoint (it was written by fewer ranks): dropout differs", flush=True)
-            return
-        state = checkpointing.load_state(path)
-        generators = state["generators"]
-        random.setstate(generators["python"])
-        np.random.set_state(generators["numpy"])
-        torch.random.set_rng_state(generators["torch"])
-        if torch.cuda.is_available() and "cuda" in generators:
-            torch.cuda.random.set_rng_state(generators["cuda"])
-        self._restore_log(state["log"])
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "train_loss" in logs and self.state.global_step:  # of the whole run, and not since it was resumed
-            logs["train_loss"] = self._total_loss_scalar / self.state.global_step
-        super().log(logs, start_time)
-
-    def _restore_log(self, log: dict) -> None:
-        self._tr_loss = log["loss"].to(self.args.device)
-        self._total_loss_scalar, self._globalstep_last_logged = log["total"], log["logged"]
-
-    def _get_train_sampler(self, train_dataset=None):
-        sampler = super()._get_train_sampler(train_dataset)
-        if type(sampler) is LengthGroupedSampler:
-            return LengthGroups(sampler.batch_size, sampler.lengths, self.args.seed)
-        return sampler
-
-    def get_train_dataloader(self):
-        """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks
-        the loader for an iterator, which draws a seed, and dropout would go on from another place."""
-        loader = super().get_train_dataloader()
-        inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
-        inner.generator = torch.Generator().manual_seed(self.args.seed)
-        return loader
 
 
 class PreTrainer(SafeTrainer):
@@ -237,6 +66,31 @@ class PreTrainer(SafeTrainer):
         self.train_dataset = None if self.args.max_steps > 0 and hasattr(dataset, "window_length") else dataset
         super()._validate_args()
         self.train_dataset = dataset
+
+    def _last_of_epoch(self) -> bool:
+        if not self._numbered:
+            return super()._last_of_epoch()
+        return self.state.global_step >= self.state.max_steps  # to Trainer the run is one epoch
+
+    def _sums(self) -> list[Tensor]:
+        return [*super()._sums(), self._counts]
+
+    def _name_rows(self, step: int, first: int, count: int) -> str:
+        """Numbers of examples: a rank gets every `world_size`-th micro-batch of the run's sequence."""
+        if not self._numbered:
+            return super()._name_rows(step, first, count)
+        size, ranks = self.args.per_device_train_batch_size, self.args.world_size
+        positions = []
+        for row in range(first, first + count):
+            batch = row // size * ranks + self.args.process_index
+            positions.append((step - 1) * self.global_batch + batch * size + row % size)
+        sampler = self._get_train_sampler()
+        sampler.start = positions[0]
+        numbers = itertools.islice(sampler, positions[-1] - positions[0] + 1)
+        named = dict(enumerate(numbers, positions[0]))
+        indices = ", ".join(str(named[position].index) for position in positions)
+        phase, epoch, window, _ = named[positions[0]]
+        return f"examples {indices} (phase {phase}, epoch {epoch}, window {window})"
 
     @property
     def global_batch(self) -> int:
@@ -299,6 +153,7 @@ class PreTrainer(SafeTrainer):
         loss = sum(each.sum() / count for each, count in shares if each is not None) * self.args.world_size
         if self.model.training:
             self._count(inputs, losses, counted)
+            loss = self._checked(loss, inputs)
         return (loss, losses) if return_outputs else loss
 
     @torch.no_grad()
@@ -383,6 +238,7 @@ class PreTrainer(SafeTrainer):
 
         Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
         """
+        self._may_go_on()
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
@@ -422,10 +278,10 @@ class PreTrainer(SafeTrainer):
             speed["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
         return {**super()._log_state(), **speed}
 
-    def _restore_log(self, log: dict) -> None:
-        super()._restore_log(log)
-        self._counts = log["counts"].to(self.args.device)
-        self._seconds, self._whole = log["seconds"], log["whole"]
+    def _restore_log(self, logs: list[dict]) -> None:
+        counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self.args.device)
+        self._counts = counts if len(logs) == 1 or self.args.process_index == 0 else torch.zeros_like(counts)
+        self._seconds, self._whole = logs[0]["seconds"], logs[0]["whole"]
 
     def floating_point_ops(self, inputs: dict) -> float:
         return 0.0  # counted from `COUNTS` when a line is logged; the stock method walks all modules each micro-step
@@ -495,7 +351,3 @@ def _row_lengths(inputs: dict) -> Tensor:
         return inputs["attention_mask"].sum(1).double()
     rows, width = inputs["input_ids"].shape
     return torch.full((rows,), float(width), dtype=torch.float64, device=inputs["input_ids"].device)
-
-
-def _versions() -> dict[str, str]:
-    return {"torch": torch.__version__, "transformers": transformers.__version__}

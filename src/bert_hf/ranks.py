@@ -1,0 +1,60 @@
+"""The processes of a run: what all of them have to agree about, on the host and beside the gradients."""
+
+import os
+import socket
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from bert_hf.errors import EarlyEnd, error_line
+
+
+class Ranks:
+    """The ranks of a run, with a gloo group of their own: no accelerator has to be waited for.
+
+    Made by all ranks at the same place of the program; so is every call of its methods.
+    """
+
+    def __init__(self, rank: int, count: int):
+        self.rank, self.count = rank, count
+        self._group = dist.new_group(backend="gloo") if count > 1 else None
+
+    def largest(self, *mine: float) -> list[float]:
+        """The largest value over all ranks, of each."""
+        if self._group is None:
+            return list(mine)
+        values = torch.tensor(mine, dtype=torch.float64)
+        dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group)
+        return values.tolist()
+
+    def any(self, mine: bool) -> bool:
+        """True where it is true on one of them."""
+        return bool(self.largest(float(mine))[0])
+
+    def gather(self, mine: object) -> list:
+        """What each rank has, in the order of ranks."""
+        if self._group is None:
+            return [mine]
+        everybody: list = [None] * self.count
+        dist.all_gather_object(everybody, mine, group=self._group)
+        return everybody
+
+    def together(self, action: Callable[[], None]) -> None:
+        """Runs `action` on every rank and waits for all. Where one failed all raise: nobody waits for it in vain."""
+        fault: Exception | None = None
+        try:
+            action()
+        except Exception as error:
+            fault = error
+        faults = self.gather(None if fault is None else error_line(fault) or repr(fault))
+        if fault is not None:
+            raise fault
+        for rank, text in enumerate(faults):
+            if text is not None:
+                raise EarlyEnd(f"rank {rank}: {text}", 2)
+
+    def processes_here(self) -> dict[int, int]:
+        """Process numbers of the ranks of this machine."""
+        host = socket.gethostname()
+        return {rank: pid for rank, pid, where in self.gather((self.rank, os.getpid(), host)) if where == host}

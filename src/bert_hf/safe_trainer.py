@@ -1,0 +1,463 @@
+"""transformers' Trainer, made to survive: checkpoints are transactions without pickles, and resume is exact.
+
+What ends a run from outside (signals, dead or stuck ranks, a full disk, numbers that are not finite) ends it in good
+order: nothing good is lost, one line says why, and the same command goes on with the same numbers.
+"""
+
+import contextlib
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import transformers
+from torch import Tensor, nn
+from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from bert_hf import checkpointing, watch
+from bert_hf.arguments import engine
+from bert_hf.errors import NOT_FINITE, STOPPED, UNAVAILABLE, EarlyEnd, InputError
+from bert_hf.finite import FiniteCheck
+from bert_hf.ranks import Ranks
+from bert_hf.sampling import LengthGroups
+
+OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
+
+
+class _CutOff(Exception):
+    """Leaves an evaluation that a signal has cut off; it is made when the run goes on."""
+
+
+class _Epochs(TrainerCallback):
+    """Tells whether `on_epoch_end` of the present epoch has come."""
+
+    over = False
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
+        self.over = False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        self.over = True
+
+
+class SafeTrainer(Trainer):
+    """The stock Trainer, but a checkpoint is a verified transaction, and no file that holds a pickle is written.
+
+    Takes what `Trainer` takes. `facts` (dict) is recorded in each checkpoint's manifest. `args` may have
+    `save_minutes` (a checkpoint at least that often) and `skip_bad_steps` (updates that may be left out because a loss
+    or a gradient is not finite).
+
+    Raises (from `train`):
+        EarlyEnd: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
+    """
+
+    def __init__(self, *args, facts: dict | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.facts = facts or {}
+        rank = self.args.process_index
+        self._ranks = Ranks(rank, self.args.world_size)
+        allowed = getattr(self.args, "skip_bad_steps", 0)
+        self._finite = FiniteCheck(rank, allowed, self._ranks.gather, self._name_rows)
+        self._epochs = _Epochs()
+        self.add_callback(self._epochs)
+        self._watchdog: watch.Watchdog | None = None
+        self._resumed_from: str | None = None
+        self._good: set[str] = set()  # checkpoints that this process wrote or verified
+        self._saved_step, self._saved_at = 0, time.monotonic()
+        self._cut_evaluation = False
+        self._last_figures: dict[str, float | None] = {"grad_norm": None, "learning_rate": None}
+
+    # ---- what ends a run
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        asked = self.args.eval_on_start
+        if isinstance(resume_from_checkpoint, str):
+            self._resumed_from = resume_from_checkpoint
+            self._good.add(Path(resume_from_checkpoint).name)
+            self.args.eval_on_start = True  # Trainer's hook in front of the first step: see `_evaluate`
+        rank, processes = self.args.process_index, self._ranks.processes_here()
+        self._saved_at = time.monotonic()
+        try:
+            dog = watch.Watchdog(rank, processes, Path(self.args.output_dir))
+            with watch.deferring(), dog as self._watchdog, self._explained():
+                result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+                self._finite.settle()
+                return result
+        finally:
+            self.args.eval_on_start, self._watchdog = asked, None
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A rank that cannot be reached, or a dead worker process, becomes one line."""
+        try:
+            yield
+        except RuntimeError as error:
+            text, step = str(error), self.state.global_step
+            goes_on = f"after step {step}; the same command goes on from the newest checkpoint"
+            if "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text):
+                raise EarlyEnd(f"a process that makes batches was killed (out of memory?), {goes_on}", UNAVAILABLE,
+                               speaks=True) from None  # fmt: skip
+            lost = isinstance(error, dist.DistError) or "gloo" in text or "Connection" in text or "NCCL" in text
+            if self.args.world_size > 1 and lost:
+                time.sleep(1)  # so that a rank that is dying is seen as dead
+                speaks = self._watchdog is None or self._watchdog.speaks()
+                raise EarlyEnd(f"rank {self.args.process_index} lost its connection to another rank, {goes_on}",
+                               UNAVAILABLE, speaks=speaks) from None  # fmt: skip
+            raise
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
+    ) -> None:
+        """The end of a step: log, evaluate, save as Trainer does, and what has to be asked of all ranks then."""
+        self._watchdog.step(self.state.global_step)
+        self._last_figures = {"grad_norm": None if grad_norm is None else float(grad_norm),
+                              "learning_rate": learning_rate} if self._epoch_ends() else {}  # fmt: skip
+        stop, save = self._ranks.largest(watch.asked() is not None, self._save_is_due())
+        stop = bool(stop) and not self._epoch_ends()  # then Trainer calls once more, and what is due comes first
+        if stop:
+            self._cut_evaluation = self.control.should_evaluate
+            self.control.should_evaluate = False
+        if stop or (save and self._saved_step != self.state.global_step):
+            self.control.should_save = True
+        try:
+            super()._maybe_log_save_evaluate(
+                tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate
+            )
+        except _CutOff:
+            self._cut_evaluation = stop = True
+            self._save_checkpoint(model, trial)
+        if not stop and not self._epoch_ends() and self._ranks.any(watch.asked() is not None):
+            stop = True
+            if self._saved_step != self.state.global_step:
+                self._save_checkpoint(model, trial)
+        if stop:
+            raise EarlyEnd(
+                f"{watch.asked() or 'another rank was asked to'}, after step {self.state.global_step}, which is saved "
+                f"in {self.args.output_dir}/checkpoint-{self._saved_step}; the same command goes on from there",
+                STOPPED,
+            )
+
+    def _save_is_due(self) -> bool:
+        minutes = getattr(self.args, "save_minutes", 0)
+        waited = (time.monotonic() - self._saved_at) / 60
+        return bool(minutes) and (waited >= minutes or self.state.global_step >= self.state.max_steps)
+
+    def _epoch_ends(self) -> bool:
+        """True after the last step of an epoch, until Trainer has called `on_epoch_end`."""
+        return not self._epochs.over and self._last_of_epoch()
+
+    def _last_of_epoch(self) -> bool:
+        return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
+
+    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False):
+        if not (skip_scheduler and self._resumed_from):
+            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
+        return self._end_step_again(trial, ignore_keys_for_eval)
+
+    def _end_step_again(self, trial, ignore_keys_for_eval) -> None:
+        """What the step of the checkpoint still owed when it was written: an evaluation, the end of its epoch."""
+        due = self._load_log_state(self._resumed_from)["due"]
+        checkpoint, self._resumed_from = self._resumed_from, None
+        self._epochs.over = due["over"]
+        again = (trial, 0, ignore_keys_for_eval, None, due["learning_rate"])
+        if due["evaluate"] or due["ends"]:
+            self._load_rng_state(checkpoint)
+        if due["evaluate"]:
+            self.control.should_evaluate, self.control.should_log = True, False
+            self.control.should_save = True
+            self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
+        if due["ends"]:
+            self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
+            self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        self._may_go_on()
+        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+
+    def _may_go_on(self) -> None:
+        """Asked before each batch of an evaluation.
+
+        Raises:
+            _CutOff: in a training run that was asked to end.
+        """
+        if self._watchdog is not None:
+            self._watchdog.tick()
+            if self._ranks.any(watch.asked() is not None):
+                raise _CutOff
+
+    # ---- numbers that are not finite
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        if model.training:
+            loss = self._checked(loss, inputs)
+        return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        self._finite.begin(self._sums())
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self._watchdog is not None:
+            self._watchdog.tick()
+        return loss
+
+    def _sums(self) -> list[Tensor]:
+        """What a step adds its losses to, and must not have added when its update is left out."""
+        return [self._tr_loss]
+
+    def _checked(self, loss: Tensor, inputs: dict) -> Tensor:
+        """The same loss, looked at. DeepSpeed steps inside its backward, so there all ranks look before it."""
+        loss = self._finite.loss(loss, rows=len(next(iter(inputs.values()))))
+        if self.is_deepspeed_enabled and self._ranks.any(self._finite.a_loss_is_bad()):
+            self._finite.refuse(self.state.global_step + 1)
+        return loss
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        norm = super()._get_grad_norm(model, grad_norm)
+        step, scaler = self.state.global_step + 1, getattr(self.accelerator, "scaler", None)
+        if self._may_defer(norm):
+            self._finite.settle()
+            self._finite.defer(norm, step, getattr(self.optimizer, "optimizer", self.optimizer))
+            return norm
+        if scaler is not None and scaler.is_enabled():  # fp16: it leaves out steep updates itself, and is meant to
+            bad = self._ranks.any(self._finite.a_loss_is_bad())
+        else:
+            bad = norm is not None and not math.isfinite(norm)  # the same on all ranks
+        if bad and self.is_deepspeed_enabled:  # its update is made already: the newest checkpoint is gone back to
+            self._finite.refuse(step)
+        if self._finite.step(bad, step):
+            model.zero_grad(set_to_none=True)  # an optimizer has nothing to do for what has no gradient
+        return norm
+
+    def _may_defer(self, norm) -> bool:
+        """True where looking at the norm would keep an accelerator waiting, and the optimizer can look by itself."""
+        if not isinstance(norm, Tensor) or norm.device.type == "cpu" or self.is_deepspeed_enabled:
+            return False
+        fused = all(group.get("fused") for group in self.optimizer.param_groups)
+        return fused and not self._finite.allowed and getattr(self.accelerator, "scaler", None) is None
+
+    def _name_rows(self, step: int, first: int, count: int) -> str:
+        """Names rows of this rank's share of a step."""
+        return f"rows {first} to {first + count - 1} of its share of the batch"
+
+    # ---- writing
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
+        if not self.args.should_save:
+            return
+        folder = Path(output_dir or self.args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        if not isinstance(model, PreTrainedModel):
+            raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
+        for name, value in (state_dict or model.state_dict()).items():
+            if value.is_floating_point() and not torch.isfinite(value).all():
+                raise EarlyEnd(f"{name} is not finite after step {self.state.global_step}: not saved", NOT_FINITE)
+        model.save_pretrained(folder, state_dict=state_dict)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
+
+    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        self._finite.settle()
+        self.store_flos()
+        run, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
+        temporary, final = run / (checkpointing.TEMPORARY + name), run / name
+        if self.state.best_global_step:
+            best = run / f"checkpoint-{self.state.best_global_step}"
+            if best == final or best.is_dir():
+                self.state.best_model_checkpoint = str(best)
+        unhurried = self._watchdog.unhurried() if self._watchdog else contextlib.nullcontext()
+        with unhurried:
+            try:
+                self._ranks.together(lambda: self._begin_checkpoint(temporary))  # the folder is there for all ranks
+                self._ranks.together(lambda: self._write_checkpoint(temporary))
+                self._ranks.together(lambda: self._commit_checkpoint(temporary, final))
+            except Exception:
+                if self.args.should_save:
+                    checkpointing.discard(temporary)
+                raise
+        self._saved_step, self._saved_at, self._cut_evaluation = self.state.global_step, time.monotonic(), False
+
+    def _begin_checkpoint(self, temporary: Path) -> None:
+        if self.args.should_save:
+            checkpointing.discard(temporary)
+            temporary.mkdir(parents=True)
+
+    def _write_checkpoint(self, temporary: Path) -> None:
+        self.save_model(str(temporary), _internal_call=True)
+        if not self.args.save_only_model:
+            self._save_optimizer_and_scheduler(str(temporary))
+            self._save_scaler(str(temporary))
+            self._save_rng_state(str(temporary))
+        if self.args.should_save:
+            self._export_callbacks()
+            self.state.save_to_json(str(temporary / "trainer_state.json"))
+
+    def _commit_checkpoint(self, temporary: Path, final: Path) -> None:
+        if self.args.should_save:
+            machine = {"world_size": self.args.world_size, "engine": engine(self.args)}
+            facts = {"step": self.state.global_step, **machine, **_versions(), **self.facts}
+            checkpointing.commit(temporary, final, facts)
+            self._good.add(final.name)
+            best = self.state.best_model_checkpoint
+            checkpointing.rotate(final.parent, self.args.save_total_limit, self._good, spared=best)
+
+    def _export_callbacks(self) -> None:
+        """Brings the state of the stateful callbacks into `self.state`, as the stock method does."""
+        for callback in [*self.callback_handler.callbacks, self.control]:
+            if isinstance(callback, ExportableState):
+                name, state = type(callback).__name__, callback.state()
+                if isinstance(self.state.stateful_callbacks.get(name), list):
+                    self.state.stateful_callbacks[name].append(state)
+                else:
+                    self.state.stateful_callbacks[name] = state
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        folder = Path(output_dir)
+        if self.is_deepspeed_enabled:  # DeepSpeed's own files: the documented exception (they hold pickles)
+            self.model_wrapped.save_checkpoint(output_dir)
+        else:
+            state = self._optimizer_state()
+            if self.args.should_save:
+                checkpointing.save_state(folder / OPTIMIZER, state)
+        if self.args.should_save:
+            checkpointing.save_state(folder / SCHEDULER, self.lr_scheduler.state_dict())
+
+    def _optimizer_state(self) -> dict:
+        if not self.is_fsdp_enabled:
+            return self.optimizer.state_dict()
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_optimizer_state_dict(self.model, self.optimizer.optimizer, options=whole)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and self.args.should_save:
+            checkpointing.save_state(Path(output_dir) / SCALER, scaler.state_dict())
+
+    def _rank_file(self, folder: str | Path, rank: int | None = None) -> Path:
+        return Path(folder) / f"rank_{self.args.process_index if rank is None else rank}.safetensors"
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        generators = {
+            "python": random.getstate(),
+            "numpy": np.random.get_state(),
+            "torch": torch.random.get_rng_state(),
+        }
+        if torch.cuda.is_available():
+            generators["cuda"] = torch.cuda.random.get_rng_state()
+        checkpointing.save_state(self._rank_file(output_dir), {"generators": generators, "log": self._log_state()})
+
+    def _log_state(self) -> dict:
+        """What the next line of the log needs of the steps before the checkpoint, and what its step still owes."""
+        due = {"evaluate": self._cut_evaluation, "ends": self._epoch_ends(), "over": self._epochs.over}
+        due |= {name: self._last_figures.get(name) for name in ("grad_norm", "learning_rate")}
+        logged = {"total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
+        return {"loss": self._tr_loss, **logged, "left_out": self._finite.left_out, "due": due}
+
+    # ---- reading
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint)
+        self.lr_scheduler.load_state_dict(checkpointing.load_state(folder / SCHEDULER))
+        if self.is_deepspeed_enabled:
+            return
+        state = checkpointing.load_state(folder / OPTIMIZER)
+        if self.is_fsdp_enabled:
+            from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+            whole = StateDictOptions(full_state_dict=True)
+            set_optimizer_state_dict(self.model, self.optimizer.optimizer, state, options=whole)
+        else:
+            self.optimizer.load_state_dict(state)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if checkpoint is not None and scaler is not None:
+            scaler.load_state_dict(checkpointing.load_state(Path(checkpoint) / SCALER))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        path = self._rank_file(checkpoint)
+        if not path.is_file() and self._rank_file(checkpoint, 0).is_file():  # written by fewer ranks
+            step = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
+            transformers.set_seed((self.args.seed + 7919 * step + self.args.process_index) % 2**32)
+            return
+        generators = checkpointing.load_state(path)["generators"]
+        random.setstate(generators["python"])
+        np.random.set_state(generators["numpy"])
+        torch.random.set_rng_state(generators["torch"])
+        if torch.cuda.is_available() and "cuda" in generators:
+            torch.cuda.random.set_rng_state(generators["cuda"])
+
+    def _load_log_state(self, checkpoint: str) -> dict:
+        """Brings the log back to where it stood; written by another number of ranks, their sums are joined."""
+        written = len(list(Path(checkpoint).glob("rank_*.safetensors")))
+        same = written == self.args.world_size
+        ranks = [self.args.process_index] if same else range(max(1, written))
+        logs = [checkpointing.load_state(self._rank_file(checkpoint, rank))["log"] for rank in ranks]
+        self._tr_loss = torch.stack([log["loss"] for log in logs]).mean(0).to(self.args.device)
+        self._total_loss_scalar, self._globalstep_last_logged = logs[0]["total"], logs[0]["logged"]
+        self._finite.left_out = list(logs[0]["left_out"])
+        self._restore_log(logs)
+        return logs[0]
+
+    def _restore_log(self, logs: list[dict]) -> None:
+        """What a subclass keeps in `_log_state`: of this rank, or of all that wrote the checkpoint."""
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "train_loss" in logs and self.state.global_step:  # of the whole run, and not since it was resumed
+            logs["train_loss"] = self._total_loss_scalar / self.state.global_step
+        super().log(logs, start_time)
+
+    # ---- loaders
+    def _get_train_sampler(self, train_dataset=None):
+        sampler = super()._get_train_sampler(train_dataset)
+        if type(sampler) is LengthGroupedSampler:
+            return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, self.args.seed)
+        return sampler
+
+    def get_train_dataloader(self):
+        """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks
+        the loader for an iterator, which draws a seed, and dropout would go on from another place."""
+        return self._with_generator(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        """The stock loader with a generator of its own: when an evaluation comes must not change what follows it."""
+        return self._with_generator(super().get_eval_dataloader(eval_dataset))
+
+    def _with_generator(self, loader):
+        inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
+        inner.generator = torch.Generator().manual_seed(self.args.seed)
+        return loader
+
+
+def fits(manifest: dict, args) -> None:
+    """Refuses a checkpoint that this number of ranks or this engine cannot go on from.
+
+    Raises:
+        InputError: names both layouts.
+    """
+    was, now = manifest.get("engine", "torch"), engine(args)
+    ranks = manifest.get("world_size", args.world_size)
+    if was != now:
+        raise InputError(f"its checkpoint was written under {was}, and this run uses {now}", where=args.output_dir,
+                         remedy=f"start it under {was}, or begin anew with --model_name_or_path")  # fmt: skip
+    if now == "deepspeed" and ranks != args.world_size:
+        raise InputError(
+            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
+            where=args.output_dir,
+            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
+        )
+
+
+def _versions() -> dict[str, str]:
+    return {"bert_hf": version("bert-hf"), "torch": torch.__version__, "transformers": transformers.__version__}
