@@ -29,6 +29,9 @@ SIZES = {
     "corruptions": (520, 60, "damaged checkpoints found, the next one taken"),
     "fallbacks": (30, 4, "damaged checkpoints, end to end"),
     "loads": (1000, 100, "good checkpoints loaded without an alarm"),
+    "signals": (90, 8, "SIGTERM, SIGINT, SIGUSR1 in every phase"),
+    "launched_signals": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
+    "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
 }
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RANK": "0"}
 
@@ -48,12 +51,13 @@ def words() -> argparse.Namespace:
 
 def makers() -> dict[str, Callable]:
     """kind → (bench, points) → cases."""
-    from faults import corruptions, kills
+    from faults import corruptions, kills, layouts, signals
 
     return {
         "enumerated": kills.enumerated, "kills": kills.scattered, "marathon": kills.marathon,
         "launched": kills.launched, "corruptions": corruptions.detected, "fallbacks": corruptions.fallbacks,
-        "loads": corruptions.good_loads,
+        "loads": corruptions.good_loads, "signals": signals.signals, "launched_signals": signals.launched_signals,
+        "layouts": layouts.layouts,
     }  # fmt: skip
 
 

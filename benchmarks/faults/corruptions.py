@@ -200,26 +200,34 @@ def detected(bench: Bench, points: int) -> list[Case]:
             for number in range(points)]  # fmt: skip
 
 
-def _damaged(bench: Bench, folder: Path, damage: Callable, rng: random.Random) -> tuple[Path, Path]:
-    """A copy of the run's two newest checkpoints, the newer one damaged and the older one whole."""
-    run = folder / "run"
-    for step in (LAST, BEFORE):
-        shutil.copytree(bench.work / f"oracle-forked/run/checkpoint-{step}", run / f"checkpoint-{step}")
-    damage(run / f"checkpoint-{LAST}", run / f"checkpoint-{BEFORE}", rng)
-    return run, run / f"checkpoint-{BEFORE}"
+def _contents(folder: Path) -> dict:
+    """What stands in a folder: each entry's kind and bytes, the manifest's value whatever its spaces."""
+    found = {}
+    for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
+        regular = path.is_file() and not path.is_symlink()
+        found[path.name] = path.read_bytes() if regular else path.lstat().st_mode
+        if regular and path.name == checkpointing.MANIFEST:
+            with contextlib.suppress(ValueError):
+                found[path.name] = json.loads(path.read_bytes())
+    return found
 
 
 def _look(damage: Callable):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
-        run, whole = _damaged(bench, folder, damage, rng)
+    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        run, whole, damaged = folder / "run", folder / f"run/checkpoint-{BEFORE}", folder / f"run/checkpoint-{LAST}"
+        for step in (LAST, BEFORE):
+            shutil.copytree(bench.work / f"oracle-forked/run/checkpoint-{step}", run / f"checkpoint-{step}")
+        before = _contents(damaged)
+        damage(damaged, whole, rng)
+        if _contents(damaged) == before:
+            return Outcome(0)  # another step's file may be the same, and a manifest's last line end says nothing
         said: list[str] = []
         with within(10):
             chosen = checkpointing.newest_good(run, said.append)
         if chosen != whole:
-            return f"{chosen.name if chosen else 'nothing'} was chosen; said: {said}"
-        if (run / f"checkpoint-{LAST}").is_dir() and not said:
-            return "passed over without a word"
-        return None
+            return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; said: {said}")
+        silent = damaged.is_dir() and not said
+        return Outcome(1, "passed over without a word" if silent else None)
 
     return play
 
@@ -238,8 +246,10 @@ def good_loads(bench: Bench, points: int) -> list[Case]:
 
 def fallbacks(bench: Bench, points: int) -> list[Case]:
     """End to end: the newest checkpoint of a run that was cut off is damaged, and the same command goes on."""
-    bench.subject.oracle()
-    ways = bench.rng("fallbacks").sample(damages(bench), points)
+    bench.subject.snapshot(STEPS)
+    harmless = ("swap_for_another_step:config", "swap_for_another_step:tokenizer", "cut_by_a_byte:checkpoint_manifest")
+    ways = [way for way in damages(bench) if not way[0].startswith(harmless)]
+    ways = bench.rng("fallbacks").sample(ways, points)
     return [Case("fallbacks", f"{number}-{name}", _go_on(damage)) for number, (name, damage) in enumerate(ways)]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,8 @@ class Happenings(TrainerCallback):
     def _at(self, name: str, state) -> None:
         for event in [event for event in self.events if event.name == name and event.step == state.global_step]:
             self.events.remove(event)
+            if self.steps is not None:
+                os.write(self.steps, f"fault {time.monotonic()}\n".encode())
             event.happen()
 
     def on_step_begin(self, args, state, control, **kwargs):

@@ -101,12 +101,12 @@ def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, r
     if how == "step":
         name = rng.choice(("step_begin", "step_end", "prediction_step", "evaluate", "save"))
         step = newest + rng.randint(1, reach)
-        step -= step % EVERY if name in ("prediction_step", "evaluate", "save") else 0
+        step += -step % EVERY if name in ("prediction_step", "evaluate", "save") else 0
         plan.events = (Event(name, step, 9),)
     elif how == "call":
         whole = rng.randrange(3) == 0
         action = rng.choice(("kill before", "kill after", "kill half"))
-        plan.call = Call(folder / "run", rng.randint(1, 80), action, needle="" if whole else "checkpoint-")
+        plan.call = Call(folder / "run", rng.randint(1, 60), action, needle="" if whole else "checkpoint-")
     running = fork(plan)
     if how == "clock":
         time.sleep(rng.uniform(0, 2))
@@ -121,7 +121,7 @@ def marathon(bench: Bench, kills: int) -> list[Case]:
     """One single run that is killed all the time and still ends."""
 
     def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        steps = {"max_steps": kills * EVERY}
+        steps = {"max_steps": 2 * kills * EVERY}
         bench.subject.oracle("marathon", **steps)
         done = 0
         while done < kills:
@@ -162,7 +162,7 @@ def launched_chain(kills: int):
                         _kill(pid)
             if running.wait(30) == 0:
                 break
-            if orphans := running.left():
+            if orphans := running.left(seconds=5):
                 running.kill()
                 return Outcome(done + 1, f"a process is left: {orphans}")
             done += 1

@@ -8,6 +8,7 @@ import ctypes
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -135,6 +136,7 @@ class Running:
 
     def __init__(self, pid: int, log: Path, popen: subprocess.Popen | None = None):
         self.pid, self.log, self.popen, self.code = pid, log, popen, None
+        self.ended = 0.0  # when its end was seen; time.monotonic() is the machine's, the same in every process
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
@@ -144,6 +146,7 @@ class Running:
             else:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
                 self.code = os.waitstatus_to_exitcode(status) if pid else None
+            self.ended = time.monotonic()
         return self.code
 
     def wait(self, seconds: float = PATIENCE) -> int | str:
@@ -170,9 +173,12 @@ class Running:
     def output(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def left(self) -> list[int]:
-        """Processes of its group that are still there (zombies aside)."""
-        return [pid for pid in group_members(self.pid) if pid != self.pid or self.poll() is None]
+    def left(self, seconds: float = 0) -> list[int]:
+        """Processes of its session that are still there (zombies aside), so many seconds later."""
+        end = time.monotonic() + seconds
+        while (found := group_members(self.pid)) and time.monotonic() < end:
+            time.sleep(0.02)
+        return found
 
 
 def group_members(group: int) -> list[int]:
@@ -229,6 +235,21 @@ def _in_the_child(plan: Plan) -> int:
     if plan.call:
         plan.call.arm()
     return module.main(list(plan.words))
+
+
+def fork_ranks(plans: Sequence[Plan]) -> list[Running]:
+    """Starts the ranks of one run, each in a fork of this process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = []
+    for rank, plan in enumerate(plans):
+        plan.environment.update(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(len(plans)), LOCAL_WORLD_SIZE=str(len(plans)),
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
+        )  # fmt: skip
+        ranks.append(fork(plan))
+    return ranks
 
 
 def complete(plan: Plan, seconds: float = PATIENCE) -> tuple[int | str, str]:

@@ -1,7 +1,8 @@
 """What is tortured: a tiny network on a tiny corpus, sixty steps of everything a real run does; and its oracle.
 
 An oracle is what an uninterrupted run leaves: bytes of the model, bytes of the last checkpoint's optimizer, the log
-without clock and speed, the names of all files. A run under faults passes if it leaves the same.
+without clock and speed, the names of all files (of older checkpoints there may be fewer, but no half one). A run under
+faults passes if it leaves the same.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ import sys
 from pathlib import Path
 
 from faults.runs import ROOT, Call, Plan, complete
+
+from bert_hf import checkpointing
 
 STEPS, EVERY = 60, 6  # steps of a run; evaluated and saved every so many
 SHAPE = {
@@ -75,7 +78,7 @@ class Subject:
             too_many = sorted(set(found["names"]) - set(self.oracles[name]["names"]))
             too_few = sorted(set(self.oracles[name]["names"]) - set(found["names"]))
             return f"{', '.join(wrong)} differ; too many: {too_many[:5]}, missing: {too_few[:5]}"
-        return f"{', '.join(wrong)} differ" if wrong else None
+        return f"{', '.join(wrong)} differ" if wrong else half_checkpoint(run)
 
     def restart(self, folder: Path, name: str = "forked", log: str = "log-restart", **changes) -> str | None:
         """The same command once more: what is wrong with its end, None where it is the oracle's."""
@@ -87,7 +90,7 @@ class Subject:
     def snapshot(self, step: int) -> Path:
         """A run that was killed when it was about to write the checkpoint of `step`; copy it before use."""
         folder = self.work / f"snapshot-{step}"
-        if not folder.exists():
+        if not (folder / "run").exists():
             making = self.work / f"making-{step}"
             shutil.rmtree(making, ignore_errors=True)
             making.mkdir()
@@ -116,15 +119,28 @@ def generated_text(documents: int = 300, seed: int = 0) -> str:
 
 def fingerprint(run: Path) -> dict:
     """What is compared of a finished run."""
-    newest = max(run.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     state = json.loads((run / "trainer_state.json").read_text())
+    last = f"checkpoint-{state['global_step']}"
     history = [{k: v for k, v in row.items() if not k.endswith(CLOCK)} for row in state["log_history"]]
+    names = [str(path.relative_to(run)) for path in run.rglob("*")]
     return {
         "model": _sha256(run / "model.safetensors"),
-        "optimizer": _sha256(newest / "optimizer.safetensors"),
+        "optimizer": _sha256(run / last / "optimizer.safetensors"),
         "history": hashlib.sha256(json.dumps(history, sort_keys=True).encode()).hexdigest(),
-        "names": sorted(str(path.relative_to(run)) for path in run.rglob("*")),
+        "names": sorted(name for name in names if not name.startswith(("checkpoint-", "stacks-")) or last in name),
     }
+
+
+def half_checkpoint(run: Path) -> str | None:
+    """A checkpoint at or before the last step that does not verify, in words."""
+    last = json.loads((run / "trainer_state.json").read_text())["global_step"]
+    for folder in checkpointing.checkpoints(run):
+        try:
+            if int(folder.name.split("-")[1]) <= last:
+                checkpointing.verify(folder)
+        except checkpointing.DamagedCheckpoint as damage:
+            return f"a half checkpoint is left: {damage}"
+    return None
 
 
 def _sha256(path: Path) -> str:
