@@ -23,7 +23,7 @@ class Happenings(TrainerCallback):
         self.steps = os.open(steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if steps and not self.rank else None
 
     def _at(self, name: str, state) -> None:
-        for event in [event for event in self.events if event.name == name and event.step == state.global_step]:
+        for event in [event for event in self.events if event.name == name and event.step <= state.global_step]:
             self.events.remove(event)
             if self.steps is not None:
                 os.write(self.steps, f"fault {time.monotonic()}\n".encode())
@@ -74,7 +74,7 @@ def _record_batches(path: Path) -> None:
         return batch
 
     def counted(self, batch_samples, device):
-        if self.model.training and "example_numbers" in batch_samples[0]:
+        if "example_numbers" in batch_samples[0]:
             rows = [[batch["example_numbers"].tolist(), _contents(batch)] for batch in batch_samples]
             os.write(record, (json.dumps([self.state.global_step, rows]) + "\n").encode())
         return count(self, batch_samples, device)

@@ -6,6 +6,7 @@ calls may be armed (calls.c), and faults hung on the events of the Trainer.
 
 import ctypes
 import importlib.util
+import multiprocessing
 import os
 import signal
 import socket
@@ -81,7 +82,7 @@ class Event:
 
     Args:
         name: step_begin, step_end, prediction_step, evaluate or save: the Trainer's events.
-        step: the step that is finished when the event comes (0: in the first step).
+        step: the step that is finished when the event comes (0: in the first step), or a later one if it is past.
         action: number of a signal; "raise" for an exception; "sleep" for a hang.
         target: self, group or parent.
         times: how often the signal is sent.
@@ -226,6 +227,7 @@ def _in_the_child(plan: Plan) -> int:
     sys.stdout = open(1, "w", buffering=1, closefd=False)
     sys.stderr = open(2, "w", buffering=1, closefd=False)
     os.environ.update(plan.environment)
+    multiprocessing.current_process()._config["daemon"] = False  # else a loader may have no processes of its own
     module = recipe_module(plan.recipe)
     sys.argv = [f"recipes/{plan.recipe}.py", *plan.words]
     if plan.events or plan.steps or plan.batches:

@@ -49,7 +49,7 @@ class Subject:
 
     def words(self, folder: Path, **changes) -> list[str]:
         """The command line of the run in `folder`."""
-        flags = {**FLAGS, "train_file": self.corpus, "config_name": self.shape, "output_dir": folder, **changes}
+        flags = {**FLAGS, "train_file": self.corpus, "config_name": self.shape, "output_dir": folder} | changes
         return [str(word) for name, value in flags.items() if value is not None for word in (f"--{name}", value)]
 
     def plan(self, folder: Path, log: str = "log", **changes) -> Plan:
