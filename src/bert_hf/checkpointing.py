@@ -255,7 +255,7 @@ def newest_good(run: Path, say: Callable[[str], None] = print, **belongs: Any) -
 
 
 def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
-    """Deletes the oldest checkpoints beyond `keep` (None or 0 keeps all), never the newest good one, never `spared`.
+    """Deletes what is older than the `keep` newest good checkpoints (None or 0 keeps all), but never `spared`.
 
     Args:
         good: names of the checkpoints that are known to be whole; no other one counts among the kept.
@@ -263,7 +263,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
     if not keep:
         return
     kept = [folder for folder in checkpoints(run) if folder.name in good][:keep]
-    for folder in checkpoints(run) if kept else []:
+    for folder in checkpoints(run) if len(kept) == keep else []:
         older = int(_NAME.fullmatch(folder.name)[1]) < int(_NAME.fullmatch(kept[-1].name)[1])
         if older and (spared is None or folder.name != Path(spared).name):
             # By a rename first: a deletion that is cut off leaves no half checkpoint that could be taken for damage.

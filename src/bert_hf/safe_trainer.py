@@ -165,7 +165,7 @@ class SafeTrainer(Trainer):
         """What the step of the checkpoint still owed when it was written: an evaluation, the end of its epoch."""
         due = self._load_log_state(self._resumed_from)["due"]
         checkpoint, self._resumed_from = self._resumed_from, None
-        self._epochs.over = due["over"]
+        self._epochs.over, self._saved_step = due["over"], self.state.global_step
         again = (trial, 0, ignore_keys_for_eval, None, due["learning_rate"])
         if due["evaluate"] or due["ends"]:
             self._load_rng_state(checkpoint)

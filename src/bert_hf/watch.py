@@ -53,6 +53,7 @@ def obeying_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        _asked = None
 
 
 def _note(number: int, frame) -> None:
@@ -62,7 +63,7 @@ def _note(number: int, frame) -> None:
     orphan = _parent is not None and os.getppid() != _parent
     _asked = "its launcher is gone" if orphan else signal.Signals(number).name
     if not _deferred:
-        raise EarlyEnd(f"{_asked}, before training; the same command begins again", STOPPED)
+        raise EarlyEnd(f"{_asked}, while no step was made; the same command goes on from what is saved", STOPPED)
 
 
 def _follow_the_launcher() -> None:
@@ -71,7 +72,7 @@ def _follow_the_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     with contextlib.suppress(OSError):  # it may have died before that call
         if "LOCAL_RANK" not in os.environ and b"accelerate" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
-            raise EarlyEnd("its launcher is gone, before training; the same command begins again", STOPPED)
+            raise EarlyEnd("its launcher is gone; the same command goes on from what is saved", STOPPED)
 
 
 def asked() -> str | None:

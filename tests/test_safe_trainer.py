@@ -1,0 +1,258 @@
+"""What ends a run from outside, inside one process: signals, numbers that are not finite, saves that fail."""
+
+import errno
+import itertools
+import os
+import signal
+
+import pytest
+import torch
+from test_trainer import history, make
+from transformers import TrainerCallback
+
+from bert_hf import checkpointing, safe_trainer, watch
+from bert_hf.errors import NOT_FINITE, STOPPED, EarlyEnd
+from bert_hf.sampling import RunSampler
+
+
+class At(TrainerCallback):
+    """Does something at an event of a step."""
+
+    def __init__(self, event, step, action):
+        def done(args, state, control, **kwargs):
+            if state.global_step == step:
+                action()
+
+        setattr(self, event, done)
+
+
+def interrupted(folder, tokenizer, event, step, number=signal.SIGTERM, **options):
+    """The line with which a run ends that got a signal at an event of a step."""
+    trainer = make(folder, tokenizer, **options)
+    trainer.add_callback(At(event, step, lambda: os.kill(os.getpid(), number)))
+    with watch.obeying_signals(), pytest.raises(EarlyEnd) as end:
+        trainer.train(resume_from_checkpoint=_newest(folder))
+    assert end.value.code == STOPPED
+    return str(end.value)
+
+
+def _newest(folder):
+    newest = checkpointing.newest_good(folder)
+    return str(newest) if newest else None
+
+
+def final(folder):
+    return {name: (folder / f"checkpoint-12/{name}.safetensors").read_bytes() for name in ("model", "optimizer")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = make(folder, tokenizer)
+    trainer.train()
+    return final(folder), history(trainer)
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "saved"),
+    [
+        ("on_step_begin", 4, 5),  # within a step: it is finished
+        ("on_substep_end", 4, 5),  # between two micro-batches
+        ("on_step_end", 4, 4),
+        ("on_log", 5, 5),
+        ("on_prediction_step", 6, 6),  # within an evaluation, which is made when the run goes on
+        ("on_evaluate", 6, 6),
+        ("on_save", 6, 6),
+        ("on_step_end", 12, 12),  # the last one
+        ("on_epoch_end", 12, 12),
+    ],
+)
+def test_a_signal_loses_no_step_and_changes_nothing(tmp_path, tokenizer, whole, event, step, saved):
+    line = interrupted(tmp_path, tokenizer, event, step)
+    assert line.startswith(f"SIGTERM, after step {saved}, which is saved in {tmp_path}/checkpoint-{saved}")
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path))
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_other_signals(tmp_path, tokenizer, number):
+    assert interrupted(tmp_path, tokenizer, "on_step_end", 2, number).startswith(f"{number.name}, after step 2")
+
+
+def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
+    for step in (1, 3, 4, 6, 9):
+        interrupted(tmp_path, tokenizer, "on_step_end", step)
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path))
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+def test_outside_of_training_a_signal_ends_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with watch.obeying_signals(), pytest.raises(EarlyEnd, match="SIGTERM, while no step was made"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watch.obeying_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert watch.asked() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("every", ["steps", "epoch"])
+@pytest.mark.parametrize(("save_steps", "eval_steps", "accumulation"), [(1, 5, 1), (4, 3, 2)])
+def test_exact_whatever_the_intervals(tmp_path, tokenizer, save_steps, eval_steps, accumulation, every):
+    """Cut off at each step in turn, with evaluation by steps or at the end."""
+    options = {
+        "micro": 4, "accumulation": accumulation, "steps": 7, "save_steps": save_steps, "eval_steps": eval_steps,
+        "logging_steps": 2, "eval_strategy": every,
+    }  # fmt: skip
+    whole = make(tmp_path / "whole", tokenizer, **options)
+    whole.train()
+    for step in range(1, 8):
+        interrupted(tmp_path / "cut", tokenizer, "on_step_end", step, **options)
+    resumed = make(tmp_path / "cut", tokenizer, **options)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+    assert history(resumed) == history(whole)
+    for name in ("model", "optimizer", "scheduler"):
+        files = [tmp_path / run / f"checkpoint-7/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
+# ---- numbers that are not finite
+
+
+def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **options):
+    """A run in which the loss of one micro-batch is not finite."""
+    trainer = make(folder, tokenizer, logging_steps=1, **options)
+    original, seen = trainer._finite.loss, []
+
+    def loss(loss, rows):
+        seen.append(rows)
+        bad = trainer.state.global_step + 1 == step and len(seen) % 2 == (micro_batch + 1) % 2
+        return original(loss * value if bad else loss, rows)
+
+    trainer._finite.loss = loss
+    return trainer
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokenizer, value):
+    trainer = poisoned(tmp_path, tokenizer, 5, value)
+    before_step = {}
+
+    def keep():
+        before_step.update({name: value.clone() for name, value in trainer.model.state_dict().items()})
+
+    trainer.add_callback(At("on_step_begin", 4, keep))
+    with pytest.raises(EarlyEnd) as end:
+        trainer.train()
+    assert end.value.code == NOT_FINITE
+    line = str(end.value)
+    assert line.startswith(f"step 5: rank 0: loss {value} of examples ")
+    # Global batch 16 in two micro-batches of 8: the second one of step 5 begins at position 4 · 16 + 8.
+    data = trainer.train_dataset
+    sampler = RunSampler(data.phases, data.window_length, 12 * 16, data.seed, 4 * 16 + 8)
+    numbers = [number.index for number in itertools.islice(sampler, 8)]
+    assert f"examples {', '.join(map(str, numbers))} (phase 0" in line
+    for name, value_now in trainer.model.state_dict().items():
+        assert torch.equal(value_now, before_step[name]), name
+    assert checkpointing.newest_good(tmp_path).name == "checkpoint-3"
+
+
+def test_a_bad_step_may_be_left_out(tmp_path, tokenizer, capsys):
+    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
+    snapshots = {}
+
+    def snapshot(when):
+        snapshots[when] = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+    trainer.add_callback(At("on_step_begin", 4, lambda: snapshot("before")))
+    trainer.add_callback(At("on_step_end", 5, lambda: snapshot("after")))
+    trainer.train()
+    assert "its update is left out (1 of 1)" in capsys.readouterr().out
+    for name, value in snapshots["before"].items():
+        assert torch.equal(value, snapshots["after"][name]), name
+    rows = {row["step"]: row for row in trainer.state.log_history if "loss" in row}
+    assert all(torch.tensor(row["loss"]).isfinite() for row in rows.values())
+    assert not torch.equal(snapshots["after"]["cls.predictions.bias"], trainer.model.cls.predictions.bias)
+    log = checkpointing.load_state(tmp_path / "checkpoint-12/rank_0.safetensors")["log"]
+    assert log["left_out"] == [5]
+
+
+def test_only_so_many_are_left_out_even_after_a_resume(tmp_path, tokenizer):
+    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
+    trainer.add_callback(At("on_step_end", 7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with watch.obeying_signals(), pytest.raises(EarlyEnd):
+        trainer.train()
+    again = poisoned(tmp_path, tokenizer, 9, skip_bad_steps=1)
+    with pytest.raises(EarlyEnd, match="step 9"):
+        again.train(resume_from_checkpoint=_newest(tmp_path))
+
+
+def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, max_grad_norm=0.0)
+    trainer.model.cls.predictions.bias.register_hook(
+        lambda gradient: gradient * float("inf") if trainer.state.global_step == 3 else gradient
+    )
+    with pytest.raises(EarlyEnd, match=r"^step 4: gradient not finite, of examples \d+, "):
+        trainer.train()
+
+
+def test_an_accelerator_looks_a_step_later(tmp_path, tokenizer, monkeypatch):
+    """The deferred way, on the CPU's fused optimizer: the update is left out at once, the run ends a step later."""
+    trainer = poisoned(tmp_path, tokenizer, 5, save_steps=1)
+    monkeypatch.setattr(trainer, "_may_defer", lambda norm: True)
+    trainer.add_callback(At("on_step_begin", 4, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
+    trainer.add_callback(At("on_step_end", 5, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
+    weights = []
+    with pytest.raises(EarlyEnd, match="step 5: rank 0: loss nan"):
+        trainer.train()
+    assert torch.equal(*weights)
+    assert checkpointing.newest_good(tmp_path).name == "checkpoint-4"
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer)
+    trainer.model.cls.predictions.bias.data[3] = float("inf")
+    with pytest.raises(EarlyEnd, match=r"cls.predictions.* is not finite"):
+        trainer.save_model(str(tmp_path / "model"))
+    assert not list((tmp_path / "model").glob("*.safetensors"))
+
+
+# ---- saves
+
+
+def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, monkeypatch):
+    trainer = make(tmp_path, tokenizer)
+    commit = checkpointing.commit
+
+    def full(temporary, final, facts):
+        if final.name == "checkpoint-6":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+        commit(temporary, final, facts)
+
+    monkeypatch.setattr(safe_trainer.checkpointing, "commit", full)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
+    checkpointing.verify(tmp_path / "checkpoint-3")
+
+
+def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
+    clock = itertools.count(0, 30)  # each look at the clock is half a minute later
+    monkeypatch.setattr(safe_trainer.time, "monotonic", lambda: next(clock))
+    trainer = make(tmp_path, tokenizer, save_steps=None, save_strategy="no", save_minutes=2, save_total_limit=0)
+    trainer.train()
+    steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
+    assert steps[0] == 12
+    assert all(2 <= newer - older <= 4 for newer, older in itertools.pairwise(steps[1:])), steps
+    assert len(steps) >= 3
