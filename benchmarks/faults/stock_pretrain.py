@@ -20,7 +20,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from bert_hf.collator import PreTrainingExamples
 from bert_hf.sampling import Phase
-from bert_hf.store import open_corpus
+from bert_hf.store import Corpus
 from bert_hf.tokenization import load_tokenizer
 
 
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         parser.add_argument(f"--{name}")
     asked, _ = parser.parse_known_args(argv)
     set_seed(42)
-    corpus = open_corpus(Path(asked.train_file))
+    corpus = Corpus.open(asked.train_file)
     tokenizer = load_tokenizer(str(Path(asked.train_file) / "tokenizer"))
     dataset = Pairs(PreTrainingExamples(corpus, (Phase(32, None),), fixed=True), tokenizer)
     config = BertConfig.from_json_file(asked.config_name)
