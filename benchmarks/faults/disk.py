@@ -1,4 +1,4 @@
-"""A disk that is full, or broken, at every call that needs it: one line, exit code 2, the last good checkpoint stands."""
+"""A disk that is full or broken at any call that needs it: one line, exit code 2, the last good checkpoint stands."""
 
 import errno
 import random

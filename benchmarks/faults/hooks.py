@@ -65,7 +65,8 @@ def _record_batches(path: Path) -> None:
 
     The numbers travel in the batch, so that what is recorded is what is trained on, and not what was fetched.
     """
-    collate, count, losses = DataCollatorForPreTraining.__call__, PreTrainer._get_num_items_in_batch, PreTrainer._losses
+    collate = DataCollatorForPreTraining.__call__
+    count, losses = PreTrainer._get_num_items_in_batch, PreTrainer._losses
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def collated(self, features):

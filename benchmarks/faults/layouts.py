@@ -53,7 +53,8 @@ def layouts(bench: Bench, points: int) -> list[Case]:
         folder.mkdir()
         codes = join(_stretch(bench, folder, ONE))
         if codes != [0]:
-            raise RuntimeError(f"the run that never changes ends with {codes}: {(folder / 'log-0').read_text()[-2000:]}")
+            said = (folder / "log-0").read_text()[-2000:]
+            raise RuntimeError(f"the run that never changes ends with {codes}: {said}")
     names = ["-".join("x".join(map(str, layout)) for layout in sequence) for sequence in SEQUENCES]
     return [Case("layouts", name, _change(sequence))
             for name, sequence in list(zip(names, SEQUENCES, strict=True))[:points]]  # fmt: skip

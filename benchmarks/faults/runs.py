@@ -224,8 +224,8 @@ def _in_the_child(plan: Plan) -> int:
     output = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(output, stream)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.environ.update(plan.environment)
     multiprocessing.current_process()._config["daemon"] = False  # else a loader may have no processes of its own
     module = recipe_module(plan.recipe)

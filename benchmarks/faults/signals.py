@@ -22,11 +22,12 @@ TARGETS = (("self", 1), ("group", 1), ("self", 2))
 
 def signals(bench: Bench, points: int) -> list[Case]:
     """To the script: every phase × every signal × the process, its group, twice in a row; forked runs."""
-    bench.subject.oracle("raw", **_raw(bench, bench.work / "raw-cache"))
-    rounds = itertools.cycle(itertools.product(PHASES, NUMBERS, TARGETS))
-    chosen = list(itertools.islice(rounds, points if points >= 63 else 63))
-    if points < 63:
-        chosen = bench.rng("signals").sample(chosen, points)
+    every = list(itertools.product(PHASES, NUMBERS, TARGETS))
+    chosen = [every[number % len(every)] for number in range(max(points, len(every)))]
+    if points < len(every):
+        chosen = bench.rng("signals").sample(every, points)
+    if any(phase == "preparing" for phase, _, _ in chosen):
+        bench.subject.oracle("raw", **_raw(bench, bench.work / "raw-cache"))
     cases = []
     for number, (phase, what, (target, times)) in enumerate(chosen):
         name = f"{number}-{phase.replace(' ', '_')}-{what.name}-{target}-{times}"
@@ -102,10 +103,11 @@ LAUNCHED = (
 def launched_signals(bench: Bench, points: int) -> list[Case]:
     """`accelerate launch` of one process and of two ranks: to the launcher, to all, to one."""
     ranks_oracle(bench)
-    rounds = itertools.cycle(itertools.product(LAUNCHED, NUMBERS))
-    chosen = list(itertools.islice(rounds, max(points, 1)))
-    if points < len(LAUNCHED) * len(NUMBERS):
-        chosen = bench.rng("launched").sample(list(itertools.product(LAUNCHED, NUMBERS)), points)
+    bench.subject.oracle("raw", **_raw(bench, bench.work / "raw-cache"))
+    every = list(itertools.product(LAUNCHED, NUMBERS))
+    chosen = [every[number % len(every)] for number in range(points)]
+    if points < len(every):
+        chosen = bench.rng("launched").sample(every, points)
     return [Case("launched_signals", f"{number}-{target.replace(' ', '_')}-{what.name}", _stop_launched(target, what))
             for number, (target, what) in enumerate(chosen)]  # fmt: skip
 

@@ -9,11 +9,9 @@ import hashlib
 import json
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from faults.runs import ROOT, Call, Plan, complete
+from faults.runs import Call, Plan, complete
 
 from bert_hf import checkpointing
 
@@ -43,9 +41,11 @@ class Subject:
         self.work.mkdir(parents=True, exist_ok=True)
         self.text.write_text(generated_text())
         self.shape.write_text(json.dumps(SHAPE))
-        recipe = [sys.executable, str(ROOT / "recipes/prepare.py"), "--vocab_size", "400"]
-        command = [*recipe, "--train_file", str(self.text), "--output_dir", str(self.corpus)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        flags = ["--vocab_size", "400", "--train_file", str(self.text), "--output_dir", str(self.corpus)]
+        if not (self.corpus / "manifest.json").exists():
+            code, output = complete(Plan(flags, self.work / "log-prepare", recipe="prepare"))
+            if code != 0:
+                raise RuntimeError(f"the corpus is not prepared: {code}: {output[-2000:]}")
 
     def words(self, folder: Path, **changes) -> list[str]:
         """The command line of the run in `folder`."""
