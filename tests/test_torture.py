@@ -124,7 +124,7 @@ def finished(run: Path) -> Path:
     ],
 )
 def test_the_judge_sees_a_difference(tmp_path, monkeypatch, name, content, wrong):
-    monkeypatch.setattr(subject, "half_checkpoint", lambda run: None)
+    monkeypatch.setattr(subject, "half_checkpoint", lambda run, known: None)
     judge = subject.Subject(tmp_path / "work")
     judge.oracles["forked"] = subject.fingerprint(finished(tmp_path / "oracle"))
     run = finished(tmp_path / "run")

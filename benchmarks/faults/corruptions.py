@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from faults.cases import Bench, Case, Outcome
-from faults.subject import EVERY, STEPS
+from faults.kills import LATE
+from faults.runs import complete
+from faults.subject import EVERY, STEPS, last_line
 
 from bert_hf import checkpointing
 
 LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the oracle's run
+NEWEST, OLDER = LATE - EVERY, LATE - 2 * EVERY  # those of a run that was cut off
 
 
 class Hang(Exception):
@@ -246,7 +249,7 @@ def good_loads(bench: Bench, points: int) -> list[Case]:
 
 def fallbacks(bench: Bench, points: int) -> list[Case]:
     """End to end: the newest checkpoint of a run that was cut off is damaged, and the same command goes on."""
-    bench.subject.snapshot(STEPS)
+    bench.subject.snapshot(LATE)
     harmless = ("swap_for_another_step:config", "swap_for_another_step:tokenizer", "cut_by_a_byte:checkpoint_manifest")
     ways = [way for way in damages(bench) if not way[0].startswith(harmless)]
     ways = bench.rng("fallbacks").sample(ways, points)
@@ -256,15 +259,13 @@ def fallbacks(bench: Bench, points: int) -> list[Case]:
 def _go_on(damage: Callable):
     def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         subject = bench.subject
-        run = subject.copied(folder, subject.snapshot(STEPS)) / "run"
-        damage(run / f"checkpoint-{BEFORE}", run / f"checkpoint-{BEFORE - EVERY}", rng)
-        fault = subject.restart(folder)
-        if fault is None and f"going on from {run}/checkpoint-{BEFORE - EVERY}" not in _log(folder):
+        run = subject.copied(folder, subject.snapshot(LATE)) / "run"
+        damage(run / f"checkpoint-{NEWEST}", run / f"checkpoint-{OLDER}", rng)
+        code, output = complete(subject.plan(folder, "log-restart"))
+        fault = f"it ends with {code}: {last_line(output)}" if code else None
+        fault = fault or subject.differs(run, known=f"checkpoint-{NEWEST}")
+        if fault is None and f"going on from {run}/checkpoint-{OLDER}" not in output:
             fault = "it did not go on from the checkpoint before"
         return fault
 
     return play
-
-
-def _log(folder: Path) -> str:
-    return (folder / "log-restart").read_text()

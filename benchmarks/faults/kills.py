@@ -100,7 +100,7 @@ def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, r
     newest = max(saved_steps(folder / "run"), default=0)
     if how == "step":
         name = rng.choice(("step_begin", "step_end", "prediction_step", "evaluate", "save"))
-        step = newest + rng.randint(1, reach)
+        step = newest + rng.randint(1, max(1, min(reach, int(changes.get("max_steps", STEPS)) - newest)))
         step += -step % EVERY if name in ("prediction_step", "evaluate", "save") else 0
         plan.events = (Event(name, step, 9),)
     elif how == "call":

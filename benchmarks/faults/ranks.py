@@ -46,7 +46,8 @@ def _rank(what: str, rank: int, event: str):
             return f"not ended within {ENDS:.0f} s: {[one.code for one in running]}"
         if what == "exception":  # a fault of the code's own keeps its traceback, on its own rank
             output, said = other.output, said[:1]
-        if code != UNAVAILABLE or len(said) != 1 or "Traceback" in output:
+        codes = {code, running[rank].code} if what in ("stopped", "asleep") else {code}  # either one may notice first
+        if not {UNAVAILABLE} <= codes <= {UNAVAILABLE, -9} or len(said) != 1 or "Traceback" in output:
             return f"ended with {[one.code for one in running]}, {len(said)} lines of error: {last_line(output)}"
         return restart_ranks(bench, folder)
 

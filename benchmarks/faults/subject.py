@@ -67,7 +67,7 @@ class Subject:
             self.oracles[name] = fingerprint(folder / "run")
         return self.oracles[name]
 
-    def differs(self, run: Path, name: str = "forked") -> str | None:
+    def differs(self, run: Path, name: str = "forked", known: str | None = None) -> str | None:
         """What of a finished run is not the oracle's, in words; None: nothing."""
         try:
             found = fingerprint(run)
@@ -78,7 +78,7 @@ class Subject:
             too_many = sorted(set(found["names"]) - set(self.oracles[name]["names"]))
             too_few = sorted(set(self.oracles[name]["names"]) - set(found["names"]))
             return f"{', '.join(wrong)} differ; too many: {too_many[:5]}, missing: {too_few[:5]}"
-        return f"{', '.join(wrong)} differ" if wrong else half_checkpoint(run)
+        return f"{', '.join(wrong)} differ" if wrong else half_checkpoint(run, known)
 
     def restart(self, folder: Path, name: str = "forked", log: str = "log-restart", **changes) -> str | None:
         """The same command once more: what is wrong with its end, None where it is the oracle's."""
@@ -131,12 +131,12 @@ def fingerprint(run: Path) -> dict:
     }
 
 
-def half_checkpoint(run: Path) -> str | None:
-    """A checkpoint at or before the last step that does not verify, in words."""
+def half_checkpoint(run: Path, known: str | None = None) -> str | None:
+    """A checkpoint at or before the last step that does not verify, in words; not the one that was damaged by us."""
     last = json.loads((run / "trainer_state.json").read_text())["global_step"]
     for folder in checkpointing.checkpoints(run):
         try:
-            if int(folder.name.split("-")[1]) <= last:
+            if int(folder.name.split("-")[1]) <= last and folder.name != known:
                 checkpointing.verify(folder)
         except checkpointing.DamagedCheckpoint as damage:
             return f"a half checkpoint is left: {damage}"
