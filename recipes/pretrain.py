@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     # 2. Dataset: sentences, and the pairs drawn from them; fixed pairs and masks for the held-out documents
     with args.main_process_first():
         corpus, held_out = split_for(text, tokenizer)
-    phases = resolve_steps(args, shape, corpus)
+    phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
     examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)
     evaluation = PreTrainingExamples(held_out, phases[:1], seed=0, fixed=True, limit=shape.max_eval_samples, **drawn)

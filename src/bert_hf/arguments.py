@@ -264,6 +264,9 @@ class PreTrainingArguments(RunArguments):
     warmup_steps: float = option(10_000, "Steps of linear warm-up (A.2); a number below 1 is a share of the steps.")
     max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
     max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
+    max_hours: float | None = option(
+        None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
+    )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
     dataloader_num_workers: int | None = option(
         None, "Processes that make batches. By default up to 4 beside an accelerator, none where the CPU trains."
@@ -273,6 +276,8 @@ class PreTrainingArguments(RunArguments):
     )
 
     def __post_init__(self):
+        if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
+            raise ValueError("--max_hours must be positive, and excludes --max_steps")
         if self.dataloader_num_workers is None:
             beside = torch.accelerator.is_available() and not self.use_cpu
             self.dataloader_num_workers = min(4, cores_of_rank() - 1) if beside else 0

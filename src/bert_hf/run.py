@@ -198,6 +198,12 @@ def _read_record(folder: Path) -> dict | None:
         return None
 
 
+def recorded(folder: Path, *keys: str) -> list | None:
+    """Entries of the identity of the run that a folder holds; None where it holds none."""
+    record = _read_record(folder)
+    return [record["identity"].get(key) for key in keys] if record else None
+
+
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
     record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
     checkpointing.write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")

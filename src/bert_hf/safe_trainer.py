@@ -69,6 +69,8 @@ class SafeTrainer(Trainer):
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
         self._watchdog: watch.Watchdog | None = None
+        self._hours_before = self._evaluation_seconds = 0.0
+        self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._resumed_from: str | None = None
         self._good: set[str] = set()  # checkpoints that this process wrote or verified
         self._saved_step, self._saved_at = 0, time.monotonic()
@@ -119,11 +121,15 @@ class SafeTrainer(Trainer):
         self._watchdog.step(self.state.global_step)
         self._last_figures = {"grad_norm": None if grad_norm is None else float(grad_norm),
                               "learning_rate": learning_rate} if self._epoch_ends() else {}  # fmt: skip
-        stop, save = self._ranks.largest(watch.asked() is not None, self._save_is_due())
+        # what comes after the last step, too, belongs to the hours
+        out_of_time = self._hours_spent() + (1.2 * self._evaluation_seconds + 10) / 3600 >= self._hours_allowed
+        stop, save, late = self._ranks.largest(watch.asked() is not None, self._save_is_due(), out_of_time)
         stop = bool(stop) and not self._epoch_ends()  # then Trainer calls once more, and what is due comes first
         if stop:
             self._cut_evaluation = self.control.should_evaluate
             self.control.should_evaluate = False
+        if late and not self.control.should_training_stop:
+            self._end_early()
         if stop or (save and self._saved_step != self.state.global_step):
             self.control.should_save = True
         try:
@@ -143,6 +149,17 @@ class SafeTrainer(Trainer):
                 f"in {self.args.output_dir}/checkpoint-{self._saved_step}; the same command goes on from there",
                 STOPPED,
             )
+
+    def _end_early(self) -> None:
+        """The hours are over before the steps: the run ends here, as if they had been its last."""
+        if self.is_world_process_zero():
+            done, planned = self.state.global_step, self.state.max_steps
+            print(f"--max_hours {self.args.max_hours} are over: ends after step {done:,} of {planned:,}", flush=True)
+        self.control.should_training_stop = self.control.should_save = True
+
+    def _hours_spent(self) -> float:
+        """Hours that the run has taken so far, in all its processes; pauses between them do not count."""
+        return self._hours_before + watch.seconds_running() / 3600
 
     def _save_is_due(self) -> bool:
         minutes = getattr(self.args, "save_minutes", 0)
@@ -176,6 +193,13 @@ class SafeTrainer(Trainer):
         if due["ends"]:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        begun = time.monotonic()
+        with self._explained():
+            figures = super().evaluate(*args, **kwargs)
+        self._evaluation_seconds = time.monotonic() - begun
+        return figures
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         self._may_go_on()
@@ -359,6 +383,8 @@ class SafeTrainer(Trainer):
         due = {"evaluate": self._cut_evaluation, "ends": self._epoch_ends(), "over": self._epochs.over}
         due |= {name: self._last_figures.get(name) for name in ("grad_norm", "learning_rate")}
         logged = {"total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
+        if self._hours_allowed < math.inf:
+            logged["hours"] = self._hours_spent()
         return {"loss": self._tr_loss, **logged, "left_out": self._finite.left_out, "due": due}
 
     # ---- reading
@@ -407,6 +433,7 @@ class SafeTrainer(Trainer):
         self._tr_loss = torch.stack([log["loss"] for log in logs]).mean(0).to(self.args.device)
         self._total_loss_scalar, self._globalstep_last_logged = logs[0]["total"], logs[0]["logged"]
         self._finite.left_out = list(logs[0]["left_out"])
+        self._hours_before = logs[0].get("hours", 0.0)
         self._restore_log(logs)
         return logs[0]
 

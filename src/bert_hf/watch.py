@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from bert_hf.errors import STOPPED, UNAVAILABLE, EarlyEnd, tell
 
 _SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
@@ -89,6 +91,17 @@ def deferring() -> Iterator[None]:
         yield
     finally:
         _deferred = before
+
+
+# ---- time
+
+_before_import = time.time() - psutil.Process().create_time()
+_imported = time.monotonic()
+
+
+def seconds_running() -> float:
+    """Seconds since this process began."""
+    return _before_import + time.monotonic() - _imported
 
 
 # ---- progress
