@@ -262,8 +262,8 @@ def complete(plan: Plan, seconds: float = PATIENCE) -> tuple[int | str, str]:
 
 def launch(words: Iterable[str], log: Path, ranks: int = 1, launcher: bool = True) -> Running:
     """The real command line: `accelerate launch … recipes/pretrain.py …`, or plain `python`."""
-    machine = ["--num_processes", "2", "--multi_gpu", "--cpu"] if ranks == 2 else []
-    front = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "accelerate_config.yaml"), *machine]
+    machine = ROOT / ("configs/accelerate/cpu_ddp.yaml" if ranks == 2 else "accelerate_config.yaml")
+    front = ["-m", "accelerate.commands.launch", "--config_file", str(machine)]
     command = [sys.executable, *(front if launcher else []), str(ROOT / "recipes/pretrain.py"), *words]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     with open(log, "ab") as output:
