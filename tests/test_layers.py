@@ -16,7 +16,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "safe_trainer": {"arguments", "checkpointing", "finite", "ranks", "sampling", "watch"},
     # the one joint that stands on another: pre-training's Trainer is the safe one with BERT's two losses
-    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "sampling"},
+    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling"},
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }

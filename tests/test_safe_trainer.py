@@ -250,7 +250,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
     clock = itertools.count(0, 30)  # each look at the clock is half a minute later
     monkeypatch.setattr(safe_trainer.time, "monotonic", lambda: next(clock))
-    trainer = make(tmp_path, tokenizer, save_steps=None, save_strategy="no", save_minutes=2, save_total_limit=0)
+    trainer = make(tmp_path, tokenizer, save_steps=None, save_minutes=2, save_total_limit=0)
     trainer.train()
     steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
     assert steps[0] == 12

@@ -222,16 +222,16 @@ class RunArguments(TrainingArguments):
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
     save_minutes: float = option(15.0, "A checkpoint at least that often, and after the last step; 0: never by time.")
-    save_strategy: str = option("no", "Checkpoints beside those of save_minutes: no, steps, epoch, best.")
+    save_strategy: str | None = option(None, "no: never. steps, epoch, best: beside those of save_minutes.")
     save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
     save_total_limit: int | None = option(2, "Checkpoints that are kept: the newest. 0 keeps all.")
     skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
 
     def __post_init__(self):
-        if self.save_steps is None:
-            self.save_steps = 500
-        elif self.save_strategy == "no":
-            self.save_strategy = "steps"
+        if self.save_strategy == "no":
+            self.save_minutes = 0.0
+        self.save_strategy = self.save_strategy or ("no" if self.save_steps is None else "steps")
+        self.save_steps = 500 if self.save_steps is None else self.save_steps
         if self.save_minutes < 0 or self.skip_bad_steps < 0:
             raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():

@@ -59,6 +59,8 @@ class SafeTrainer(Trainer):
         EarlyEnd: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
 
+    quiet = watch.QUIET  # seconds in which nothing has to move
+
     def __init__(self, *args, facts: dict | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.facts = facts or {}
@@ -87,7 +89,7 @@ class SafeTrainer(Trainer):
         rank, processes = self.args.process_index, self._ranks.processes_here()
         self._saved_at = time.monotonic()
         try:
-            dog = watch.Watchdog(rank, processes, Path(self.args.output_dir))
+            dog = watch.Watchdog(rank, processes, Path(self.args.output_dir), self.quiet)
             with watch.deferring(), dog as self._watchdog, self._explained():
                 result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
                 self._finite.settle()

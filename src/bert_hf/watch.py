@@ -107,6 +107,9 @@ def seconds_running() -> float:
 # ---- progress
 
 
+QUIET = 50.0  # seconds without a step that are waited for, at least
+
+
 class Watchdog:
     """A thread that ends a training process in which nothing moves any more, with one line.
 
@@ -118,13 +121,14 @@ class Watchdog:
         rank: of this process.
         ranks: process number of each rank on this machine, this one included.
         folder: where the stacks are written of what did not move.
+        quiet: seconds without progress that are waited for, at least (a shard may have to be fetched from afar).
     """
 
-    quiet, steps, unhurried_quiet = 50.0, 18, 1800.0  # seconds, medians, seconds
+    steps, unhurried_quiet = 18, 1800.0  # medians, seconds
     interval, grace = 0.5, 5.0  # seconds: between two looks; for a dead rank's peers to end by themselves
 
-    def __init__(self, rank: int, ranks: dict[int, int], folder: Path):
-        self.rank, self.ranks, self.folder = rank, ranks, folder
+    def __init__(self, rank: int, ranks: dict[int, int], folder: Path, quiet: float = QUIET):
+        self.rank, self.ranks, self.folder, self.quiet = rank, ranks, folder, quiet
         self.last_step = 0
         self._durations: deque[float] = deque(maxlen=101)
         self._begun: float | None = None
