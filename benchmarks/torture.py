@@ -29,7 +29,7 @@ SIZES = {
     "corruptions": (520, 60, "damaged checkpoints found, the next one taken"),
     "fallbacks": (30, 4, "damaged checkpoints, end to end"),
     "loads": (1000, 100, "good checkpoints loaded without an alarm"),
-    "signals": (90, 8, "SIGTERM, SIGINT, SIGUSR1 in every phase"),
+    "signals": (108, 8, "SIGTERM, SIGINT, SIGUSR1 in every phase"),
     "launched_signals": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
     "disk": (64, 6, "a full or broken disk at a call that needs it"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),

@@ -16,7 +16,7 @@ from faults.subject import EVERY, last_line
 STOPPED = 143
 PROMPT = 10.0  # seconds: a step and a save of the tiny run take 0.1, and the machine may be busy
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-PHASES = ("preparing", "first step", "step", "evaluating", "saving", "ending", "any time")
+PHASES = ("preparing", "first evaluation", "first step", "step", "evaluating", "saving", "ending", "any time")
 TARGETS = (("self", 1), ("group", 1), ("self", 2))
 
 
@@ -53,8 +53,8 @@ def _stop(phase: str, number: signal.Signals, target: str, times: int):
         elif phase == "ending":
             plan.call = Call(folder / "run", rng.randint(1, 4), "raise", number, needle="_results.json")
         elif phase != "any time":
-            name = "prediction_step" if phase == "evaluating" else rng.choice(("step_begin", "step_end"))
-            step = {"first step": 0, "evaluating": step - step % EVERY}.get(phase, step)
+            name = "prediction_step" if "evaluati" in phase else rng.choice(("step_begin", "step_end"))
+            step = {"first evaluation": 0, "first step": 0, "evaluating": step + -step % EVERY}.get(phase, step)
             name = "step_begin" if phase == "first step" else name
             plan.events = (Event(name, step, int(number), target, times),)
         running = fork(plan)
