@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 
-.PHONY: help install pretrain spam test lint format clean
+.PHONY: help install pretrain spam test torture lint format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -25,6 +25,9 @@ spam: pretrain  ## fine-tune that checkpoint on a small set of messages
 
 test: .venv/installed  ## run the tests
 	$(BIN)/python -m pytest
+
+torture: .venv/installed  ## kill, corrupt, signal and starve runs for about an hour: what survives
+	$(BIN)/python benchmarks/torture.py
 
 lint: .venv/installed  ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

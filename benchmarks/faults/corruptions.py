@@ -1,0 +1,271 @@
+"""Damaged checkpoints: every file of one, damaged in every way, found before a step; good ones never refused."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from faults.cases import Bench, Case, Outcome
+from faults.kills import LATE
+from faults.runs import complete
+from faults.subject import EVERY, STEPS, last_line
+
+from bert_hf import checkpointing
+
+LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the oracle's run
+NEWEST, OLDER = LATE - EVERY, LATE - 2 * EVERY  # those of a run that was cut off
+
+
+class Hang(Exception):
+    """Looking at a checkpoint took too long."""
+
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raises `Hang` where the block takes longer (a FIFO that nobody writes to, say)."""
+
+    def late(number, frame):
+        raise Hang(f"no answer within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# ---- ways to damage a file: (file, another checkpoint's file, rng)
+
+
+def cut_to_nothing(file: Path, other: Path, rng: random.Random) -> None:
+    os.truncate(file, 0)
+
+
+def cut_to_a_byte(file: Path, other: Path, rng: random.Random) -> None:
+    os.truncate(file, 1)
+
+
+def cut_in_half(file: Path, other: Path, rng: random.Random) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def cut_by_a_byte(file: Path, other: Path, rng: random.Random) -> None:
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def flip_a_bit(file: Path, other: Path, rng: random.Random) -> None:
+    data = bytearray(file.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    file.write_bytes(data)
+
+
+def zero_a_page(file: Path, other: Path, rng: random.Random) -> None:
+    data = bytearray(file.read_bytes())
+    begin = rng.randrange(max(1, len(data) // 4096)) * 4096
+    length = min(4096, len(data) - begin)
+    data[begin : begin + length] = bytes(length)
+    file.write_bytes(data)
+
+
+def swap_for_another_step(file: Path, other: Path, rng: random.Random) -> None:
+    shutil.copyfile(other, file)
+
+
+def delete(file: Path, other: Path, rng: random.Random) -> None:
+    file.unlink()
+
+
+def make_a_folder(file: Path, other: Path, rng: random.Random) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def make_a_fifo(file: Path, other: Path, rng: random.Random) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def make_a_link(file: Path, other: Path, rng: random.Random) -> None:
+    file.unlink()
+    file.symlink_to(other)
+
+
+def make_a_dead_link(file: Path, other: Path, rng: random.Random) -> None:
+    file.unlink()
+    file.symlink_to(file.parent / "nothing")
+
+
+def append_junk(file: Path, other: Path, rng: random.Random) -> None:
+    with open(file, "ab") as end:
+        end.write(rng.randbytes(16))
+
+
+FILE_DAMAGE = (
+    cut_to_nothing, cut_to_a_byte, cut_in_half, cut_by_a_byte, flip_a_bit, zero_a_page, swap_for_another_step, delete,
+    make_a_folder, make_a_fifo, make_a_link, make_a_dead_link, append_junk,
+)  # fmt: skip
+
+
+# ---- ways to damage a whole checkpoint: (folder, another checkpoint, rng) → the folder's name afterwards
+
+
+def add_a_file(folder: Path, other: Path, rng: random.Random) -> None:
+    (folder / "junk.safetensors").write_bytes(rng.randbytes(100))
+
+
+def take_a_file_off_the_list(folder: Path, other: Path, rng: random.Random) -> None:
+    _edit(folder, lambda manifest: manifest["files"].pop(rng.choice(sorted(manifest["files"]))))
+
+
+def take_file_and_entry_away(folder: Path, other: Path, rng: random.Random) -> None:
+    name = rng.choice(["optimizer.safetensors", "scheduler.safetensors", "rank_0.safetensors"])
+    _edit(folder, lambda manifest: manifest["files"].pop(name))
+    (folder / name).unlink()
+
+
+def say_another_step(folder: Path, other: Path, rng: random.Random) -> None:
+    _edit(folder, lambda manifest: manifest.update(step=manifest["step"] + rng.randint(1, 9)))
+
+
+def say_another_run(folder: Path, other: Path, rng: random.Random) -> None:
+    _edit(folder, lambda manifest: manifest["identity"].update(seed=manifest["identity"]["seed"] + 1))
+
+
+def say_another_size(folder: Path, other: Path, rng: random.Random) -> None:
+    _edit(folder, lambda manifest: manifest["files"]["model.safetensors"].update(bytes=rng.randrange(10**6)))
+
+
+def write_other_json(folder: Path, other: Path, rng: random.Random) -> None:
+    text = rng.choice(["[]", "null", "{}", '{"files": []}', '{"files": {}}', '{"files": {"a": 1}}', "NaN", '"x"'])
+    (folder / checkpointing.MANIFEST).write_text(text)
+
+
+def bear_another_name(folder: Path, other: Path, rng: random.Random) -> None:
+    folder.rename(folder.with_name(f"checkpoint-{LAST + rng.randint(1, 99)}"))
+
+
+def be_a_file(folder: Path, other: Path, rng: random.Random) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"checkpoint")
+
+
+def be_a_link(folder: Path, other: Path, rng: random.Random) -> None:
+    shutil.rmtree(folder)
+    folder.symlink_to(other)
+
+
+def be_empty(folder: Path, other: Path, rng: random.Random) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+FOLDER_DAMAGE = (
+    add_a_file, take_a_file_off_the_list, take_file_and_entry_away, say_another_step, say_another_run,
+    say_another_size, write_other_json, bear_another_name, be_a_file, be_a_link, be_empty,
+)  # fmt: skip
+
+
+def _edit(folder: Path, change: Callable) -> None:
+    path = folder / checkpointing.MANIFEST
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+# ---- cases
+
+
+def damages(bench: Bench) -> list[tuple[str, Callable[[Path, Path, random.Random], None]]]:
+    """(name, what does it to a checkpoint) for each file and way, and each way to damage the whole."""
+    files = sorted(path.name for path in (bench.work / f"oracle-forked/run/checkpoint-{LAST}").iterdir())
+    found = [(way.__name__, way) for way in FOLDER_DAMAGE]
+    for name in files:
+        for way in FILE_DAMAGE:
+            found.append((f"{way.__name__}:{name}", _of_file(way, name)))
+    return found
+
+
+def _of_file(way: Callable, name: str) -> Callable:
+    return lambda folder, other, rng: way(folder / name, other / name, rng)
+
+
+def detected(bench: Bench, points: int) -> list[Case]:
+    """In process: `verify` refuses the damaged checkpoint, `newest_good` names it and takes the next."""
+    bench.subject.oracle()
+    ways = damages(bench)
+    return [Case("corruptions", f"{number}-{ways[number % len(ways)][0]}", _look(ways[number % len(ways)][1]))
+            for number in range(points)]  # fmt: skip
+
+
+def _contents(folder: Path) -> dict:
+    """What stands in a folder: each entry's kind and bytes, the manifest's value whatever its spaces."""
+    found = {}
+    for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
+        regular = path.is_file() and not path.is_symlink()
+        found[path.name] = path.read_bytes() if regular else path.lstat().st_mode
+        if regular and path.name == checkpointing.MANIFEST:
+            with contextlib.suppress(ValueError):
+                found[path.name] = json.loads(path.read_bytes())
+    return found
+
+
+def _look(damage: Callable):
+    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        run, whole, damaged = folder / "run", folder / f"run/checkpoint-{BEFORE}", folder / f"run/checkpoint-{LAST}"
+        for step in (LAST, BEFORE):
+            shutil.copytree(bench.work / f"oracle-forked/run/checkpoint-{step}", run / f"checkpoint-{step}")
+        before = _contents(damaged)
+        damage(damaged, whole, rng)
+        if _contents(damaged) == before:
+            return Outcome(0)  # another step's file may be the same, and a manifest's last line end says nothing
+        said: list[str] = []
+        with within(10):
+            chosen = checkpointing.newest_good(run, said.append)
+        if chosen != whole:
+            return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; said: {said}")
+        silent = damaged.is_dir() and not said
+        return Outcome(1, "passed over without a word" if silent else None)
+
+    return play
+
+
+def good_loads(bench: Bench, points: int) -> list[Case]:
+    """Whole checkpoints are never refused."""
+
+    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        run, said = bench.work / "oracle-forked/run", []
+        bad = sum(checkpointing.newest_good(run, said.append) != run / f"checkpoint-{LAST}" for _ in range(100))
+        return Outcome(100, f"{bad} false alarms: {said[:1]}" if bad or said else None)
+
+    bench.subject.oracle()
+    return [Case("loads", str(number), play) for number in range(points // 100)]
+
+
+def fallbacks(bench: Bench, points: int) -> list[Case]:
+    """End to end: the newest checkpoint of a run that was cut off is damaged, and the same command goes on."""
+    bench.subject.snapshot(LATE)
+    harmless = ("swap_for_another_step:config", "swap_for_another_step:tokenizer", "cut_by_a_byte:checkpoint_manifest")
+    ways = [way for way in damages(bench) if not way[0].startswith(harmless)]
+    ways = bench.rng("fallbacks").sample(ways, points)
+    return [Case("fallbacks", f"{number}-{name}", _go_on(damage)) for number, (name, damage) in enumerate(ways)]
+
+
+def _go_on(damage: Callable):
+    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+        subject = bench.subject
+        run = subject.copied(folder, subject.snapshot(LATE)) / "run"
+        damage(run / f"checkpoint-{NEWEST}", run / f"checkpoint-{OLDER}", rng)
+        code, output = complete(subject.plan(folder, "log-restart"))
+        fault = f"it ends with {code}: {last_line(output)}" if code else None
+        fault = fault or subject.differs(run, known=f"checkpoint-{NEWEST}")
+        if fault is None and f"going on from {run}/checkpoint-{OLDER}" not in output:
+            fault = "it did not go on from the checkpoint before"
+        return fault
+
+    return play

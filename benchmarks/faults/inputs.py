@@ -1,0 +1,34 @@
+"""Bad input: the catalogue of tests/bad_inputs.py, where it is there."""
+
+import json
+import os
+import traceback
+
+from faults.cases import Bench, Case, Outcome
+
+
+def inputs(bench: Bench, points: int | None) -> list[Case]:
+    """A case for each row of the catalogue, which is run once, in a fork."""
+    try:
+        from bad_inputs import run_catalogue
+    except ImportError:
+        print("there is no catalogue of bad inputs (tests/bad_inputs.py)", flush=True)
+        return []
+    place = bench.work / "inputs.json"
+    pid = os.fork()
+    if not pid:
+        try:
+            rows = [(str(name), bool(ok), str(got)) for name, ok, got in run_catalogue()]
+            place.write_text(json.dumps(rows))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    if not place.exists():
+        raise RuntimeError("the catalogue of bad inputs does not come to its end")
+    return [Case("inputs", name, _told(ok, got)) for name, ok, got in json.loads(place.read_text())[:points]]
+
+
+def _told(ok: bool, got: str):
+    return lambda bench, folder, rng: Outcome(1, None if ok else f"another answer: {got[:300]}")

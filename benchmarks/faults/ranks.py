@@ -1,0 +1,102 @@
+"""A rank that dies, stops or fails; a loader's process that is killed; two jobs in one folder; no folder at all."""
+
+import errno
+import os
+import random
+import time
+from pathlib import Path
+
+from faults.cases import Bench, Case
+from faults.kills import saved_steps
+from faults.layouts import start_ranks
+from faults.runs import HUNG, Call, Event, complete, fork
+from faults.signals import ranks_oracle, restart_ranks
+from faults.subject import last_line
+
+ENDS = 60.0  # seconds within which a run without one of its ranks has to end
+FAULTS = {"killed": 9, "stopped": 19, "exception": "raise", "asleep": "sleep"}
+UNAVAILABLE = 75
+
+
+def ranks(bench: Bench, points: int) -> list[Case]:
+    """Each fault on each rank, in a step and in an evaluation; then what happens to a single process."""
+    ranks_oracle(bench)
+    cases = [
+        Case("ranks", "loader-killed", _loader), Case("ranks", "two-jobs", _two_jobs),
+        Case("ranks", "file-in-place-of-folder", _no_folder), Case("ranks", "read-only", _read_only),
+    ]  # fmt: skip
+    for what in FAULTS:
+        for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, "prediction_step"), (0, "save")):
+            cases.append(Case("ranks", f"{what}-{rank}-{event}", _rank(what, rank, event)))
+    return cases[:points]
+
+
+def _rank(what: str, rank: int, event: str):
+    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+        events = (Event(event, rng.randint(10, 50), FAULTS[what], rank=rank),)
+        running = start_ranks(bench, folder, 2, events=events)
+        other = running[1 - rank]
+        while all(one.poll() is None for one in running) and what in ("killed", "exception"):
+            time.sleep(0.02)
+        code = other.wait(ENDS + (30 if what in ("stopped", "asleep") else 0))  # from the start of the run, these two
+        running[rank].wait(10)
+        output = "".join(one.output for one in running)
+        said = [line for line in output.splitlines() if line.startswith("error: ")]
+        if HUNG in (code, running[rank].code):
+            return f"not ended within {ENDS:.0f} s: {[one.code for one in running]}"
+        if what == "exception":  # a fault of the code's own keeps its traceback, on its own rank
+            output, said = other.output, said[:1]
+        codes = {code, running[rank].code} if what in ("stopped", "asleep") else {code}  # either one may notice first
+        if not {UNAVAILABLE} <= codes <= {UNAVAILABLE, -9} or len(said) != 1 or "Traceback" in output:
+            return f"ended with {[one.code for one in running]}, {len(said)} lines of error: {last_line(output)}"
+        return restart_ranks(bench, folder)
+
+    return play
+
+
+def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    plan = bench.subject.plan(folder, dataloader_num_workers=1)
+    running = fork(plan)
+    while running.poll() is None and running.output.count("{'loss'") < 10:
+        time.sleep(0.005)
+    workers = [pid for pid in running.left() if pid != running.pid]
+    for pid in workers:
+        os.kill(pid, 9)
+    code, output = running.wait(ENDS), running.output
+    said = [line for line in output.splitlines() if line.startswith("error: ")]
+    if code != UNAVAILABLE or len(said) != 1 or "Traceback" in output:
+        return f"ended with {code} after {len(workers)} workers were killed: {last_line(output)}"
+    if left := running.left(5):
+        return f"processes are left: {left}"
+    return bench.subject.restart(folder)
+
+
+def _two_jobs(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    first = fork(bench.subject.plan(folder))
+    while first.poll() is None and not saved_steps(folder / "run"):
+        time.sleep(0.005)
+    code, output = complete(bench.subject.plan(folder, "log-second"))
+    if code != 2 or "error: " not in output or "Traceback" in output:
+        return f"the second job ends with {code}: {last_line(output)}"
+    if first.wait() != 0:
+        return f"the first job ends with {first.code}: {last_line(first.output)}"
+    return bench.subject.differs(folder / "run")
+
+
+def _no_folder(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    (folder / "file").write_text("in the way")
+    for place in (folder / "file", folder / "file/run"):
+        plan = bench.subject.plan(folder, f"log-{place.name}", output_dir=place)
+        code, output = complete(plan)
+        if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
+            return f"{place.name} ends with {code}: {last_line(output)}"
+    return None if (folder / "file").read_text() == "in the way" else "the file was changed"
+
+
+def _read_only(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    plan = bench.subject.plan(folder)
+    plan.call = Call(folder / "run", 1, "fail on", errno.EROFS)
+    code, output = complete(plan)
+    if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
+        return f"ends with {code}: {last_line(output)}"
+    return bench.subject.restart(folder)
