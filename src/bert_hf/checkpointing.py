@@ -148,6 +148,9 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Removes a folder that is not, or no longer, a checkpoint; what cannot be removed stays."""
+    if folder.is_symlink() or folder.is_file():
+        with contextlib.suppress(OSError):
+            folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
 
 

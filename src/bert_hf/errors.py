@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 NOT_FINITE, UNAVAILABLE, STOPPED = 70, 75, 143
 
 
@@ -83,11 +81,13 @@ def error_line(error: BaseException) -> str | None:
     """The one line of an error, where there is one; None: a fault of ours."""
     if isinstance(error, InputError | EarlyEnd):
         return " ".join(str(error).split())
-    if isinstance(error, SafetensorError) and (number := re.search(r"os error (\d+)", str(error))):
+    if number := re.search(r"\(os error (\d+)\)", str(error)):  # Rust's: tokenizers, safetensors
         error = OSError(int(number[1]), os.strerror(int(number[1])))
     if isinstance(error, OSError):
         place = InputError(f"{error.strerror}", where=error.filename or "disk", remedy="make room, or write elsewhere")
         return str(place) if error.errno in _REFUSED else None
+    if "PytorchStreamWriter failed" in str(error):  # DeepSpeed's files: torch says no more than that
+        return "disk: a file of the checkpoint cannot be written; make room, or write elsewhere"
     # Of a DataLoader's worker torch makes text, traceback and all.
     text, name = str(error).rstrip(), f"{InputError.__module__}.{InputError.__name__}: "
     last = text.rpartition("\n")[2]
@@ -104,7 +104,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except (InputError, EarlyEnd, RuntimeError, OSError, SafetensorError) as error:
+        except Exception as error:
             line = error_line(error)
             if line is None:
                 raise

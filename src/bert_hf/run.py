@@ -267,24 +267,34 @@ def finish(
         push_to: repository id on the Hub; None does not push.
     """
     trainer.save_model()
-    trainer.save_metrics("train", train_metrics)
-    for split, figures in (metrics or {}).items():
-        trainer.save_metrics(split, figures)
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return
     folder = Path(trainer.args.output_dir)
-    if baselines:
-        path = folder / "all_results.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **baselines}, indent=4, sort_keys=True) + "\n")
+    figures = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     hub.write_curves(trainer.state.log_history, folder, baselines or {})
     card.repo_id = push_to
-    hub.write_card(folder, card, json.loads((folder / "all_results.json").read_text()))
+    hub.write_card(folder, card, figures)
     if push_to:
         asked = trainer.args
         address = hub.push(folder, push_to, private=asked.hub_private_repo, revision=asked.hub_revision)
         print(f"pushed to {address}", flush=True)
     write_record(folder, json.loads(json.dumps(identity)), finished=True)
+
+
+def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
+    """`SPLIT_results.json` of each split, and all of them in `all_results.json`, which is returned.
+
+    The stock method adds to what it finds there, and what was cut off in the middle of being written is no JSON.
+    """
+    together: dict = dict(baselines)
+    for split, figures in metrics.items():
+        together |= figures
+        text = json.dumps(figures, indent=4, sort_keys=True) + "\n"
+        checkpointing.write_durably(folder / f"{split}_results.json", text)
+    text = json.dumps(together, indent=4, sort_keys=True) + "\n"
+    checkpointing.write_durably(folder / "all_results.json", text)
+    return json.loads(text)
 
 
 def command_line() -> str:

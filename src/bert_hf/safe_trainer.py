@@ -91,7 +91,7 @@ class SafeTrainer(Trainer):
         self._saved_at = time.monotonic()
         try:
             dog = watch.Watchdog(rank, processes, Path(self.args.output_dir), self.quiet)
-            with watch.deferring(), dog as self._watchdog, self._explained():
+            with self._explained(), watch.deferring(), dog as self._watchdog:
                 result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
                 self._finite.settle()
                 return result
@@ -177,9 +177,15 @@ class SafeTrainer(Trainer):
         return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
 
     def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False):
-        if not (skip_scheduler and self._resumed_from):
+        if skip_scheduler and self._resumed_from:
+            return self._end_step_again(trial, ignore_keys_for_eval)
+        try:
             return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
-        return self._end_step_again(trial, ignore_keys_for_eval)
+        except _CutOff:
+            if self.state.global_step:
+                raise
+            why = watch.asked() or "another rank was asked to"
+            raise EarlyEnd(f"{why}, before the first step; the same command begins again", STOPPED) from None
 
     def _end_step_again(self, trial, ignore_keys_for_eval) -> None:
         """What the step of the checkpoint still owed when it was written: an evaluation, the end of its epoch."""
