@@ -370,7 +370,7 @@ def _alone(folder: Path):
     Those that wait do so here, however long it takes: a collective of theirs would end after its timeout. Where a file
     system has no locks, or a cache no room for one, each makes it for itself, and one of them puts it into place.
     """
-    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
+    lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
     with contextlib.suppress(OSError, NotImplementedError):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()

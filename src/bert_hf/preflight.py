@@ -332,7 +332,7 @@ def _head(source) -> tuple[int, bool]:
 
 def _enough(documents: int, least: int, where: str) -> None:
     if documents < least:
-        what = "next-sentence prediction needs strangers from another document, and there is one"
+        what = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
         if least > 2:
             what = f"too few documents ({documents}) to train on and to hold two of them out"
         raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")

@@ -53,10 +53,6 @@ def resolve_steps(
     args: TrainingArguments, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer
 ) -> tuple[Phase, ...]:
     """Fixes the number of steps (from the hours or epochs, where none is given) and where the long phase begins."""
-    if shape.nsp and len(corpus) < 2:
-        what = "next-sentence prediction needs strangers from another document, and there is one"
-        remedy = "separate documents by blank lines, or pass --nsp false"
-        raise InputError(what, where="--train_file", remedy=remedy)
     if args.max_hours is not None:
         args.max_steps = planned_steps(args, shape, corpus, network, tokenizer)
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size

@@ -77,7 +77,7 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     ("words", "message"),
     [
         ([*BASE, "--device", "tpu"], "'tpu' is not in the table of devices; give one of"),
-        ([*BASE, "--config_name", "none.json"], "none.json: no BERT's configuration"),
+        ([*BASE, "--config_name", "none.json"], "none.json: no such file"),
         ([*BASE, "--mfu", "45"], "--mfu must lie above 0 and be at most 1, not 45.0"),
         ([*BASE, "--num_devices", "0"], "--global_batch and --num_devices must be at least 1"),
         ([*BASE, "--price_per_hour", "-1"], "--price_per_hour must not be negative"),
