@@ -1,17 +1,23 @@
 """What ends a run from outside, inside one process: signals, numbers that are not finite, saves that fail."""
 
+import contextlib
 import errno
 import itertools
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
+import transformers
+from datasets import Dataset
 from test_trainer import history, make
+from tiny import tiny_config, tiny_tokenizer
 from transformers import TrainerCallback
 
-from bert_hf import checkpointing, safe_trainer, watch
-from bert_hf.errors import NOT_FINITE, STOPPED, EarlyEnd
+from bert_hf import SafeTrainer, checkpointing, safe_trainer, watch
+from bert_hf.arguments import FineTuningArguments
+from bert_hf.errors import NOT_FINITE, STOPPED, EarlyEnd, InputError
 from bert_hf.sampling import RunSampler
 
 
@@ -256,3 +262,128 @@ def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch)
     assert steps[0] == 12
     assert all(2 <= newer - older <= 4 for newer, older in itertools.pairwise(steps[1:])), steps
     assert len(steps) >= 3
+
+
+# ---- fine-tuning, by epochs
+
+
+def tuned(folder, **options):
+    """A stock classifier of random rows, evaluated and saved by epochs, the best kept."""
+    torch.manual_seed(0)
+    config = tiny_config(num_labels=2)
+    model = transformers.BertForSequenceClassification(config)
+    rng = np.random.default_rng(0)
+    rows = [
+        {"input_ids": rng.integers(5, 99, rng.integers(4, 20)).tolist(), "labels": int(rng.integers(2))}
+        for _ in range(22)
+    ]
+    for row in rows:
+        row["attention_mask"] = [1] * len(row["input_ids"])
+    common = {
+        "num_train_epochs": 3, "per_device_train_batch_size": 4, "eval_strategy": "epoch", "save_strategy": "epoch",
+        "load_best_model_at_end": True, "metric_for_best_model": "loss", "save_total_limit": 1, "logging_steps": 2,
+        "report_to": "none", "disable_tqdm": True, "use_cpu": True, "bf16": False, "learning_rate": 1e-2,
+    }  # fmt: skip
+    args = FineTuningArguments(output_dir=str(folder), **{**common, **options})
+    collator = transformers.DataCollatorWithPadding(tiny_tokenizer())
+    data = Dataset.from_list(rows)
+    trainer = SafeTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
+    trainer.model_accepts_loss_kwargs = False
+    return trainer
+
+
+@pytest.mark.parametrize("options", [{}, {"logging_strategy": "epoch", "gradient_accumulation_steps": 2}])
+def test_fine_tuning_by_epochs_is_exact_too(tmp_path, options):
+    """Cut off within an epoch, at its last step, within its evaluation, at its save; six steps make an epoch."""
+    whole = tuned(tmp_path / "whole", **options)
+    whole.train()
+    events = [("on_step_end", 2), ("on_step_end", 6), ("on_prediction_step", 6), ("on_evaluate", 12)]
+    events += [("on_step_end", 14), ("on_epoch_end", 18), ("on_prediction_step", 18), ("on_save", 18)]
+    if options:
+        events = [(event, step // 2) for event, step in events]
+    cut = tmp_path / "cut"
+    for event, step in events:
+        trainer = tuned(cut, **options)
+        trainer.add_callback(At(event, step, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+        with watch.obeying_signals(), pytest.raises(EarlyEnd, match=f"after step {step}, which is saved"):
+            trainer.train(resume_from_checkpoint=_newest(cut))
+    resumed = tuned(cut, **options)
+    resumed.train(resume_from_checkpoint=_newest(cut))
+    assert history(resumed) == history(whole)
+    assert resumed.state.best_metric == whole.state.best_metric
+    assert resumed.state.best_global_step == whole.state.best_global_step
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_signal_before_the_first_step(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, eval_on_start=True)
+    trainer.add_callback(At("on_prediction_step", 0, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with watch.obeying_signals(), pytest.raises(EarlyEnd, match="SIGTERM, before the first step"):
+        trainer.train()
+
+
+# ---- other layouts of the same global batch
+
+
+def test_another_accumulation_goes_on_with_the_same_examples_and_losses(tmp_path, tokenizer):
+    options = {"dropout": 0.0, "logging_steps": 1, "steps": 14, "phases": False}
+    whole = make(tmp_path / "whole", tokenizer, micro=8, accumulation=2, **options)
+    whole.train()
+    seen = []
+    for stop, micro, accumulation in ((4, 8, 2), (9, 2, 8), (14, 16, 1)):
+        trainer = make(tmp_path / "cut", tokenizer, micro=micro, accumulation=accumulation, **options)
+        collator = trainer.data_collator
+        trainer.data_collator = lambda features, make=collator: seen.extend(f["number"] for f in features) or make(
+            features
+        )
+        if stop < 14:
+            trainer.add_callback(At("on_step_end", stop, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+            with watch.obeying_signals(), pytest.raises(EarlyEnd):
+                trainer.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+        else:
+            trainer.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+    losses = [[row["loss"] for row in run.state.log_history if "loss" in row] for run in (whole, trainer)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
+    """Two ranks' parts of a running line are joined by one."""
+    trainer = make(tmp_path, tokenizer, steps=3)
+    trainer.train()
+    checkpoint = tmp_path / "checkpoint-3"
+    state = checkpointing.load_state(checkpoint / "rank_0.safetensors")
+    one = state["log"]["counts"].clone()
+    state["log"]["counts"] = 2 * one
+    state["log"]["loss"] = state["log"]["loss"] + 4
+    checkpointing.save_state(checkpoint / "rank_1.safetensors", state)
+    resumed = make(tmp_path, tokenizer, steps=6)
+    resumed.create_optimizer_and_scheduler(6)
+    resumed._load_log_state(str(checkpoint))
+    assert torch.equal(resumed._counts, 3 * one)
+    assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line"),
+    [
+        ({"engine": "deepspeed", "world_size": 2}, {}, "written under deepspeed, and this run uses torch"),
+        ({"engine": "torch", "world_size": 2}, {}, None),
+        (
+            {"engine": "torch"},
+            {"ACCELERATE_USE_DEEPSPEED": "true"},
+            "written under torch, and this run uses deepspeed",
+        ),
+        (
+            {"engine": "deepspeed", "world_size": 2},
+            {"ACCELERATE_USE_DEEPSPEED": "true"},
+            "2 ranks cannot be read by 1",
+        ),
+    ],
+)
+def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, monkeypatch, was, now, line):
+    args = make(tmp_path, tokenizer).args
+    for name, value in now.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
+        safe_trainer.fits(was, args)
