@@ -10,10 +10,13 @@ import gzip
 import io
 import json
 import lzma
+import os
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported, which comes later
 
 SHAPE = {
     "model_type": "bert", "vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -34,7 +34,6 @@ from bad_inputs import (
 )  # fmt: skip
 from transformers import TrainingArguments
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when a recipe is imported
 RECIPES = Path(__file__).parents[1] / "recipes"
 
 
