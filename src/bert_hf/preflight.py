@@ -30,7 +30,7 @@ from bert_hf.errors import InputError, did_you_mean
 from bert_hf.features import read_splits
 from bert_hf.files import named_text
 from bert_hf.ranges import numbers
-from bert_hf.run import LOCK, RECORD
+from bert_hf.run import RECORD, holds_something
 from bert_hf.shapes import read_shape
 from bert_hf.sources import is_url
 from bert_hf.tasks import TASKS
@@ -207,7 +207,7 @@ def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     folder = Path(output_dir)
     line = writable(output_dir)
     ours = (folder / known_by).is_file()
-    if folder.is_dir() and not ours and any(path.name != LOCK for path in folder.iterdir()):
+    if folder.is_dir() and not ours and holds_something(folder):
         if overwrite:
             what = f"--overwrite_output_dir removes only what was made here, and there is no {known_by}"
             remedy = "remove the folder yourself, or give another --output_dir"

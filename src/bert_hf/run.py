@@ -104,13 +104,13 @@ def start(args: TrainingArguments, identity: dict) -> Start:
 def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
     record = _read_record(folder)
     overwrite = getattr(args, "overwrite_output_dir", False)
-    if folder.exists() and (not folder.is_dir() or (record is None and not overwrite and _holds_something(folder))):
+    if folder.exists() and (not folder.is_dir() or (record is None and not overwrite and holds_something(folder))):
         raise InputError(
             "the output folder holds something that no run of ours wrote",
             where=folder,
             remedy="give another --output_dir",
         )
-    if overwrite and record is None and folder.exists() and _holds_something(folder):
+    if overwrite and record is None and folder.exists() and holds_something(folder):
         raise InputError(
             f"--overwrite_output_dir removes only runs of ours, and there is no {RECORD}",
             where=folder,
@@ -138,8 +138,9 @@ def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
     return Start(str(newest) if newest else None, False)
 
 
-def _holds_something(folder: Path) -> bool:
-    return any(path.name != LOCK for path in folder.iterdir())
+def holds_something(folder: Path) -> bool:
+    """True where a folder holds more than the lock of a job and what another one is writing."""
+    return any(path.name != LOCK and not path.name.endswith(".tmp") for path in folder.iterdir())
 
 
 def take_lock(folder: Path) -> None:

@@ -292,24 +292,29 @@ class PreTrainer(SafeTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds both losses, both accuracies, speed and MFU to the training lines, and the true epoch to all."""
         if "loss" in logs:
-            self._stop_clock()
-            counts = self.accelerator.reduce(self._counts, "sum") if self.args.world_size > 1 else self._counts
-            counts = dict(zip(COUNTS, counts.tolist(), strict=True))
-            figures = pretraining_figures(counts)
-            figures.pop("loss")
-            logs.update(figures)
-            flops = training_flops(self.model.config, counts["tokens"], counts["squares"], counts["masked"])
-            self.current_flos += flops / self.args.world_size
-            for name, value in (("seconds", self._seconds), ("tokens", counts["tokens"]), ("flops", flops)):
-                self._whole[name] += value
-            logs.update(self._speed(self._seconds, counts["tokens"], flops))
-            self._counts.zero_()
-            self._seconds = 0.0
+            logs.update(self._tally())
         elif "train_runtime" in logs:
+            self._tally()  # of the steps after the last line
             logs.update(self._speed(**self._whole))
         if self._numbered and self.state.global_step:
             self.state.epoch = self._epochs_done()
         super().log(logs, start_time)
+
+    def _tally(self) -> dict[str, float]:
+        """Figures of the steps since the last tally, which go over into the sums of the whole run."""
+        self._stop_clock()
+        counts = self.accelerator.reduce(self._counts, "sum") if self.args.world_size > 1 else self._counts
+        counts = dict(zip(COUNTS, counts.tolist(), strict=True))
+        figures = pretraining_figures(counts)
+        figures.pop("loss")
+        flops = training_flops(self.model.config, counts["tokens"], counts["squares"], counts["masked"])
+        self.current_flos += flops / self.args.world_size
+        part = {"seconds": self._seconds, "tokens": counts["tokens"], "flops": flops}
+        for name, value in part.items():
+            self._whole[name] += value
+        self._counts.zero_()
+        self._seconds = 0.0
+        return {**figures, **self._speed(**part)}
 
     def _epochs_done(self) -> float:
         """Passes over the text; Trainer's own count restarts when a run does."""
