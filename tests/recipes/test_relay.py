@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
-from bert_hf import checkpointing, trainer
+from bert_hf import checkpointing, pretraining, safe_trainer, trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -247,3 +247,35 @@ def test_bad_input_of_fine_tuning(place, capsys):
     errors = capsys.readouterr().err
     for message in ("nowhere.tsv: no such file", "nowhere: no such file or folder", "128 is beyond the model's 64"):
         assert message in errors
+
+
+def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch):
+    paces = []
+
+    def pace(self):
+        paces.append(len(self.ends))
+        return 50.0  # seconds a step
+
+    monkeypatch.setattr(pretraining._Pace, "seconds_per_step", pace)
+    words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
+    assert pretrain(place, *words, output="hours") == 0
+    said = capsys.readouterr().out
+    assert len(paces) == 2  # both sequence lengths were tried
+    steps = json.loads((place / "hours/trainer_state.json").read_text())["max_steps"]
+    # 97 % of 900 s, without 15 s for the end, two evaluations of a third of 50 s, and what this process has taken.
+    assert 1 <= steps <= (900 * 0.97 - 15 - 2 * 50 / 3) / 51
+    assert f"{steps} steps of 50.000 s are planned for 0.25 hours" in said
+    assert pretrain(place, *words, output="hours") == 0
+    assert len(paces) == 2  # not tried again: the run knows
+    assert "finished" in capsys.readouterr().out
+    assert pretrain(place, *words[:3], "0.01", *words[4:], output="fewer") == 2
+    assert "--max_hours: no step fits: one takes 50.0 s" in capsys.readouterr().err
+
+
+def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
+    monkeypatch.setattr(pretraining, "planned_steps", lambda *args: 8)
+    monkeypatch.setattr(safe_trainer.SafeTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
+    assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
+    assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
+    checkpointing.verify(place / "late/checkpoint-5")
+    assert json.loads((place / "late/run.json").read_text())["finished"]
