@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -142,6 +143,7 @@ def main() -> int:
     work = (args.work or Path(tempfile.mkdtemp(prefix="torture-"))).absolute()
     work.mkdir(parents=True, exist_ok=True)
     stand_behind_the_calls(work)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are told to ignore
 
     from faults.cases import Bench
     from faults.runs import can_count, warm

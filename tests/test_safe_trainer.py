@@ -387,3 +387,66 @@ def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, m
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
         safe_trainer.fits(was, args)
+
+
+# ---- where a run goes on
+
+
+@pytest.mark.parametrize("kind", ["a path", "True"])
+def test_the_stock_ways_to_name_a_checkpoint(tmp_path, tokenizer, whole, kind):
+    interrupted(tmp_path, tokenizer, "on_step_end", 4)
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=True if kind == "True" else tmp_path / "checkpoint-4")
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        make(tmp_path, tokenizer).train(resume_from_checkpoint=True)
+
+
+def test_a_run_that_was_moved_keeps_its_best_model(tmp_path):
+    whole = tuned(tmp_path / "whole")
+    whole.train()
+    trainer = tuned(tmp_path / "there")
+    trainer.add_callback(At("on_epoch_end", 18, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with watch.obeying_signals(), pytest.raises(EarlyEnd):
+        trainer.train()
+    (tmp_path / "there").rename(tmp_path / "here")
+    resumed = tuned(tmp_path / "here")
+    resumed.train(resume_from_checkpoint=True)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_damaged_best_checkpoint_is_not_loaded(tmp_path):
+    trainer = tuned(tmp_path, learning_rate=0.0)  # the first evaluation stays the best
+    trainer.train()
+    best = tmp_path / f"checkpoint-{trainer.state.best_global_step}"
+    assert best.name == "checkpoint-6"
+    os.truncate(best / "model.safetensors", 1000)
+    again = tuned(tmp_path, learning_rate=0.0)
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="checkpoint-6/model"):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-18"))
+
+
+def test_an_end_that_was_asked_for_in_an_owed_evaluation_is_obeyed_at_once(tmp_path, tokenizer):
+    class Stop(TrainerCallback):
+        def on_evaluate(self, args, state, control, **kwargs):
+            control.should_training_stop = state.global_step == 6
+
+    interrupted(tmp_path, tokenizer, "on_prediction_step", 6)
+    resumed = make(tmp_path, tokenizer)
+    resumed.add_callback(Stop())
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 6
+
+
+def test_every_rank_makes_the_same_number_of_pieces(tmp_path, tokenizer):
+    """Also where a batch of the long phase happens to hold short rows only."""
+    trainer = make(tmp_path, tokenizer, micro=8)
+    trainer.state.global_step = 11  # in the long phase
+    for width in (20, 40, 64):
+        inputs = {"input_ids": torch.zeros(8, width, dtype=torch.long)}
+        assert [len(piece["input_ids"]) for piece in trainer._pieces(inputs)] == [4, 4]

@@ -260,7 +260,7 @@ def test_s2_the_best_model_is_that_of_the_run_whatever_its_state_says(run, token
     trainer._load_best_model()
     assert trainer.model.cls.predictions.bias.abs().max() < 1
     trainer.state.best_model_checkpoint = str(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="run/elsewhere"):
+    with pytest.raises(InputError, match="elsewhere/checkpoint_manifest"):
         trainer._load_best_model()
     assert not (tmp_path / "marker").exists()
 

@@ -28,14 +28,15 @@ def code(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def watched(folder, live, *, ranks=None, rank=0, unhurried=False):
+def watched(folder, live, *, ranks=None, rank=0, unhurried=False, command=True):
     """Exit code of a process that makes three steps of 20 ms under a watchdog, and then does `live(dog)`."""
 
     def run():
         sys.stderr = open(folder / "said", "w")  # noqa: SIM115 - its process ends by os._exit
         dog = watch.Watchdog(rank, {rank: os.getpid(), **(ranks or {})}, folder, quiet=0.6)
         dog.interval, dog.grace = 0.05, 0.3
-        with dog, dog.unhurried() if unhurried else contextlib.nullcontext():
+        recipe = watch.obeying_signals() if command else contextlib.nullcontext()
+        with recipe, dog, dog.unhurried() if unhurried else contextlib.nullcontext():
             for step in range(3):
                 time.sleep(0.02)
                 dog.step(step + 1)
@@ -52,6 +53,14 @@ def test_what_does_not_move_is_given_up(tmp_path):
     assert said.startswith("error: nothing moved for 1 s after step 3 (stacks: ")
     assert said.count("\n") == 1
     assert "test_what_does_not_move_is_given_up" in (tmp_path / "stacks-rank0.txt").read_text()
+
+
+def test_a_program_of_somebody_else_s_is_only_told(tmp_path):
+    def live(dog):
+        time.sleep(2)
+
+    assert watched(tmp_path, live, command=False) == 0
+    assert (tmp_path / "said").read_text() == "warning: nothing moved for 1 s after step 3\n"
 
 
 @pytest.mark.parametrize("moves", ["step", "tick"])

@@ -234,6 +234,8 @@ class RunArguments(TrainingArguments):
             raise InputError(
                 "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
             )
+        if self.save_only_model or self.save_on_each_node:
+            raise ValueError("--save_only_model and --save_on_each_node make checkpoints that no run can go on from")
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         self.save_strategy = self.save_strategy or ("no" if self.save_steps is None else "steps")

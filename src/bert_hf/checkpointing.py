@@ -211,7 +211,7 @@ def verify(folder: Path, **belongs: Any) -> dict:
     if named and manifest.get("step") != int(named[1]):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
     for fact, value in belongs.items():
-        if fact in manifest and manifest[fact] != value:
+        if manifest.get(fact) != value:
             raise DamagedCheckpoint(f"{folder.name}: belongs to another run ({fact} differs)")
     _compare(folder, entries)
     return manifest
@@ -243,12 +243,18 @@ def checkpoints(run: Path) -> list[Path]:
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def newest_good(run: Path, say: Callable[[str], None] = print, **belongs: Any) -> Path | None:
+def newest_good(
+    run: Path,
+    say: Callable[[str], None] = print,
+    also: Callable[[Path], object] = lambda folder: None,
+    **belongs: Any,
+) -> Path | None:
     """The newest checkpoint that verifies. A damaged one is named and passed over. What a cut-off save left goes.
 
     A save that was cut off between its manifest and its rename is whole, and put in its place.
 
     Args:
+        also: one more look at a folder that verifies; raises `DamagedCheckpoint`.
         belongs: facts that its manifest must hold, as `verify` takes them.
     """
     for leftover in sorted(run.glob(TEMPORARY + "*")):  # the successor before what it replaces
@@ -261,6 +267,7 @@ def newest_good(run: Path, say: Callable[[str], None] = print, **belongs: Any) -
     for folder in checkpoints(run):
         try:
             verify(folder, **belongs)
+            also(folder)
             return folder
         except DamagedCheckpoint as damage:
             say(f"passing over a damaged checkpoint: {damage.fault}")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-NOT_FINITE, UNAVAILABLE, STOPPED = 70, 75, 143
+BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
 
 
 class InputError(Exception):
@@ -57,8 +57,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"did you mean {lowered[near[0]]!r}? " if near else ""
 
 
-class EarlyEnd(Exception):
-    """A run that ends before its last step through no fault of its input.
+class EarlyEnd(BaseException):
+    """A run that ends before its last step. No `Exception`: what catches those must not swallow a signal.
 
     Args:
         text: why, after which step, and how to go on.
@@ -68,13 +68,17 @@ class EarlyEnd(Exception):
 
     def __init__(self, text: str, code: int, speaks: bool | None = None):
         super().__init__(text)
-        self.code, self.speaks = code, speaks
+        self.text, self.code, self.speaks = text, code, speaks
+
+    def __reduce__(self):
+        return EarlyEnd, (self.text, self.code, self.speaks)
 
 
 # What a disk or its rights may refuse, wherever something is written.
 _REFUSED = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
 }  # fmt: skip
+_REMEDY = "make room, change its rights, or name another place"
 
 
 def error_line(error: BaseException) -> str | None:
@@ -82,10 +86,12 @@ def error_line(error: BaseException) -> str | None:
     if isinstance(error, InputError | EarlyEnd):
         return " ".join(str(error).split())
     if number := re.search(r"\(os error (\d+)\)", str(error)):  # Rust's: tokenizers, safetensors
-        error = OSError(int(number[1]), os.strerror(int(number[1])))
+        refused = InputError(str(error), where="disk", remedy=_REMEDY)
+        return str(refused) if int(number[1]) in _REFUSED else None
     if isinstance(error, OSError):
-        place = InputError(f"{error.strerror}", where=error.filename or "disk", remedy="make room, or write elsewhere")
-        return str(place) if error.errno in _REFUSED else None
+        refused = InputError(f"{error.strerror}", where=error.filename or "disk", remedy=_REMEDY)
+        rights = error.errno in (errno.EACCES, errno.EPERM) and error.filename is None  # of what, nobody knows
+        return str(refused) if error.errno in _REFUSED and not rights else None
     if "PytorchStreamWriter failed" in str(error):  # DeepSpeed's files: torch says no more than that
         return "disk: a file of the checkpoint cannot be written; make room, or write elsewhere"
     # Of a DataLoader's worker torch makes text, traceback and all.
@@ -104,11 +110,11 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except Exception as error:
+        except (Exception, EarlyEnd) as error:
             line = error_line(error)
             if line is None:
                 raise
-            code, speaks = getattr(error, "code", 2), getattr(error, "speaks", None)
+            code, speaks = getattr(error, "code", BAD_INPUT), getattr(error, "speaks", None)
             if speaks or (speaks is None and os.environ.get("RANK", "0") == "0"):
                 tell(f"{'stopped' if code == STOPPED else 'error'}: {line}")
             return code

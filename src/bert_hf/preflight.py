@@ -9,7 +9,7 @@ import errno
 import importlib.util
 import json
 import os
-import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,17 +233,10 @@ def writable(output_dir: str, option: str = "--output_dir") -> str:
         if not place.is_dir():
             remedy = f"give another {option}"
             raise InputError("a file stands where a folder has to be", where=_short(place, output_dir), remedy=remedy)
-        first = place / f".preflight-{socket.gethostname()}-{os.getpid()}.tmp"  # as what others are writing: no run's
-        second = first.with_name(f".{first.name}")
-        try:
-            with open(first, "wb") as file:
-                file.write(b"x" * 4096)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(first, second)
-        finally:
-            first.unlink(missing_ok=True)
-            second.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=place) as file:  # it has no name: whoever is killed here leaves nothing
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         what, remedy = f"cannot be written: {reason}", f"give another {option}"

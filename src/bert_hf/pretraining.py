@@ -2,6 +2,7 @@
 
 import copy
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from transformers.trainer_utils import IntervalStrategy
 from bert_hf import hub, run, watch
 from bert_hf.arguments import ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.errors import InputError
+from bert_hf.errors import STOPPED, EarlyEnd, InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
@@ -94,10 +95,11 @@ def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelA
     step = evaluated = 0.0
     for phases, share in layouts:
         examples = PreTrainingExamples(corpus, phases, **drawn)
-        trainer = PreTrainer(make_model(network, shape, tokenizer, args.seed), _trial(args), collator, examples)
         pace = _Pace()
-        trainer.add_callback(pace)
-        trainer.train()
+        with tempfile.TemporaryDirectory() as nowhere:
+            model = make_model(network, shape, tokenizer, args.seed)
+            trainer = _Trial(model, _trial_arguments(args, nowhere), collator, examples, callbacks=[pace])
+            trainer.train()
         step += share * pace.seconds_per_step()
         evaluated = (
             evaluated or step / 3 * min(shape.max_eval_samples, 4000) / trainer.global_batch
@@ -118,10 +120,18 @@ def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelA
     return plan[0]
 
 
-def _trial(args: TrainingArguments) -> TrainingArguments:
+class _Trial(PreTrainer):
+    """A run that leaves nothing behind, however it ends."""
+
+    def _save_checkpoint(self, model, trial) -> None:
+        raise EarlyEnd("asked to end while speed was measured; the same command begins again", STOPPED)
+
+
+def _trial_arguments(args: TrainingArguments, folder: str) -> TrainingArguments:
     """The same layout, but nothing is evaluated, logged, saved or reported."""
     trial = copy.copy(args)
-    changed = {"max_steps": 60, "max_hours": None, "warmup_steps": 0, "save_minutes": 0, "eval_on_start": False}
+    changed = {"output_dir": folder, "load_best_model_at_end": False, "max_steps": 60, "max_hours": None}
+    changed |= {"warmup_steps": 0, "save_minutes": 0, "eval_on_start": False}
     never = dict.fromkeys(("save_strategy", "eval_strategy", "logging_strategy"), IntervalStrategy.NO)
     for name, value in {**changed, **never, "report_to": [], "push_to_hub": False}.items():
         setattr(trial, name, value)

@@ -1,13 +1,15 @@
 """The processes of a run: what all of them have to agree about, on the host and beside the gradients."""
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from bert_hf.errors import EarlyEnd, error_line
+from bert_hf.errors import BAD_INPUT, EarlyEnd, error_line
 
 
 class Ranks:
@@ -42,19 +44,27 @@ class Ranks:
 
     def together(self, action: Callable[[], None]) -> None:
         """Runs `action` on every rank and waits for all. Where one failed all raise: nobody waits for it in vain."""
-        fault: Exception | None = None
+        fault: BaseException | None = None
         try:
             action()
-        except Exception as error:
+        except (Exception, EarlyEnd) as error:
             fault = error
-        faults = self.gather(None if fault is None else error_line(fault) or repr(fault))
-        if fault is not None:
+        told = None if fault is None else (error_line(fault) or repr(fault), getattr(fault, "code", BAD_INPUT))
+        faults = {rank: each for rank, each in enumerate(self.gather(told)) if each is not None}
+        if fault is not None and (self.rank == 0 or error_line(fault) is None):
             raise fault
-        for rank, text in enumerate(faults):
-            if text is not None:
-                raise EarlyEnd(f"rank {rank}: {text}", 2)
+        for rank, (text, code) in faults.items():  # rank 0 speaks for all
+            raise EarlyEnd(f"rank {rank}: {text}", code, speaks=None if self.rank == 0 else False)
 
     def processes_here(self) -> dict[int, int]:
         """Process numbers of the ranks of this machine."""
-        host = socket.gethostname()
-        return {rank: pid for rank, pid, where in self.gather((self.rank, os.getpid(), host)) if where == host}
+        here = _process_space()
+        return {rank: pid for rank, pid, where in self.gather((self.rank, os.getpid(), here)) if where == here}
+
+
+def _process_space() -> tuple[str, ...]:
+    """Tells machines, and containers with process numbers of their own, apart; host names may be equal."""
+    told = [socket.gethostname()]
+    with contextlib.suppress(OSError):  # Linux
+        told += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return tuple(told)

@@ -1,10 +1,12 @@
 """What surrounds every run: start (output folder, resume, seed) and finish (evaluate, save, card, push)."""
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -25,6 +27,8 @@ from bert_hf.safe_trainer import fits
 from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
+# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights.
+_UNFINISHED = re.compile(r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}")
 LOCK = ".lock"  # held by the one job that writes there; names it
 _WRITTEN = [
     "config.json",
@@ -118,29 +122,57 @@ def _look(folder: Path, args: TrainingArguments, identity: dict) -> Start:
         )
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
+    _sweep(folder)
     record = _read_record(folder)  # another job may have begun, or ended, meanwhile
     if overwrite and record is not None:
         _remove_ours(folder)
         record = None
     if record is None:
+        named = _named(args)
         write_record(folder, identity, finished=False)
-        return Start(_named(args), False)
+        return Start(named, False)
     _refuse_another(folder, record, identity)
     if record["finished"]:
         print(f"{folder} holds this very run, finished. Its figures: {folder / 'all_results.json'}", flush=True)
         return Start(None, True)
-    if named := _named(args):
+    look = _look_at_best if args.load_best_model_at_end else (lambda checkpoint: None)
+    newest = checkpointing.newest_good(folder, lambda line: print(line, flush=True), look, identity=identity)
+    behind = newest is None or _step(newest) < _step(args.resume_from_checkpoint)
+    if behind and (named := _named(args)):  # else the run has come further since that was said
         return Start(named, False)
-    newest = checkpointing.newest_good(folder, lambda line: print(line, flush=True), identity=identity)
     if newest is not None:
         fits(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
         print(f"going on from {newest}", flush=True)
     return Start(str(newest) if newest else None, False)
 
 
+def _look_at_best(checkpoint: Path) -> None:
+    """The model that is kept at the end has to be whole, too: it stands in a checkpoint of its own.
+
+    Raises:
+        DamagedCheckpoint: that one is damaged or gone.
+    """
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    if best := state.get("best_global_step"):
+        checkpointing.verify(checkpoint.with_name(f"checkpoint-{best}"))
+
+
+def _step(checkpoint: str | Path | None) -> int:
+    """The step in the name of a checkpoint's folder; -1 where there is none."""
+    name = Path(str(checkpoint)).name
+    return int(name.removeprefix("checkpoint-")) if re.fullmatch(r"checkpoint-\d+", name) else -1
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what a killed process was writing under a name of its own; the lock says that nobody writes now."""
+    for path in folder.glob(".*"):
+        if _UNFINISHED.fullmatch(path.name) and path.is_file():
+            path.unlink()
+
+
 def holds_something(folder: Path) -> bool:
     """True where a folder holds more than the lock of a job and what another one is writing."""
-    return any(path.name != LOCK and not path.name.endswith(".tmp") for path in folder.iterdir())
+    return any(path.name != LOCK and not _UNFINISHED.fullmatch(path.name) for path in folder.iterdir())
 
 
 def take_lock(folder: Path) -> None:
@@ -154,7 +186,13 @@ def take_lock(folder: Path) -> None:
     try:
         # A record lock: the loaders' processes do not inherit it, and so cannot outlive us with it.
         fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            print(
+                f"{folder}: its disk knows no locks ({error.strerror}); see to it that one job writes there",
+                flush=True,
+            )
+            return
         _lock.seek(0)
         holder = _lock.read().strip() or "another process"
         raise InputError(

@@ -5,8 +5,10 @@ order: nothing good is lost, one line says why, and the same command goes on wit
 """
 
 import contextlib
+import functools
 import json
 import math
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf import checkpointing, watch
 from bert_hf.arguments import engine
-from bert_hf.errors import NOT_FINITE, STOPPED, UNAVAILABLE, EarlyEnd, InputError
+from bert_hf.errors import BAD_INPUT, NOT_FINITE, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
 from bert_hf.finite import FiniteCheck
 from bert_hf.pretrained import load_weights, read_weights
 from bert_hf.ranks import Ranks
@@ -75,6 +77,7 @@ class SafeTrainer(Trainer):
         self._hours_before = self._evaluation_seconds = 0.0
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._resumed_from: str | None = None
+        self._beside: Path | None = None
         self._good: set[str] = set()  # checkpoints that this process wrote or verified
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._cut_evaluation = False
@@ -82,38 +85,88 @@ class SafeTrainer(Trainer):
 
     # ---- what ends a run
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        asked = self.args.eval_on_start
-        if isinstance(resume_from_checkpoint, str):
-            self._resumed_from = resume_from_checkpoint
-            self._good.add(Path(resume_from_checkpoint).name)
+        asked, checkpoint = self.args.eval_on_start, self._checkpoint(resume_from_checkpoint)
+        if checkpoint is not None:
+            self._resumed_from = checkpoint
+            self._good.add(Path(checkpoint).name)
             self.args.eval_on_start = True  # Trainer's hook in front of the first step: see `_evaluate`
+            self._beside = Path(checkpoint).parent
+            self._begin_at(checkpoint)
+        self._share_folder()
         rank, processes = self.args.process_index, self._ranks.processes_here()
         self._saved_at = time.monotonic()
         try:
             dog = watch.Watchdog(rank, processes, Path(self.args.output_dir), self.quiet)
-            with self._explained(), watch.deferring(), dog as self._watchdog:
-                result = super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            with watch.deferring(), self._explained(), dog as self._watchdog:
+                result = super().train(resume_from_checkpoint=checkpoint, **kwargs)
                 self._finite.settle()
+                if self._ranks.any(watch.asked() is not None):
+                    self._stop()
                 return result
         finally:
             self.args.eval_on_start, self._watchdog = asked, None
 
+    def _checkpoint(self, asked: str | Path | bool | None) -> str | None:
+        """The checkpoint that is gone on from: the named one, or for True the newest good one of the output folder."""
+        if asked is True:
+            newest: list = [None]
+            if self.is_world_process_zero():
+                newest = [checkpointing.newest_good(Path(self.args.output_dir))]
+            asked = self._ranks.gather(newest[0])[0]
+            if asked is None:
+                raise InputError("holds no checkpoint", where=self.args.output_dir, remedy="begin without resuming")
+        return str(asked) if asked else None
+
+    def _places(self) -> list[Path]:
+        """Where checkpoints of this run may lie: its folder, and that of the one it goes on from."""
+        return [Path(self.args.output_dir), *([self._beside] if self._beside else [])]
+
+    def _begin_at(self, checkpoint: str) -> None:
+        """What a subclass has to know of a checkpoint before its loaders are made."""
+
+    def _share_folder(self) -> None:
+        """Makes the output folder, and looks whether every rank sees it."""
+        probe = Path(self.args.output_dir) / f".shared-{self._ranks.gather(os.getpid())[0]}.tmp"
+
+        def make() -> None:
+            if self.args.process_index == 0:
+                probe.parent.mkdir(parents=True, exist_ok=True)
+                probe.touch()
+
+        def look() -> None:
+            if not probe.exists():
+                raise InputError("is not the folder that rank 0 sees", where=self.args.output_dir,
+                                 remedy="give an --output_dir on a disk that all machines share")  # fmt: skip
+
+        if self.args.world_size > 1:
+            self._ranks.together(make)
+            try:
+                self._ranks.together(look)
+            finally:
+                if self.args.process_index == 0:
+                    probe.unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """A rank that cannot be reached, or a dead worker process, becomes one line."""
+        """A rank that cannot be reached, or a dead worker process, becomes one line; so does another rank's error."""
         try:
             yield
-        except RuntimeError as error:
+        except Exception as error:
+            if self.args.process_index and (line := error_line(error)) is not None:  # else rank 0 speaks
+                raise EarlyEnd(f"rank {self.args.process_index}: {line}", BAD_INPUT, speaks=True) from None
             text, step = str(error), self.state.global_step
             goes_on = f"after step {step}; the same command goes on from the newest checkpoint"
-            if "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text):
+            loader = "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text)
+            pipe = isinstance(error, ConnectionError | EOFError) and self.args.dataloader_num_workers > 0
+            if loader or pipe:  # by torch's own look at it, or by the pipe to it
                 raise EarlyEnd(f"a process that makes batches was killed (out of memory?), {goes_on}", UNAVAILABLE,
                                speaks=True) from None  # fmt: skip
             lost = isinstance(error, dist.DistError) or "gloo" in text or "Connection" in text or "NCCL" in text
-            if self.args.world_size > 1 and lost:
+            if self.args.world_size > 1 and lost and isinstance(error, RuntimeError) and step:
                 time.sleep(1)  # so that a rank that is dying is seen as dead
                 speaks = self._watchdog is None or self._watchdog.speaks()
-                raise EarlyEnd(f"rank {self.args.process_index} lost its connection to another rank, {goes_on}",
+                rank, reason = self.args.process_index, text.strip().splitlines()[0][:200]
+                raise EarlyEnd(f"rank {rank} lost its connection to another rank ({reason}), {goes_on}",
                                UNAVAILABLE, speaks=speaks) from None  # fmt: skip
             raise
 
@@ -122,6 +175,12 @@ class SafeTrainer(Trainer):
     ) -> None:
         """The end of a step: log, evaluate, save as Trainer does, and what has to be asked of all ranks then."""
         self._watchdog.step(self.state.global_step)
+        with self._watchdog.unhurried():  # metrics, callbacks and saves may take their time
+            self._end_step(tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate)
+
+    def _end_step(
+        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate
+    ) -> None:
         self._last_figures = {"grad_norm": None if grad_norm is None else float(grad_norm),
                               "learning_rate": learning_rate} if self._epoch_ends() else {}  # fmt: skip
         # what comes after the last step, too, belongs to the hours
@@ -147,11 +206,14 @@ class SafeTrainer(Trainer):
             if self._saved_step != self.state.global_step:
                 self._save_checkpoint(model, trial)
         if stop:
-            raise EarlyEnd(
-                f"{watch.asked() or 'another rank was asked to'}, after step {self.state.global_step}, which is saved "
-                f"in {self.args.output_dir}/checkpoint-{self._saved_step}; the same command goes on from there",
-                STOPPED,
-            )
+            self._stop()
+
+    def _stop(self) -> None:
+        step, why = self.state.global_step, watch.asked() or "another rank was asked to"
+        where = f"which is saved in {self.args.output_dir}/checkpoint-{step}; the same command goes on from there"
+        if self._saved_step != step:
+            where = "which is not saved; the same command goes on from the newest checkpoint"
+        raise EarlyEnd(f"{why}, after step {step}, {where}", STOPPED)
 
     def _end_early(self) -> None:
         """The hours are over before the steps: the run ends here, as if they had been its last."""
@@ -192,6 +254,11 @@ class SafeTrainer(Trainer):
         due = self._load_log_state(self._resumed_from)["due"]
         checkpoint, self._resumed_from = self._resumed_from, None
         self._epochs.over, self._saved_step = due["over"], self.state.global_step
+        self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
+        if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
+            places = [place / f"checkpoint-{best}" for place in self._places()]
+            there = [str(place) for place in places if place.is_dir()]
+            self.state.best_model_checkpoint = there[0] if there else None
         again = (trial, 0, ignore_keys_for_eval, None, due["learning_rate"])
         if due["evaluate"] or due["ends"]:
             self._load_rng_state(checkpoint)
@@ -202,6 +269,19 @@ class SafeTrainer(Trainer):
         if due["ends"]:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
+        self.control.should_training_stop = self.control.should_training_stop or due["stops"]
+
+    def _run_epoch(self, **kwargs) -> None:
+        if not self.control.should_training_stop:  # asked for by what a checkpoint still owed
+            super()._run_epoch(**kwargs)
+
+    def _finalize_training(self, trial, num_train_samples, start_time):
+        """As Trainer, but the last checkpoint stays: the run has not ended before its figures are written."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(trial, num_train_samples, start_time)
+        finally:
+            self.args.save_total_limit = limit
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         begun = time.monotonic()
@@ -252,6 +332,7 @@ class SafeTrainer(Trainer):
 
     def _get_grad_norm(self, model, grad_norm=None):
         norm = super()._get_grad_norm(model, grad_norm)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # FSDP's is spread over the ranks
         step, scaler = self.state.global_step + 1, getattr(self.accelerator, "scaler", None)
         if self._may_defer(norm):
             self._finite.settle()
@@ -304,16 +385,16 @@ class SafeTrainer(Trainer):
             best = run / f"checkpoint-{self.state.best_global_step}"
             if best == final or best.is_dir():
                 self.state.best_model_checkpoint = str(best)
-        unhurried = self._watchdog.unhurried() if self._watchdog else contextlib.nullcontext()
-        with unhurried:
-            try:
-                self._ranks.together(lambda: self._begin_checkpoint(temporary))  # the folder is there for all ranks
-                self._ranks.together(lambda: self._write_checkpoint(temporary))
-                self._ranks.together(lambda: self._commit_checkpoint(temporary, final))
-            except Exception:
-                if self.args.should_save:
-                    checkpointing.discard(temporary)
-                raise
+        # Each part is agreed on: who failed in one must not leave the others alone in the collectives of the next.
+        parts = [self._begin_checkpoint, self._write_weights, self._write_optimizer, self._write_state]
+        try:
+            for part in parts:
+                self._ranks.together(functools.partial(part, temporary))
+            self._ranks.together(lambda: self._commit_checkpoint(temporary, final))
+        except (Exception, EarlyEnd):
+            if self.args.should_save:
+                checkpointing.discard(temporary)
+            raise
         self._saved_step, self._saved_at, self._cut_evaluation = self.state.global_step, time.monotonic(), False
 
     def _begin_checkpoint(self, temporary: Path) -> None:
@@ -321,10 +402,15 @@ class SafeTrainer(Trainer):
             checkpointing.discard(temporary)
             temporary.mkdir(parents=True)
 
-    def _write_checkpoint(self, temporary: Path) -> None:
+    def _write_weights(self, temporary: Path) -> None:
         self.save_model(str(temporary), _internal_call=True)
+
+    def _write_optimizer(self, temporary: Path) -> None:
         if not self.args.save_only_model:
             self._save_optimizer_and_scheduler(str(temporary))
+
+    def _write_state(self, temporary: Path) -> None:
+        if not self.args.save_only_model:
             self._save_scaler(str(temporary))
             self._save_rng_state(str(temporary))
         if self.args.should_save:
@@ -390,6 +476,7 @@ class SafeTrainer(Trainer):
     def _log_state(self) -> dict:
         """What the next line of the log needs of the steps before the checkpoint, and what its step still owes."""
         due = {"evaluate": self._cut_evaluation, "ends": self._epoch_ends(), "over": self._epochs.over}
+        due["stops"] = self.control.should_training_stop and self.state.global_step < self.state.max_steps
         due |= {name: self._last_figures.get(name) for name in ("grad_norm", "learning_rate")}
         logged = {"total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
         if self._hours_allowed < math.inf:
@@ -409,9 +496,13 @@ class SafeTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
+        name = Path(self.state.best_model_checkpoint).name
+        best = next((place / name for place in self._places() if (place / name).is_dir()), self._places()[0] / name)
+        if best.name not in self._good:
+            checkpointing.verify(best)
         if self.is_deepspeed_enabled:
             return super()._load_best_model()
-        self._load_from_checkpoint(str(Path(self.args.output_dir) / Path(self.state.best_model_checkpoint).name))
+        self._load_from_checkpoint(str(best))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:

@@ -101,15 +101,17 @@ class PreTrainer(SafeTrainer):
         return self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
 
     # ---- data
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        if isinstance(resume_from_checkpoint, str) and self._numbered:
-            state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text())
+    def _begin_at(self, checkpoint: str) -> None:
+        if self._numbered:
+            state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
             self._consumed = state["global_step"] * self.global_batch
-            files = [self._rank_file(resume_from_checkpoint), Path(resume_from_checkpoint) / "rank_0.safetensors"]
+            files = [self._rank_file(checkpoint), self._rank_file(checkpoint, 0)]
             if there := [file for file in files if file.is_file()]:  # all ranks know the same lengths
                 log = checkpointing.load_state(there[0])["log"]
                 known = {tuple(key): length for *key, length in log["window_lengths"]}
                 self.train_dataset.lengths.update(known)  # so that no part of the text is opened only to be counted
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, **kwargs):
         self._tick = time.perf_counter()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
@@ -190,8 +192,10 @@ class PreTrainer(SafeTrainer):
         if not self._numbered or len(self.train_dataset.phases) == 1:
             yield inputs
             return
-        budget = self.args.per_device_train_batch_size * self.train_dataset.phases[0].max_seq_length
-        size = max(1, budget // width)
+        phases, position = self.train_dataset.phases, self.state.global_step * self.global_batch
+        longest = next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
+        # By the phase's length and not by this batch's: every rank has to make the same number of pieces.
+        size = max(1, self.args.per_device_train_batch_size * phases[0].max_seq_length // longest)
         if size >= rows:
             yield inputs
             return

@@ -25,8 +25,9 @@ _SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _asked: str | None = None  # by what this process was asked to end
+_times = 0  # how often
 _deferred = False
-_parent: int | None = None
+_parent: int | None = None  # inside `obeying_signals`
 
 
 # ---- signals
@@ -39,31 +40,35 @@ def obeying_signals() -> Iterator[None]:
     `accelerate launch` with one process dies of a signal at once and forwards nothing: the kernel is asked to tell us.
     A signal that is ignored (nohup) stays so. Outside the main thread nothing is changed.
     """
-    global _asked, _parent
+    global _asked, _times, _parent
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _asked, _parent = None, os.getppid()
+    _asked, _times, _parent = None, 0, os.getppid()
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _note)
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, _note)
     try:
         _follow_the_launcher()
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _asked = None
+        _asked = _parent = None
 
 
 def _note(number: int, frame) -> None:
-    global _asked
-    if not _deferred and _asked:  # the second time, and still not gone
+    global _asked, _times
+    _times += 1
+    if _times > (3 if _deferred else 1):  # again, and still not gone
         os._exit(STOPPED)
     orphan = _parent is not None and os.getppid() != _parent
     _asked = "its launcher is gone" if orphan else signal.Signals(number).name
+    if _deferred and _times == 1 and os.environ.get("RANK", "0") == "0":
+        with contextlib.suppress(OSError):  # not `print`: the signal may have come in the middle of one
+            os.write(2, f"{_asked}: the run is saved and ends after this step; four times ends it at once\n".encode())
     if not _deferred:
         raise EarlyEnd(f"{_asked}, while no step was made; the same command goes on from what is saved", STOPPED)
 
@@ -72,8 +77,8 @@ def _follow_the_launcher() -> None:
     if sys.platform != "linux" or not ("ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ):
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    with contextlib.suppress(OSError):  # it may have died before that call
-        if "LOCAL_RANK" not in os.environ and b"accelerate" not in Path(f"/proc/{os.getppid()}/cmdline").read_bytes():
+    with contextlib.suppress(OSError):  # it may have died before that call, and left us to process 1
+        if os.getppid() == 1 and b"accelerate" not in Path("/proc/1/cmdline").read_bytes():
             raise EarlyEnd("its launcher is gone; the same command goes on from what is saved", STOPPED)
 
 
@@ -95,13 +100,12 @@ def deferring() -> Iterator[None]:
 
 # ---- time
 
-_before_import = time.time() - psutil.Process().create_time()
-_imported = time.monotonic()
+_began = time.monotonic() - (time.time() - psutil.Process().create_time())  # of this process
 
 
 def seconds_running() -> float:
     """Seconds since this process began."""
-    return _before_import + time.monotonic() - _imported
+    return time.monotonic() - _began
 
 
 # ---- progress
@@ -112,6 +116,8 @@ QUIET = 50.0  # seconds without a step that are waited for, at least
 
 class Watchdog:
     """A thread that ends a training process in which nothing moves any more, with one line.
+
+    Where no command is run (a notebook, a program of somebody else's) and there is one rank, it only says so.
 
     Patience is max(50 s, 18 × the median step), which leaves room for the end itself within the promised
     max(60 s, 20 × the median). A rank of this machine that died is noticed at once. Before the first step (building,
@@ -163,7 +169,7 @@ class Watchdog:
             yield
         finally:
             self._unhurried -= 1
-            self._begun, self._moved = None, True  # that was no step
+            self._begun, self._moved = time.perf_counter(), True  # that belongs to no step
 
     def patience(self) -> float:
         """Seconds without progress after which the run is given up."""
@@ -190,6 +196,10 @@ class Watchdog:
         return self.rank == min(rank for rank, pid in self.ranks.items() if _state(pid) not in ("", "Z", "X", "T"))
 
     def _give_up(self, reason: str) -> None:
+        if _parent is None and len(self.ranks) == 1:
+            tell(f"warning: {reason} after step {self.last_step}")
+            self._end.set()
+            return
         stacks = self.folder / f"stacks-rank{self.rank}.txt"
         with contextlib.suppress(OSError), open(stacks, "w") as file:
             faulthandler.dump_traceback(file)

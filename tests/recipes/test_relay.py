@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -279,3 +281,33 @@ def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
     assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
     checkpointing.verify(place / "late/checkpoint-5")
     assert json.loads((place / "late/run.json").read_text())["finished"]
+
+
+def test_a_signal_while_speed_is_measured_leaves_nothing(place, capsys, monkeypatch):
+    monkeypatch.setattr(pretraining._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
+    words = ["--max_steps", "-1", "--max_hours", "0.25"]
+    assert pretrain(place, *words, output="measured") == 143
+    assert "stopped: asked to end while speed was measured" in capsys.readouterr().err
+    assert not (place / "measured").exists()
+
+
+def test_a_named_checkpoint_is_where_a_run_begins_and_not_where_it_goes_back_to(place, capsys):
+    named = ["--resume_from_checkpoint", str(place / "pretrained/checkpoint-6"), "--save_steps", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        make = trainer.PreTrainer.__init__
+        patch.setattr(
+            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(CutAt7()))[0]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(place, *named, output="begun")
+    capsys.readouterr()
+    assert pretrain(place, *named, output="begun") == 0
+    assert f"going on from {place}/begun/checkpoint-7" in capsys.readouterr().out
+    first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "begun"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class CutAt7(TrainerCallback):
+    def on_save(self, args, state, control, **kwargs):
+        if state.global_step == 7:
+            raise KeyboardInterrupt
