@@ -1,7 +1,9 @@
 """Shared fixtures: a tiny vocabulary, a tiny store of tokens, a tiny network. Nothing here needs the network."""
 
 import os
+import signal
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are told to ignore it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"  # tiny matrices; two threads would only wait for each other

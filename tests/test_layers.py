@@ -14,8 +14,9 @@ STONES = {
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
-    "safe_trainer": {"arguments", "checkpointing", "finite", "ranks", "sampling", "watch"},
-    # the one joint that stands on another: pre-training's Trainer is the safe one with BERT's two losses
+    "stored_trainer": {"arguments", "checkpointing", "ranks"},
+    # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
+    "safe_trainer": {"stored_trainer", "checkpointing", "finite", "sampling", "watch"},
     "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling"},
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),

@@ -15,7 +15,7 @@ from test_trainer import history, make
 from tiny import tiny_config, tiny_tokenizer
 from transformers import TrainerCallback
 
-from bert_hf import SafeTrainer, checkpointing, safe_trainer, watch
+from bert_hf import SafeTrainer, checkpointing, safe_trainer, stored_trainer, watch
 from bert_hf.arguments import FineTuningArguments
 from bert_hf.errors import NOT_FINITE, STOPPED, EarlyEnd, InputError
 from bert_hf.sampling import RunSampler
@@ -386,7 +386,7 @@ def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, m
     for name, value in now.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
-        safe_trainer.fits(was, args)
+        stored_trainer.fits(was, args)
 
 
 # ---- where a run goes on

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from bert_hf import checkpointing, hub
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.safe_trainer import fits
+from bert_hf.stored_trainer import fits
 from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended

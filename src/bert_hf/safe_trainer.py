@@ -1,38 +1,27 @@
-"""transformers' Trainer, made to survive: checkpoints are transactions without pickles, and resume is exact.
+"""transformers' Trainer, made to survive, with exact resume.
 
 What ends a run from outside (signals, dead or stuck ranks, a full disk, numbers that are not finite) ends it in good
 order: nothing good is lost, one line says why, and the same command goes on with the same numbers.
 """
 
 import contextlib
-import functools
-import json
 import math
 import os
-import random
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
-import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer, TrainerCallback
-from transformers.trainer_callback import ExportableState
+from transformers import TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf import checkpointing, watch
-from bert_hf.arguments import engine
-from bert_hf.errors import BAD_INPUT, NOT_FINITE, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
+from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
 from bert_hf.finite import FiniteCheck
-from bert_hf.pretrained import load_weights, read_weights
-from bert_hf.ranks import Ranks
 from bert_hf.sampling import LengthGroups
-
-OPTIMIZER, SCHEDULER, SCALER = "optimizer.safetensors", "scheduler.safetensors", "scaler.safetensors"
+from bert_hf.stored_trainer import StoredTrainer
 
 
 class _CutOff(Exception):
@@ -51,12 +40,13 @@ class _Epochs(TrainerCallback):
         self.over = True
 
 
-class SafeTrainer(Trainer):
-    """The stock Trainer, but a checkpoint is a verified transaction, and no file that holds a pickle is written.
+class SafeTrainer(StoredTrainer):
+    """The stock Trainer, but whatever ends it ends it in good order, and what is gone on with is the same run.
 
-    Takes what `Trainer` takes. `facts` (dict) is recorded in each checkpoint's manifest. `args` may have
-    `save_minutes` (a checkpoint at least that often) and `skip_bad_steps` (updates that may be left out because a loss
-    or a gradient is not finite).
+    Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
+    `save_minutes` (a checkpoint at least that often), `max_hours`, and `skip_bad_steps` (updates that may be left out
+    because a loss or a gradient is not finite). Within an epoch resume is exact where examples depend on their index:
+    what a collator draws from a global generator is not.
 
     Raises (from `train`):
         EarlyEnd: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
@@ -64,11 +54,9 @@ class SafeTrainer(Trainer):
 
     quiet = watch.QUIET  # seconds in which nothing has to move
 
-    def __init__(self, *args, facts: dict | None = None, **kwargs):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.facts = facts or {}
         rank = self.args.process_index
-        self._ranks = Ranks(rank, self.args.world_size)
         allowed = getattr(self.args, "skip_bad_steps", 0)
         self._finite = FiniteCheck(rank, allowed, self._ranks.gather, self._name_rows)
         self._epochs = _Epochs()
@@ -77,8 +65,6 @@ class SafeTrainer(Trainer):
         self._hours_before = self._evaluation_seconds = 0.0
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._resumed_from: str | None = None
-        self._beside: Path | None = None
-        self._good: set[str] = set()  # checkpoints that this process wrote or verified
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._cut_evaluation = False
         self._last_figures: dict[str, float | None] = {"grad_norm": None, "learning_rate": None}
@@ -116,10 +102,6 @@ class SafeTrainer(Trainer):
             if asked is None:
                 raise InputError("holds no checkpoint", where=self.args.output_dir, remedy="begin without resuming")
         return str(asked) if asked else None
-
-    def _places(self) -> list[Path]:
-        """Where checkpoints of this run may lie: its folder, and that of the one it goes on from."""
-        return [Path(self.args.output_dir), *([self._beside] if self._beside else [])]
 
     def _begin_at(self, checkpoint: str) -> None:
         """What a subclass has to know of a checkpoint before its loaders are made."""
@@ -359,119 +341,11 @@ class SafeTrainer(Trainer):
         """Names rows of this rank's share of a step."""
         return f"rows {first} to {first + count - 1} of its share of the batch"
 
-    # ---- writing
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
-        if not self.args.should_save:
-            return
-        folder = Path(output_dir or self.args.output_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if not isinstance(model, PreTrainedModel):
-            raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
-        for name, value in (state_dict or model.state_dict()).items():
-            if value.is_floating_point() and not torch.isfinite(value).all():
-                raise EarlyEnd(f"{name} is not finite after step {self.state.global_step}: not saved", NOT_FINITE)
-        model.save_pretrained(folder, state_dict=state_dict)
-        if self.processing_class is not None:
-            self.processing_class.save_pretrained(folder)
-
+    # ---- what a checkpoint holds beside
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         self._finite.settle()
-        self.store_flos()
-        run, name = Path(self._get_output_dir(trial)), f"checkpoint-{self.state.global_step}"
-        temporary, final = run / (checkpointing.TEMPORARY + name), run / name
-        if self.state.best_global_step:
-            best = run / f"checkpoint-{self.state.best_global_step}"
-            if best == final or best.is_dir():
-                self.state.best_model_checkpoint = str(best)
-        # Each part is agreed on: who failed in one must not leave the others alone in the collectives of the next.
-        parts = [self._begin_checkpoint, self._write_weights, self._write_optimizer, self._write_state]
-        try:
-            for part in parts:
-                self._ranks.together(functools.partial(part, temporary))
-            self._ranks.together(lambda: self._commit_checkpoint(temporary, final))
-        except (Exception, EarlyEnd):
-            if self.args.should_save:
-                checkpointing.discard(temporary)
-            raise
+        super()._save_checkpoint(model, trial)
         self._saved_step, self._saved_at, self._cut_evaluation = self.state.global_step, time.monotonic(), False
-
-    def _begin_checkpoint(self, temporary: Path) -> None:
-        if self.args.should_save:
-            checkpointing.discard(temporary)
-            temporary.mkdir(parents=True)
-
-    def _write_weights(self, temporary: Path) -> None:
-        self.save_model(str(temporary), _internal_call=True)
-
-    def _write_optimizer(self, temporary: Path) -> None:
-        if not self.args.save_only_model:
-            self._save_optimizer_and_scheduler(str(temporary))
-
-    def _write_state(self, temporary: Path) -> None:
-        if not self.args.save_only_model:
-            self._save_scaler(str(temporary))
-            self._save_rng_state(str(temporary))
-        if self.args.should_save:
-            self._export_callbacks()
-            self.state.save_to_json(str(temporary / "trainer_state.json"))
-
-    def _commit_checkpoint(self, temporary: Path, final: Path) -> None:
-        if self.args.should_save:
-            machine = {"world_size": self.args.world_size, "engine": engine(self.args)}
-            facts = {"step": self.state.global_step, **machine, **_versions(), **self.facts}
-            checkpointing.commit(temporary, final, facts)
-            self._good.add(final.name)
-            best = self.state.best_model_checkpoint
-            checkpointing.rotate(final.parent, self.args.save_total_limit, self._good, spared=best)
-
-    def _export_callbacks(self) -> None:
-        """Brings the state of the stateful callbacks into `self.state`, as the stock method does."""
-        for callback in [*self.callback_handler.callbacks, self.control]:
-            if isinstance(callback, ExportableState):
-                name, state = type(callback).__name__, callback.state()
-                if isinstance(self.state.stateful_callbacks.get(name), list):
-                    self.state.stateful_callbacks[name].append(state)
-                else:
-                    self.state.stateful_callbacks[name] = state
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        folder = Path(output_dir)
-        if self.is_deepspeed_enabled:  # DeepSpeed's own files: the documented exception (they hold pickles)
-            self.model_wrapped.save_checkpoint(output_dir)
-        else:
-            state = self._optimizer_state()
-            if self.args.should_save:
-                checkpointing.save_state(folder / OPTIMIZER, state)
-        if self.args.should_save:
-            checkpointing.save_state(folder / SCHEDULER, self.lr_scheduler.state_dict())
-
-    def _optimizer_state(self) -> dict:
-        if not self.is_fsdp_enabled:
-            return self.optimizer.state_dict()
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return get_optimizer_state_dict(self.model, self.optimizer.optimizer, options=whole)
-
-    def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and self.args.should_save:
-            checkpointing.save_state(Path(output_dir) / SCALER, scaler.state_dict())
-
-    def _rank_file(self, folder: str | Path, rank: int | None = None) -> Path:
-        return Path(folder) / f"rank_{self.args.process_index if rank is None else rank}.safetensors"
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        generators = {
-            "python": random.getstate(),
-            "numpy": np.random.get_state(),
-            "torch": torch.random.get_rng_state(),
-        }
-        if torch.cuda.is_available():
-            generators["cuda"] = torch.cuda.random.get_rng_state()
-        checkpointing.save_state(self._rank_file(output_dir), {"generators": generators, "log": self._log_state()})
 
     def _log_state(self) -> dict:
         """What the next line of the log needs of the steps before the checkpoint, and what its step still owes."""
@@ -482,63 +356,6 @@ class SafeTrainer(Trainer):
         if self._hours_allowed < math.inf:
             logged["hours"] = self._hours_spent()
         return {"loss": self._tr_loss, **logged, "left_out": self._finite.left_out, "due": due}
-
-    # ---- reading
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
-        model, folder = self.model if model is None else model, Path(resume_from_checkpoint)
-        if not self.is_fsdp_enabled:
-            return load_weights(model, folder)
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-        whole = StateDictOptions(full_state_dict=True, strict=False)  # tied weights stand in the file once
-        set_model_state_dict(model, read_weights(folder), options=whole)
-
-    def _load_best_model(self) -> None:
-        """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
-        name = Path(self.state.best_model_checkpoint).name
-        best = next((place / name for place in self._places() if (place / name).is_dir()), self._places()[0] / name)
-        if best.name not in self._good:
-            checkpointing.verify(best)
-        if self.is_deepspeed_enabled:
-            return super()._load_best_model()
-        self._load_from_checkpoint(str(best))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        folder = Path(checkpoint)
-        self.lr_scheduler.load_state_dict(checkpointing.load_state(folder / SCHEDULER))
-        if self.is_deepspeed_enabled:
-            return
-        state = checkpointing.load_state(folder / OPTIMIZER)
-        if self.is_fsdp_enabled:
-            from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-            whole = StateDictOptions(full_state_dict=True)
-            set_optimizer_state_dict(self.model, self.optimizer.optimizer, state, options=whole)
-        else:
-            self.optimizer.load_state_dict(state)
-
-    def _load_scaler(self, checkpoint: str | None) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(checkpointing.load_state(Path(checkpoint) / SCALER))
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        path = self._rank_file(checkpoint)
-        if not path.is_file() and self._rank_file(checkpoint, 0).is_file():  # written by fewer ranks
-            step = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["global_step"]
-            transformers.set_seed((self.args.seed + 7919 * step + self.args.process_index) % 2**32)
-            return
-        generators = checkpointing.load_state(path)["generators"]
-        random.setstate(generators["python"])
-        np.random.set_state(generators["numpy"])
-        torch.random.set_rng_state(generators["torch"])
-        if torch.cuda.is_available() and "cuda" in generators:
-            torch.cuda.random.set_rng_state(generators["cuda"])
 
     def _load_log_state(self, checkpoint: str) -> dict:
         """Brings the log back to where it stood; written by another number of ranks, their sums are joined."""
@@ -581,26 +398,3 @@ class SafeTrainer(Trainer):
         inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
         inner.generator = torch.Generator().manual_seed(self.args.seed)
         return loader
-
-
-def fits(manifest: dict, args) -> None:
-    """Refuses a checkpoint that this number of ranks or this engine cannot go on from.
-
-    Raises:
-        InputError: names both layouts.
-    """
-    was, now = manifest.get("engine", "torch"), engine(args)
-    ranks = manifest.get("world_size", args.world_size)
-    if was != now:
-        raise InputError(f"its checkpoint was written under {was}, and this run uses {now}", where=args.output_dir,
-                         remedy=f"start it under {was}, or begin anew with --model_name_or_path")  # fmt: skip
-    if now == "deepspeed" and ranks != args.world_size:
-        raise InputError(
-            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
-            where=args.output_dir,
-            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
-        )
-
-
-def _versions() -> dict[str, str]:
-    return {"bert_hf": version("bert-hf"), "torch": torch.__version__, "transformers": transformers.__version__}
