@@ -3,7 +3,6 @@
 import os
 import signal
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are told to ignore it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"  # tiny matrices; two threads would only wait for each other
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from tiny import TinyStore, tiny_config, tiny_tokenizer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are told to ignore it
 
 # How many examples a property is tried on: `pytest -m hypothesis --hypothesis-profile=long` is the long proof.
 # By default always the same ones; in the long runs others each time, and a failure prints how to have it again.

@@ -62,13 +62,13 @@ def obeying_signals() -> Iterator[None]:
 def _note(number: int, frame) -> None:
     global _asked, _times
     _times += 1
-    if _times > (3 if _deferred else 1):  # again, and still not gone
+    if _times > 1 and not _deferred:  # again, and still not gone
         os._exit(STOPPED)
     orphan = _parent is not None and os.getppid() != _parent
     _asked = "its launcher is gone" if orphan else signal.Signals(number).name
     if _deferred and _times == 1 and os.environ.get("RANK", "0") == "0":
         with contextlib.suppress(OSError):  # not `print`: the signal may have come in the middle of one
-            os.write(2, f"{_asked}: the run is saved and ends after this step; four times ends it at once\n".encode())
+            os.write(2, f"{_asked}: the run is saved and ends after this step\n".encode())
     if not _deferred:
         raise EarlyEnd(f"{_asked}, while no step was made; the same command goes on from what is saved", STOPPED)
 
