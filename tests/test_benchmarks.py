@@ -3,6 +3,7 @@
 import json
 from random import Random
 
+import checkpoint_cost
 import corpus_preparation
 import equal_loss
 import finetuning_throughput
@@ -13,6 +14,7 @@ from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, ori
 from original_2018 import Instance
 from tiny import tiny_config
 
+from bert_hf import BertForPreTraining
 from bert_hf.tokenization import save_tokenizer, train_tokenizer
 
 
@@ -126,3 +128,13 @@ def test_loss_curves(words, capsys):
     assert {len(curve) for curve in result["curves"].values()} == {10}
     exact, drawn, _ = result["distances"].values()
     assert exact["largest"] < 1e-4 < drawn["largest"]
+
+
+def test_cost_of_checkpoints(tmp_path, capsys):
+    tiny_config().to_json_file(tmp_path / "model.json")
+    assert checkpoint_cost.main(["--config_name", str(tmp_path / "model.json"), "--saves", "2"]) == 0
+    result = last_line(capsys)
+    assert result["share_of_15_minutes"] == result["ours"]["save_seconds"] / 900 > 0
+    weights = sum(p.numel() for p in BertForPreTraining(tiny_config()).parameters())
+    assert result["ours"]["checkpoint_bytes"] > 3 * 4 * weights  # and both moments
+    assert result["stock"]["save_seconds"] > 0
