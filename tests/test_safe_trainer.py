@@ -18,6 +18,7 @@ from transformers import TrainerCallback
 from bert_hf import SafeTrainer, checkpointing, safe_trainer, stored_trainer, watch
 from bert_hf.arguments import FineTuningArguments
 from bert_hf.errors import NOT_FINITE, STOPPED, EarlyEnd, InputError
+from bert_hf.run import command
 from bert_hf.sampling import RunSampler
 
 
@@ -101,6 +102,22 @@ def test_outside_of_training_a_signal_ends_at_once():
     with watch.obeying_signals(), pytest.raises(EarlyEnd, match="SIGTERM, while no step was made"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_is_ending_is_not_ended_once_more(capsys):
+    """torchrun signals a rank that is writing its line, because another one has ended."""
+
+    @command
+    def main():
+        try:
+            with watch.deferring():
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise EarlyEnd("SIGTERM, after step 7", STOPPED)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert main() == STOPPED
+    assert capsys.readouterr().err.endswith("stopped: SIGTERM, after step 7\n")
 
 
 def test_an_ignored_signal_stays_ignored():

@@ -62,7 +62,7 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
         global _lock
         try:
             with obeying_signals():
-                return main(*args, **kwargs)
+                return one_line_errors(main)(*args, **kwargs)  # said before the next signal can end it
         finally:
             if _lock is not None:
                 _lock.close()

@@ -40,11 +40,11 @@ def obeying_signals() -> Iterator[None]:
     `accelerate launch` with one process dies of a signal at once and forwards nothing: the kernel is asked to tell us.
     A signal that is ignored (nohup) stays so. Outside the main thread nothing is changed.
     """
-    global _asked, _times, _parent
+    global _asked, _times, _parent, _deferred
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _asked, _times, _parent = None, 0, os.getppid()
+    _asked, _times, _parent, _deferred = None, 0, os.getppid(), False
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
@@ -56,7 +56,7 @@ def obeying_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _asked = _parent = None
+        _asked, _parent, _deferred = None, None, False
 
 
 def _note(number: int, frame) -> None:
@@ -89,13 +89,15 @@ def asked() -> str | None:
 
 @contextlib.contextmanager
 def deferring() -> Iterator[None]:
-    """Inside, a signal is only noted: whoever asks for it by `asked()` ends in good order."""
+    """Inside, a signal is only noted: whoever asks for it by `asked()` ends in good order.
+
+    What is left by an exception is ending already, and stays undisturbed: torchrun signals the ranks that have not
+    ended yet when the first one has.
+    """
     global _deferred
     before, _deferred = _deferred, True
-    try:
-        yield
-    finally:
-        _deferred = before
+    yield
+    _deferred = before
 
 
 # ---- time
