@@ -21,6 +21,7 @@ from bert_hf.arguments import (
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
 from bert_hf.doctor import examine, planned_run
+from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
     HeldOutBefore,
     baselines,
@@ -28,7 +29,6 @@ from bert_hf.pretraining import (
     pretraining_card,
     pretraining_identity,
     report_heldout,
-    resolve_steps,
 )
 from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
 from bert_hf.tokenization import fingerprint_text

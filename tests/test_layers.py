@@ -21,7 +21,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
-BETWEEN = {"classification", "doctor", "preflight", "pretraining", "run"}
+BETWEEN = {"classification", "doctor", "planning", "preflight", "pretraining", "run"}
 
 
 def imports(path: Path) -> set[str]:

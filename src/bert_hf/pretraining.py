@@ -1,30 +1,21 @@
 """A pre-training run: its network and steps, what makes it this one, its baselines and its card."""
 
-import copy
 import os
-import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
-from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments, set_seed
-from transformers.trainer_utils import IntervalStrategy
+from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
-from bert_hf import hub, run, watch
+from bert_hf import hub
 from bert_hf.arguments import ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.errors import STOPPED, EarlyEnd, InputError
+from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
-from bert_hf.remote import RemoteShelf
-from bert_hf.sampling import Phase, two_phases
-from bert_hf.store import Corpus
 from bert_hf.tokenization import check_tokenizer
-from bert_hf.trainer import PreTrainer
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -48,116 +39,6 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "max_hours": args.max_hours,
         "examples": vars(examples),
     }
-
-
-def resolve_steps(
-    args: TrainingArguments, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer
-) -> tuple[Phase, ...]:
-    """Fixes the number of steps (from the hours or epochs, where none is given) and where the long phase begins."""
-    if args.max_hours is not None:
-        args.max_steps = planned_steps(args, shape, corpus, network, tokenizer)
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    if args.max_steps <= 0:
-        one_length = (Phase(shape.max_seq_length, None),)
-        drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-        if isinstance(corpus.shelf, RemoteShelf):
-            raise InputError(
-                "how long an epoch is cannot be known of a corpus that is not here",
-                where="--num_train_epochs",
-                remedy="give --max_steps",
-            )
-        epoch = PreTrainingExamples(corpus, one_length, seed=args.seed, **drawn).epoch_length(0, 0)
-        args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
-    long_steps = round(args.max_steps * shape.long_seq_fraction)
-    return two_phases(shape.max_seq_length, shape.long_seq_length, (args.max_steps - long_steps) * batch)
-
-
-def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer) -> int:
-    """How many steps fit into `args.max_hours`: as the run's record says, or by the speed of a few steps.
-
-    They are made with a throw-away model, at each sequence length of the run, in the layout of the run. What the run
-    needs beside its steps (start, evaluations, saving) is taken off, and 3 % for what is not known.
-
-    Raises:
-        InputError: not even one step fits.
-    """
-    known: list = [None if args.overwrite_output_dir else run.recorded(Path(args.output_dir), "max_hours", "schedule")]
-    if args.world_size > 1:
-        broadcast_object_list(known)
-    if known[0] and known[0][0] == args.max_hours:
-        return known[0][1][0]
-    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.seed}
-    collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
-    layouts = [((Phase(shape.max_seq_length, None),), 1.0)]
-    if shape.long_seq_length:
-        long = (Phase(shape.max_seq_length, 0), Phase(shape.long_seq_length, None))
-        layouts = [(layouts[0][0], 1 - shape.long_seq_fraction), (long, shape.long_seq_fraction)]
-    step = evaluated = 0.0
-    for phases, share in layouts:
-        examples = PreTrainingExamples(corpus, phases, **drawn)
-        pace = _Pace()
-        with tempfile.TemporaryDirectory() as nowhere:
-            model = make_model(network, shape, tokenizer, args.seed)
-            trainer = _Trial(model, _trial_arguments(args, nowhere), collator, examples, callbacks=[pace])
-            trainer.train()
-        step += share * pace.seconds_per_step()
-        evaluated = (
-            evaluated or step / 3 * min(shape.max_eval_samples, 4000) / trainer.global_batch
-        )  # forward: a third
-    every = args.eval_steps if args.eval_steps and args.eval_steps >= 1 and args.eval_strategy == "steps" else None
-    spent = watch.seconds_running()
-    left = args.max_hours * 3600 * 0.97 - spent - 2 * evaluated - 15  # curves, card, the last checkpoint
-    plan: list = [int(left / (step * 1.02 + (evaluated / every if every else 0.0)))]  # saving: 2 % at most
-    if args.world_size > 1:
-        broadcast_object_list(plan)
-    if plan[0] < 1:
-        raise InputError(
-            f"no step fits: one takes {step:.1f} s, and starting and evaluating {spent + 2 * evaluated:.0f} s",
-            where="--max_hours",
-            remedy="give more hours, a smaller batch or a smaller model",
-        )
-    run.say(args, f"{plan[0]:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
-    return plan[0]
-
-
-class _Trial(PreTrainer):
-    """A run that leaves nothing behind, however it ends."""
-
-    def _save_checkpoint(self, model, trial) -> None:
-        raise EarlyEnd("asked to end while speed was measured; the same command begins again", STOPPED)
-
-
-def _trial_arguments(args: TrainingArguments, folder: str) -> TrainingArguments:
-    """The same layout, but nothing is evaluated, logged, saved or reported."""
-    trial = copy.copy(args)
-    changed = {"output_dir": folder, "load_best_model_at_end": False, "max_steps": 60, "max_hours": None}
-    changed |= {"warmup_steps": 0, "save_minutes": 0, "eval_on_start": False}
-    never = dict.fromkeys(("save_strategy", "eval_strategy", "logging_strategy"), IntervalStrategy.NO)
-    for name, value in {**changed, **never, "report_to": [], "push_to_hub": False}.items():
-        setattr(trial, name, value)
-    return trial
-
-
-class _Pace(TrainerCallback):
-    """Ends a trial when its speed is known: after 60 steps, or at least three that took 20 s without the first."""
-
-    def __init__(self):
-        self.ends: list[float] = []
-
-    def on_step_end(self, args, state, control, **kwargs) -> None:
-        if torch.accelerator.is_available() and not args.use_cpu:
-            torch.accelerator.synchronize()
-        self.ends.append(time.perf_counter())
-        known = torch.tensor(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20)
-        if args.world_size > 1:  # rank 0's clock
-            answer: list = [bool(known)]
-            broadcast_object_list(answer)
-            known = answer[0]
-        control.should_training_stop = bool(known) or control.should_training_stop
-
-    def seconds_per_step(self) -> float:
-        skipped = min(len(self.ends) // 6, 5)  # of those the first ones warm up
-        return (self.ends[-1] - self.ends[skipped]) / (len(self.ends) - 1 - skipped)
 
 
 def make_model(

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
-from bert_hf import checkpointing, pretraining, safe_trainer, trainer
+from bert_hf import checkpointing, planning, safe_trainer, trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -258,7 +258,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
         paces.append(len(self.ends))
         return 50.0  # seconds a step
 
-    monkeypatch.setattr(pretraining._Pace, "seconds_per_step", pace)
+    monkeypatch.setattr(planning._Pace, "seconds_per_step", pace)
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
     assert pretrain(place, *words, output="hours") == 0
     said = capsys.readouterr().out
@@ -275,7 +275,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
 
 
 def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
-    monkeypatch.setattr(pretraining, "planned_steps", lambda *args: 8)
+    monkeypatch.setattr(planning, "planned_steps", lambda *args: 8)
     monkeypatch.setattr(safe_trainer.SafeTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
     assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
@@ -284,7 +284,7 @@ def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
 
 
 def test_a_signal_while_speed_is_measured_leaves_nothing(place, capsys, monkeypatch):
-    monkeypatch.setattr(pretraining._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(planning._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
     words = ["--max_steps", "-1", "--max_hours", "0.25"]
     assert pretrain(place, *words, output="measured") == 143
     assert "stopped: asked to end while speed was measured" in capsys.readouterr().err
