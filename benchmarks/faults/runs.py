@@ -4,6 +4,7 @@ A forked run costs what the run costs and not seven seconds of imports. In it, b
 calls may be armed (calls.c), and faults hung on the events of the Trainer.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import multiprocessing
@@ -175,9 +176,9 @@ class Running:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def left(self, seconds: float = 0) -> list[int]:
-        """Processes of its session that are still there (zombies aside), so many seconds later."""
+        """Processes of its session, and torchrun's ranks, that are there so many seconds later (zombies aside)."""
         end = time.monotonic() + seconds
-        while (found := group_members(self.pid)) and time.monotonic() < end:
+        while (found := sorted({*group_members(self.pid), *writers(self.log)})) and time.monotonic() < end:
             time.sleep(0.02)
         return found
 
@@ -192,6 +193,16 @@ def group_members(group: int) -> list[int]:
             continue
         if int(session) == group and state not in "ZX":
             found.append(int(place.parent.name))
+    return found
+
+
+def writers(log: Path) -> list[int]:
+    """Living processes whose standard output is this file: torchrun's ranks begin sessions of their own."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/fd/1"):
+        with contextlib.suppress(OSError):
+            if os.readlink(place) == str(log) and int(place.parts[2]) != os.getpid():
+                found.append(int(place.parts[2]))
     return found
 
 
