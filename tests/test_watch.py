@@ -91,10 +91,12 @@ def test_patience_grows_with_the_steps():
     assert watch.Watchdog(0, {}, None).quiet + 10 <= 60  # room for the sentence and the end
 
 
-def test_a_stopped_rank_is_named_and_killed(tmp_path):
+@pytest.mark.parametrize("unhurried", [False, True])
+def test_a_stopped_rank_is_named_and_killed(tmp_path, unhurried):
+    """Also while a save or an evaluation may take its time."""
     other = child(lambda: time.sleep(30))
     os.kill(other, signal.SIGSTOP)
-    assert watched(tmp_path, lambda dog: time.sleep(20), ranks={1: other}) == UNAVAILABLE
+    assert watched(tmp_path, lambda dog: time.sleep(20), ranks={1: other}, unhurried=unhurried) == UNAVAILABLE
     assert code(other) == -signal.SIGKILL
     assert "error: rank 1 is stopped, and nothing moved" in (tmp_path / "said").read_text()
 

@@ -181,17 +181,19 @@ class Watchdog:
 
     def _watch(self) -> None:
         # Its own looks are counted, and not the clock: a process that was stopped and goes on has lost nothing.
-        still = since_death = 0.0
+        still = since_death = since_stop = 0.0
         while not self._end.wait(self.interval):
             still, self._moved = (0.0 if self._moved else still + self.interval), False
             dead = [rank for rank, pid in self.ranks.items() if _state(pid) in ("", "Z", "X")]
+            stopped = [rank for rank, pid in self.ranks.items() if _state(pid) == "T"]
             since_death = since_death + self.interval if dead else 0.0
+            since_stop = since_stop + self.interval if stopped else 0.0
             if since_death > self.grace:
                 self._give_up(f"rank {dead[0]} died")
+            elif since_stop > self.quiet + 3 * (self.rank > min(self.ranks)):  # whatever the others are waiting for
+                self._give_up(f"rank {stopped[0]} is stopped, and nothing moved for {since_stop:.0f} s")
             elif still > self.patience():
-                stopped = [rank for rank, pid in self.ranks.items() if _state(pid) == "T"]
-                reason = f"rank {stopped[0]} is stopped, and " if stopped else ""
-                self._give_up(f"{reason}nothing moved for {still:.0f} s")
+                self._give_up(f"nothing moved for {still:.0f} s")
 
     def speaks(self) -> bool:
         """True for the lowest rank of this machine that is still there."""
