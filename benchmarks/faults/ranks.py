@@ -26,7 +26,9 @@ def ranks(bench: Bench, points: int) -> list[Case]:
         Case("ranks", "file-in-place-of-folder", _no_folder), Case("ranks", "read-only", _read_only),
     ]  # fmt: skip
     for what in FAULTS:
-        for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, "prediction_step"), (0, "save")):
+        # Evaluating and saving may take half an hour, so who sleeps there is waited for.
+        later = ("step_end", "step_end") if what == "asleep" else ("prediction_step", "save")
+        for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, later[0]), (0, later[1])):
             cases.append(Case("ranks", f"{what}-{rank}-{event}", _rank(what, rank, event)))
     return cases[:points]
 
