@@ -140,6 +140,7 @@ class Watchdog:
         self.last_step = 0
         self._durations: deque[float] = deque(maxlen=101)
         self._begun: float | None = None
+        self._turn = float(min(rank, 8))  # seconds: the first that gives up speaks, and ends the others
         self._moved, self._unhurried = True, 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -177,7 +178,7 @@ class Watchdog:
         """Seconds without progress after which the run is given up."""
         if self._unhurried or not self._durations:
             return self.unhurried_quiet
-        return max(self.quiet, self.steps * statistics.median(self._durations)) + 3 * (self.rank > 0)
+        return max(self.quiet, self.steps * statistics.median(self._durations)) + self._turn
 
     def _watch(self) -> None:
         # Its own looks are counted, and not the clock: a process that was stopped and goes on has lost nothing.
@@ -188,9 +189,9 @@ class Watchdog:
             stopped = [rank for rank, pid in self.ranks.items() if _state(pid) == "T"]
             since_death = since_death + self.interval if dead else 0.0
             since_stop = since_stop + self.interval if stopped else 0.0
-            if since_death > self.grace:
+            if since_death > self.grace + self._turn:
                 self._give_up(f"rank {dead[0]} died")
-            elif since_stop > self.quiet + 3 * (self.rank > min(self.ranks)):  # whatever the others are waiting for
+            elif since_stop > self.quiet + self._turn:  # whatever the others are waiting for
                 self._give_up(f"rank {stopped[0]} is stopped, and nothing moved for {since_stop:.0f} s")
             elif still > self.patience():
                 self._give_up(f"nothing moved for {still:.0f} s")
@@ -207,9 +208,8 @@ class Watchdog:
         stacks = self.folder / f"stacks-rank{self.rank}.txt"
         with contextlib.suppress(OSError), open(stacks, "w") as file:
             faulthandler.dump_traceback(file)
-        if self.speaks():
-            tell(f"error: {reason} after step {self.last_step} (stacks: {stacks}); the same command goes on from the "
-                 "newest checkpoint")  # fmt: skip
+        tell(f"error: {reason} after step {self.last_step} (stacks: {stacks}); the same command goes on from the "
+             "newest checkpoint")  # fmt: skip
         for pid in self.ranks.values():  # else the launcher waits for them, who wait for each other
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
