@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are told to ignore it
+# A shell's background jobs are told to ignore the one, and what nohup runs the other.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How many examples a property is tried on: `pytest -m hypothesis --hypothesis-profile=long` is the long proof.
 # By default always the same ones; in the long runs others each time, and a failure prints how to have it again.
