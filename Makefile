@@ -24,7 +24,7 @@ spam: pretrain  ## fine-tune that checkpoint on a small set of messages
 	$(LAUNCH) recipes/finetune_classification.py --config configs/finetune/spam-messages.yaml
 
 test: .venv/installed  ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 torture: .venv/installed  ## kill, corrupt, signal and starve runs for about an hour: what survives
 	$(BIN)/python benchmarks/torture.py
