@@ -466,3 +466,4 @@ def test_on_a_gpu_the_host_never_waits():
         (outputs.mlm_losses.sum() + outputs.nsp_losses.sum()).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

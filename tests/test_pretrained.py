@@ -114,6 +114,10 @@ def test_other_widths_and_old_keys_are_opened(folder, tokenizer, dtype):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     change(folder / "config.json", _attn_implementation_autoset=True, trust_remote_code=False)  # harmless, and seen
     open_as_both(folder, tokenizer)
+    opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",), dtype=torch.float32)
+    for name, value in opened.state_dict().items():
+        assert value.dtype == torch.float32
+        assert name not in tensors or torch.equal(value, tensors[name].float()), name  # a tied one stands there once
 
 
 @pytest.mark.parametrize("kind", ["masked LM", "encoder", "classifier"])
@@ -331,6 +335,9 @@ def test_a_link_within_the_folder_is_followed(folder, tokenizer):
     (folder / "model.safetensors").rename(folder / "checkpoint-3/model.safetensors")
     (folder / "model.safetensors").symlink_to("checkpoint-3/model.safetensors")
     open_as_both(folder, tokenizer)
+    opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
+    for name, value in load_file(folder / "checkpoint-3/model.safetensors").items():
+        assert torch.equal(opened.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.ckpt", "model.pt", "tf_model.h5"])
