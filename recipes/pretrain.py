@@ -31,9 +31,11 @@ from bert_hf.pretraining import (
     report_heldout,
 )
 from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
+from bert_hf.sampling import Phase
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
+PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
 
@@ -57,8 +59,10 @@ def main(argv: list[str] | None = None) -> int:
     corpus, held_out = split_for(text, tokenizer)
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-    examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)
-    evaluation = PreTrainingExamples(held_out, phases[:1], seed=0, fixed=True, limit=shape.max_eval_samples, **drawn)
+    examples = PreTrainingExamples(corpus, phases, seed=args.seed, batch_length=shape.max_seq_length, **drawn)
+    usual = (Phase(shape.max_seq_length, None),)
+    fixed = {"fixed": True, "limit": shape.max_eval_samples, "mlm_probability": PAPER_MLM_PROBABILITY}
+    evaluation = PreTrainingExamples(held_out, usual, seed=0, **fixed, **drawn)
 
     # 3. Collator: masks 80/10/10, keyed by the example
     collator = DataCollatorForPreTraining(
@@ -80,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     if begun.checkpoint is None and args.process_index == 0:
-        looked_at = PreTrainingExamples(corpus, phases[:1], fixed=True, seed=args.seed, **drawn)
+        looked_at = PreTrainingExamples(corpus, usual, fixed=True, seed=args.seed, **drawn)
         print(*examine(corpus, looked_at, collator, planned=planned_run(args, model)), sep="\n", flush=True)
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
     trainer.add_callback(HeldOutBefore(reference))

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from bert_hf.muon import MuonWithAdamW, encoder_matrices
+
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py)."""
@@ -78,6 +80,29 @@ def make_optimizer(
     if bias_correction:
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
     return BertAdam(groups, lr=lr, betas=betas, eps=eps)
+
+
+def make_muon(
+    model: nn.Module,
+    *,
+    lr: float,
+    muon_lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    dtype: torch.dtype = torch.float32,
+) -> MuonWithAdamW:
+    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads."""
+    matrices = {id(model.get_parameter(name)) for name in encoder_matrices(model)}
+    by_muon = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+
+    by_adamw = []
+    for group in parameter_groups(model, weight_decay):
+        parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
+        by_adamw.append({**group, "params": parameters, "lr": lr})
+
+    muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
+    return MuonWithAdamW([muon_group], by_adamw, betas=betas, eps=eps, dtype=dtype)
 
 
 def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:

@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from bert_hf import hub
-from bert_hf.arguments import ExampleArguments, ModelArguments
+from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
@@ -20,6 +20,10 @@ from bert_hf.tokenization import check_tokenizer
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
+# Options that earlier versions did not have and so did not record; None means what those versions did.
+_NEWER = ("seq_length_warmup",)
+
+
 def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, examples: ExampleArguments) -> dict:
     """What makes a pre-training run this one; logging, saving, workers, ranks and hub may change."""
     shape = {key: value for key, value in config.to_dict().items() if isinstance(value, int | float | str | bool)}
@@ -27,6 +31,10 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
     optimizer += [args.max_grad_norm, args.adam_bias_correction, str(args.optim), args.bf16, args.fp16]
+    if args.optim == MUON:
+        optimizer.append(args.muon_learning_rate)
+    if args.nsp_loss_weight != 1:
+        optimizer.append(args.nsp_loss_weight)
     schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
     return {
         "model": shape,
@@ -37,7 +45,7 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "optimizer": optimizer,
         "schedule": [*schedule, args.decay_from_step_zero],
         "max_hours": args.max_hours,
-        "examples": vars(examples),
+        "examples": {name: value for name, value in vars(examples).items() if name not in _NEWER or value is not None},
     }
 
 
@@ -119,9 +127,8 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             "vocabulary": f"{len(tokenizer):,} WordPieces",
             "steps": args.max_steps,
             "batch": f"{per_device} × {accumulated} × {args.world_size} = {batch}",
-            "sequence length": f"{shape.max_seq_length}, then {shape.long_seq_length}"
-            if shape.long_seq_length
-            else shape.max_seq_length,
+            "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths()),
+            "optimizer": f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else "AdamW",
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
             "masking": f"{shape.mlm_probability:.0%}{', whole words' if shape.whole_word_mask else ''}, 80/10/10",

@@ -16,15 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers.trainer_utils import EvalLoopOutput
+from transformers.utils import logging
 
 from bert_hf import checkpointing
+from bert_hf.arguments import MUON
 from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
-from bert_hf.optimization import linear_from_step_zero, make_optimizer
+from bert_hf.muon import encoder_matrices
+from bert_hf.optimization import linear_from_step_zero, make_muon, make_optimizer
 from bert_hf.remote import RemoteShelf
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
+
+logger = logging.get_logger(__name__)
 
 # What is counted, over tokens and pairs. Sums in nats.
 COUNTS = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
@@ -154,8 +159,10 @@ class PreTrainer(SafeTrainer):
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         losses, counted = self._losses(model, inputs)
-        shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), strict=True)
-        loss = sum(each.sum() / count for each, count in shares if each is not None) * self.args.world_size
+        weights = (1.0, getattr(self.args, "nsp_loss_weight", 1.0))
+        shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), weights, strict=True)
+        loss = sum(weight * (each.sum() / count) for each, count, weight in shares if each is not None)
+        loss = loss * self.args.world_size
         if self.model.training:
             self._count(inputs, losses, counted)
             loss = self._checked(loss, inputs)
@@ -195,7 +202,7 @@ class PreTrainer(SafeTrainer):
         phases, position = self.train_dataset.phases, self.state.global_step * self.global_batch
         longest = next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
         # By the phase's length and not by this batch's: every rank has to make the same number of pieces.
-        size = max(1, self.args.per_device_train_batch_size * phases[0].max_seq_length // longest)
+        size = max(1, self.args.per_device_train_batch_size * self.train_dataset.batch_length // longest)
         if size >= rows:
             yield inputs
             return
@@ -214,15 +221,27 @@ class PreTrainer(SafeTrainer):
     # ---- optimizer and schedule
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         if self.optimizer is None and hasattr(self.args, "adam_bias_correction") and not self.optimizer_cls_and_kwargs:
-            self.optimizer = make_optimizer(
-                self.model if model is None else model,
-                lr=self.args.learning_rate,
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-                weight_decay=self.args.weight_decay,
-                bias_correction=self.args.adam_bias_correction,
-            )
+            model = self.model if model is None else model
+            shared = {
+                "lr": self.args.learning_rate,
+                "betas": (self.args.adam_beta1, self.args.adam_beta2),
+                "eps": self.args.adam_epsilon,
+                "weight_decay": self.args.weight_decay,
+            }
+            if self.args.optim == MUON:
+                dtype = torch.bfloat16 if self.args.bf16 else torch.float32
+                self.optimizer = make_muon(model, muon_lr=self.args.muon_learning_rate, dtype=dtype, **shared)
+                self._log_muon()
+            else:
+                correction = self.args.adam_bias_correction
+                self.optimizer = make_optimizer(model, bias_correction=correction, **shared)
         return super().create_optimizer(model)
+
+    def _log_muon(self) -> None:
+        matrices = encoder_matrices(self.model)
+        updated = sum(self.model.get_parameter(name).numel() for name in matrices)
+        share = updated / self.model.num_parameters()
+        logger.info(f"Muon updates {len(matrices)} matrices ({share:.0%} of the parameters): {', '.join(matrices)}")
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         if self.lr_scheduler is None and getattr(self.args, "decay_from_step_zero", False):
