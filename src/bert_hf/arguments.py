@@ -310,6 +310,7 @@ class PreTrainingArguments(RunArguments):
         None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
     )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
+    optim: str = option("adamw_torch_fused", "The optimizer: a name of TrainingArguments, or muon.")
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
     dataloader_num_workers: int | None = option(
