@@ -394,7 +394,7 @@ FILES = [
     pretrain("a device in place of text", "--train_file /dev/zero",
         "/dev/zero: not a regular file; give a file that can be read twice"),
     text("another kind of file", "a.docx", "text",
-        "a.docx: unknown kind '.docx'; use .txt .jsonl .json .parquet, also .gz or .xz"),
+        "a.docx: unknown kind '.docx'; use .txt .jsonl .json .parquet .csv .tsv, also .gz or .xz"),
     text("gzip without the name", "a.txt", gzip.compress(b'text. ' * 99),
         "a.txt: it begins like gzip, and not like text; unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"),
     text("zip without the name", "a.txt", b'PK\x03\x04' + bytes(99),

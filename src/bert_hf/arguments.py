@@ -63,7 +63,9 @@ class CorpusArguments:
 
     dataset_name: str | None = option(None, "Hub dataset id.")
     dataset_config_name: str | None = option(None, "Its configuration.")
-    train_file: list[str] | None = option(None, "Files or globs (.txt .jsonl .parquet, also .gz .xz), or a folder.")
+    train_file: list[str] | None = option(
+        None, "Files or globs (.txt .jsonl .parquet .csv .tsv, also .gz .xz), or a folder."
+    )
     validation_file: list[str] | None = option(None, "Held-out text, the same kinds.")
     validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
     text_column: str | None = option(None, "Column that holds the text.")
