@@ -20,6 +20,7 @@ from bert_hf.arguments import (
 )
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
+from bert_hf.curve import CurveReader
 from bert_hf.doctor import examine, planned_run
 from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
@@ -86,8 +87,10 @@ def main(argv: list[str] | None = None) -> int:
     if begun.checkpoint is None and args.process_index == 0:
         looked_at = PreTrainingExamples(corpus, usual, fixed=True, seed=args.seed, **drawn)
         print(*examine(corpus, looked_at, collator, planned=planned_run(args, model)), sep="\n", flush=True)
-    reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
+    planned_tokens = args.max_steps * trainer.global_batch * shape.max_seq_length
+    reference = baselines(evaluation, collator, corpus, planned_tokens)
     trainer.add_callback(HeldOutBefore(reference))
+    trainer.add_callback(CurveReader(reference["unigram_mlm_loss"], trainer.global_batch))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
     card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())

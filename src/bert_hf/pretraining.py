@@ -15,10 +15,15 @@ from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
+from bert_hf.store import Corpus
 from bert_hf.tokenization import check_tokenizer
+from bert_hf.trigrams import TrigramModel
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
+
+_TRIGRAM_LEAST = 500_000  # tokens: of less text, two neighbours tell little
+_TRIGRAM_MOST = 32_000_000  # tokens
 
 # Options that earlier versions did not have and so did not record; None means what those versions did.
 _NEWER = ("seq_length_warmup",)
@@ -139,24 +144,58 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
     )
 
 
-def baselines(examples: PreTrainingExamples, collator: DataCollatorForPreTraining, counts: np.ndarray) -> dict:
-    """What knows nothing gets on the held-out examples: unigram frequencies for MLM, the majority class for NSP.
+def baselines(
+    examples: PreTrainingExamples,
+    collator: DataCollatorForPreTraining,
+    corpus: Corpus,
+    planned_tokens: int,
+) -> dict:
+    """What models without a network reach on the held-out examples.
+
+    For masked tokens unigram frequencies (one is added to each count) and, of enough text, a trigram model that sees
+    their two left neighbours as they were before masking; for next sentences the majority class.
 
     Args:
-        counts: (V,) how often each token stands in the training text (one is added to each).
+        corpus: the training text.
+        planned_tokens: how much of it the run sees; the trigram model is made of as much.
     """
+    counts = corpus.unigram_counts(len(collator.tokenizer))
+    tokens = _first_tokens(corpus, planned_tokens)
     probabilities = (counts + 1) / (counts + 1).sum()
-    labels, pairs = [], []
+    labels, contexts, pairs = [], [], []
     for index in range(len(examples)):
         feature = examples[index]
-        row = collator.example(feature)["labels"]
-        labels.append(row[row != IGNORED])
+        example = collator.example(feature)
+        masked = np.flatnonzero(example["labels"] != IGNORED)
+        original = np.where(example["labels"] != IGNORED, example["labels"], example["input_ids"])
+        labels.append(original[masked])
+        contexts.append(original[np.maximum(masked[:, None] - (2, 1), 0)])
         pairs.append(feature["next_sentence_label"])
-    result = {"unigram_mlm_loss": float(-np.log(probabilities[np.concatenate(labels)]).mean())}
+
+    words = np.concatenate(labels)
+    result = {"unigram_mlm_loss": float(-np.log(probabilities[words]).mean())}
+    if len(tokens) >= _TRIGRAM_LEAST:
+        losses = TrigramModel(tokens, len(counts)).losses(np.concatenate(contexts), words)
+        result["trigram_mlm_loss"] = float(losses.mean())
     if examples.nsp:
         share = float(np.mean(pairs))
         result["majority_nsp_accuracy"], result["nsp_pairs"] = max(share, 1 - share), len(pairs)
     return result
+
+
+def _first_tokens(corpus: Corpus, planned: int) -> np.ndarray:
+    """(T,) tokens of the first documents of a corpus: as many as a run sees, at most 32 million.
+
+    The trigram model then has the text that the network has (its counts of 32 million tokens take a gigabyte).
+    """
+    window = corpus.window(corpus.head())
+    wanted, parts = min(planned, _TRIGRAM_MOST), []
+    for start, end in zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True):
+        if wanted <= 0:
+            break
+        parts.append(window.ids(start, end))
+        wanted -= len(parts[-1])
+    return np.concatenate(parts)
 
 
 class HeldOutBefore(TrainerCallback):
@@ -172,7 +211,10 @@ class HeldOutBefore(TrainerCallback):
 
 def report_heldout(when: str, figures: dict, reference: dict) -> None:
     """One line of held-out figures beside what knows nothing."""
-    text = f"held out, {when}: MLM loss {figures['eval_mlm_loss']:.3f} (unigram {reference['unigram_mlm_loss']:.3f})"
+    known = f"unigram {reference['unigram_mlm_loss']:.3f}"
+    if "trigram_mlm_loss" in reference:
+        known += f", trigram {reference['trigram_mlm_loss']:.3f}"
+    text = f"held out, {when}: MLM loss {figures['eval_mlm_loss']:.3f} ({known})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
         error = np.sqrt(majority * (1 - majority) / pairs)
