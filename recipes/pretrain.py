@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     corpus, held_out = split_for(text, tokenizer)
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-    examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)
+    examples = PreTrainingExamples(corpus, phases, seed=args.data_seed, **drawn)
     evaluation = PreTrainingExamples(held_out, phases[:1], seed=0, fixed=True, limit=shape.max_eval_samples, **drawn)
 
     # 3. Collator: masks 80/10/10, keyed by the example
@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     if begun.checkpoint is None and args.process_index == 0:
-        looked_at = PreTrainingExamples(corpus, phases[:1], fixed=True, seed=args.seed, **drawn)
+        looked_at = PreTrainingExamples(corpus, phases[:1], fixed=True, seed=args.data_seed, **drawn)
         print(*examine(corpus, looked_at, collator, planned=planned_run(args, model)), sep="\n", flush=True)
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
     trainer.add_callback(HeldOutBefore(reference))

@@ -9,15 +9,19 @@ GROUND = {"errors", "files", "kernels", "options", "pretrained"}
 STONES = {
     "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
     "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
-    "tasks", "tokenization", "watch",
+    "tasks", "tokenization", "training_options", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
-    "safe_trainer": {"stored_trainer", "checkpointing", "finite", "sampling", "watch"},
-    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling"},
+    "safe_trainer": {
+        "stored_trainer", "checkpointing", "finite", "optimization", "sampling", "training_options", "watch"
+    },
+    "trainer": {
+        "safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling", "training_options"
+    },
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }

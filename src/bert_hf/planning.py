@@ -41,7 +41,7 @@ def resolve_steps(
                 where="--num_train_epochs",
                 remedy="give --max_steps",
             )
-        epoch = PreTrainingExamples(corpus, one_length, seed=args.seed, **drawn).epoch_length(0, 0)
+        epoch = PreTrainingExamples(corpus, one_length, seed=args.data_seed, **drawn).epoch_length(0, 0)
         args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
     long_steps = round(args.max_steps * shape.long_seq_fraction)
     return two_phases(shape.max_seq_length, shape.long_seq_length, (args.max_steps - long_steps) * batch)
@@ -89,7 +89,7 @@ def _measured(
 
     A throw-away model makes some steps at each length, in the layout of the run.
     """
-    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.seed}
+    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.data_seed}
     collator = DataCollatorForPreTraining(
         tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
     )

@@ -21,10 +21,11 @@ from bert_hf import checkpointing
 from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
-from bert_hf.optimization import linear_from_step_zero, make_optimizer
+from bert_hf.optimization import linear_from_step_zero, select_optimizer
 from bert_hf.remote import RemoteShelf
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
+from bert_hf.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
 
 # What is counted, over tokens and pairs. Sums in nats.
 COUNTS = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
@@ -48,6 +49,8 @@ class PreTrainer(SafeTrainer):
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
         self._ours = "losses_only" in forward
         self._numbered = hasattr(self.train_dataset, "window_length")
+        refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
+        check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
         if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
             self.quiet = 600.0  # a shard that is fetched from afar
         if self._numbered or hasattr(self.eval_dataset, "window_length"):
@@ -214,14 +217,7 @@ class PreTrainer(SafeTrainer):
     # ---- optimizer and schedule
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         if self.optimizer is None and hasattr(self.args, "adam_bias_correction") and not self.optimizer_cls_and_kwargs:
-            self.optimizer = make_optimizer(
-                self.model if model is None else model,
-                lr=self.args.learning_rate,
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-                weight_decay=self.args.weight_decay,
-                bias_correction=self.args.adam_bias_correction,
-            )
+            self.optimizer = select_optimizer(self.model if model is None else model, self.args)
         return super().create_optimizer(model)
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
