@@ -5,7 +5,7 @@ from tiny import TinyStore, TinyWindows
 from torch.utils.data import DataLoader
 
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
-from bert_hf.sampling import ExampleNumber, Phase, RunSampler, two_phases
+from bert_hf.sampling import ExampleNumber, Phase, RunSampler
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
 
 def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:
     """Every example of a two-phase run, by its number, as a loader of that layout makes it."""
-    examples = PreTrainingExamples(store, two_phases(32, 64, 120), seed=9)
+    examples = PreTrainingExamples(store, (Phase(32, 120), Phase(64, None)), seed=9)
     sampler = RunSampler(examples.phases, examples.window_length, 200, 9, start)
     numbers = list(sampler)
     batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)][rank::ranks]

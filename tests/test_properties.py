@@ -35,7 +35,7 @@ from bert_hf.checkpointing import load_state, save_state
 from bert_hf.corpus import prepare
 from bert_hf.encoding import split_sentences
 from bert_hf.masking import prediction_count
-from bert_hf.sampling import ExampleNumber, Phase, RunSampler, two_phases
+from bert_hf.sampling import ExampleNumber, Phase, RunSampler
 from bert_hf.sources import TextFile, Texts, cut_pieces, documents
 from bert_hf.store import Corpus
 
@@ -267,7 +267,7 @@ def test_an_example_is_a_function_of_seed_and_number(text, batch_size, ranks, st
     collate = collator(0.15, whole_word_mask=whole)
 
     def numbers_and_examples(start: int) -> tuple[list[ExampleNumber], PreTrainingExamples]:
-        examples = PreTrainingExamples(text, two_phases(16, 48, 40), seed=text.seed)
+        examples = PreTrainingExamples(text, (Phase(16, 40), Phase(48, None)), seed=text.seed)
         return list(RunSampler(examples.phases, examples.window_length, 60, text.seed, start)), examples
 
     numbers, examples = numbers_and_examples(0)

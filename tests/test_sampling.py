@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_hf.sampling import MASK, ORDER, ExampleNumber, LengthGroups, Phase, RunSampler, generator, two_phases
+from bert_hf.sampling import MASK, ORDER, ExampleNumber, LengthGroups, Phase, RunSampler, generator, phases_of_run
 
 
 def length(phase: int, epoch: int, window: int) -> int | None:
@@ -11,7 +11,7 @@ def length(phase: int, epoch: int, window: int) -> int | None:
 
 
 def sampler(start=0, total=100):
-    return RunSampler(two_phases(128, 512, 60), length, total, seed=7, start=start)
+    return RunSampler(phases_of_run([(128, 0.6), (512, 0.4)], 10, 10), length, total, seed=7, start=start)
 
 
 def test_every_epoch_is_a_permutation():
@@ -39,7 +39,7 @@ def test_starting_late_gives_the_same_rest(start):
 
 
 def test_one_length_is_one_phase():
-    assert two_phases(128, None, None) == (Phase(128, None),)
+    assert phases_of_run([(128, 1.0)], 10, 4) == (Phase(128, None),)
 
 
 def test_a_generator_is_its_key():

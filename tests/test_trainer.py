@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples, checkpointing
 from bert_hf.arguments import PreTrainingArguments
-from bert_hf.sampling import two_phases
+from bert_hf.sampling import Phase
 from bert_hf.trainer import pretraining_figures
 
 
@@ -27,7 +27,7 @@ def make(
 ):
     torch.manual_seed(0)
     model = BertForPreTraining(tiny_config(dropout))
-    lengths = two_phases(32, 64 if phases else None, 8 * 16)
+    lengths = (Phase(32, 8 * 16), Phase(64, None)) if phases else (Phase(32, None),)
     defaults = {
         "logging_steps": 5, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6, "warmup_steps": 2,
         "report_to": "none", "disable_tqdm": True, "bf16": False, "use_cpu": True, "seed": 3,
@@ -202,7 +202,7 @@ def test_it_takes_ready_rows_and_plain_arguments_like_trainer(tmp_path, config, 
 
 def test_masked_lm_alone(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=2, logging_steps=1, phases=False, eval_strategy="no")
-    trainer.train_dataset = PreTrainingExamples(TinyStore(), two_phases(32, None, None), nsp=False)
+    trainer.train_dataset = PreTrainingExamples(TinyStore(), (Phase(32, None),), nsp=False)
     trainer.data_collator = DataCollatorForPreTraining(tokenizer, nsp=False)
     trainer.train()
     row = trainer.state.log_history[0]

@@ -15,6 +15,7 @@ import torch
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
+from bert_hf.muon import MUON
 from bert_hf.options import parse as parse  # how they are filled
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
@@ -173,6 +174,9 @@ class ExampleArguments:
     """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
 
     max_seq_length: int = option(128, "Tokens in an example, [CLS] and both [SEP] included.")
+    seq_length_warmup: list[str] | None = option(
+        None, "Shorter examples first, as LENGTH:SHARE of the steps, ascending: 32:0.2 64:0.5."
+    )
     long_seq_length: int | None = option(None, "Length in the last part of the run (the paper: 512).")
     long_seq_fraction: float = option(0.1, "Share of the steps at long_seq_length.")
     mlm_probability: float = option(0.15, "Share of the tokens that are predicted.")
@@ -190,6 +194,36 @@ class ExampleArguments:
             raise ValueError(f"--max_seq_length must be at least 8, not {self.max_seq_length}")
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:
             raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
+        lengths = [length for length, _ in self.shorter_lengths()]
+        if lengths != sorted(set(lengths)) or not all(8 <= length < self.max_seq_length for length in lengths):
+            raise ValueError(
+                f"--seq_length_warmup takes ascending lengths from 8 to below --max_seq_length ({self.max_seq_length})"
+            )
+        shares = [share for _, share in self.shorter_lengths()]
+        shares.append(self.long_seq_fraction if self.long_seq_length else 0.0)
+        if min(shares) < 0 or sum(shares) > 1:
+            raise ValueError("the shares of --seq_length_warmup and --long_seq_fraction must sum to at most 1")
+
+    def lengths(self) -> list[tuple[int, float]]:
+        """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
+        shorter = self.shorter_lengths()
+        longer = [(self.long_seq_length, self.long_seq_fraction)] if self.long_seq_length else []
+        rest = 1.0 - sum(share for _, share in [*shorter, *longer])
+        return [*shorter, (self.max_seq_length, rest), *longer]
+
+    def shorter_lengths(self) -> list[tuple[int, float]]:
+        """(tokens, share of the steps) of each phase before that of `max_seq_length`.
+
+        Raises:
+            ValueError: an entry is not LENGTH:SHARE.
+        """
+        phases = []
+        for entry in self.seq_length_warmup or []:
+            match = re.fullmatch(r"(\d+):(0?\.\d+|[01])", entry)
+            if match is None:
+                raise ValueError(f"--seq_length_warmup {entry!r} is not LENGTH:SHARE, as 64:0.5")
+            phases.append((int(match[1]), float(match[2])))
+        return phases
 
 
 @dataclass
@@ -282,6 +316,9 @@ class PreTrainingArguments(RunArguments):
         None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
     )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
+    optim: str = option("adamw_torch_fused", "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, or muon.")
+    muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
+    nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
     data_seed: int | None = option(None, "Seed of pairs, masks and their order. By default --seed.")
     dataloader_num_workers: int | None = option(
         None, "Processes that make batches. By default up to 4 beside an accelerator, none where the CPU trains."
@@ -298,7 +335,31 @@ class PreTrainingArguments(RunArguments):
         if self.dataloader_num_workers is None:
             beside = torch.accelerator.is_available() and not self.use_cpu
             self.dataloader_num_workers = min(4, cores_of_rank() - 1) if beside else 0
+
+        # TrainingArguments refuses names that transformers itself does not implement.
+        muon = self.optim == MUON
+        if muon:
+            self.optim = "adamw_torch_fused"
         super().__post_init__()
+        if muon:
+            self.optim = MUON
+            self._check_muon()
+
+    def _check_muon(self) -> None:
+        """Refuses what shards or flattens the matrices that Muon orthogonalises, or takes the optimizer over."""
+        sharded = bool(self.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+        if engine(self) == "deepspeed" or sharded:
+            raise InputError(
+                "Muon orthogonalises whole matrices, and DeepSpeed and FSDP divide them among the ranks",
+                where="--optim muon",
+                remedy="use DDP (configs/accelerate/ddp.yaml) or --optim adamw_torch_fused",
+            )
+        if not self.adam_bias_correction:
+            raise InputError(
+                "Muon is combined with AdamW, which corrects its bias",
+                where="--adam_bias_correction false",
+                remedy="leave one of --optim muon and --adam_bias_correction false out",
+            )
 
 
 @dataclass

@@ -46,7 +46,11 @@ class PreTrainingExamples(Dataset):
 
     Args:
         corpus: the tokenized text.
-        phases: sequence lengths of the run (`sampling.two_phases`).
+        phases: sequence lengths of the run (`sampling.phases_of_run`).
+        batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
+            in as many pieces as keep its number of tokens. By default the length of the first phase.
+        mlm_probability: share of these examples' tokens that is predicted, in place of the collator's: held-out
+            figures are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments.
         fixed: the windows in the store's order, and none fetched ahead: for what reads the first one only (held-out
             sets, the doctor).
@@ -70,8 +74,12 @@ class PreTrainingExamples(Dataset):
         seed: int = 42,
         fixed: bool = False,
         limit: int | None = None,
+        batch_length: int | None = None,
+        mlm_probability: float | None = None,
     ):
         self.corpus, self.phases, self.nsp, self.seed = corpus, phases, nsp, seed
+        self.batch_length = batch_length or phases[0].max_seq_length
+        self.mlm_probability = mlm_probability
         self.short_seq_probability, self.limit = short_seq_probability, limit
         self.fixed = fixed
         self.lengths: dict[tuple[int, int, int], int | None] = {}
@@ -153,7 +161,8 @@ class PreTrainingExamples(Dataset):
 
         Returns:
             segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs; next_sentence_label;
-            number; seed; max_seq_length: what the collator needs to make the example's own draws.
+            number; seed; max_seq_length; mlm_probability (None: the collator's): what the collator needs to make the
+            example's own draws.
         """
         if not isinstance(number, tuple):
             if not 0 <= number < len(self):
@@ -172,6 +181,7 @@ class PreTrainingExamples(Dataset):
             "number": ExampleNumber(*number),
             "seed": self.seed,
             "max_seq_length": self.phases[phase].max_seq_length,
+            "mlm_probability": self.mlm_probability,
         }
 
 
@@ -230,10 +240,11 @@ class DataCollatorForPreTraining:
         segments = np.zeros(len(ids), dtype=np.int64)
         segments[len(a) + 2 :] = 1
         maskable = ~self._special[ids]
+        share = feature.get("mlm_probability") or self.mlm_probability
         if self.whole_word_mask:
-            chosen = choose_words(maskable, self._continues[ids], self.mlm_probability, rng)
+            chosen = choose_words(maskable, self._continues[ids], share, rng)
         else:
-            chosen = choose_tokens(maskable, self.mlm_probability, rng)
+            chosen = choose_tokens(maskable, share, rng)
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
         labels[chosen] = ids[chosen]
         masked = replace(ids, chosen, self._mask, self._random_ids, rng)

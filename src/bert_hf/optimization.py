@@ -7,8 +7,10 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.training_args import OptimizerNames
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.muon import MUON, MuonWithAdamW, encoder_matrices
 
 BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
 
@@ -28,6 +30,7 @@ OPTIMIZERS = {
     "adagrad": OptimizerOptions(optim_args=("lr_decay", "eps")),
     "rmsprop": OptimizerOptions(optim_args=("momentum", "alpha", "eps", "centered")),
     "adafactor": OptimizerOptions(),
+    MUON: OptimizerOptions(adam=True),
 }
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
@@ -105,6 +108,29 @@ def make_optimizer(
     return BertAdam(groups, lr=lr, betas=betas, eps=eps)
 
 
+def make_muon(
+    model: nn.Module,
+    *,
+    lr: float,
+    muon_lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    dtype: torch.dtype = torch.float32,
+) -> MuonWithAdamW:
+    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads."""
+    matrices = {id(model.get_parameter(name)) for name in encoder_matrices(model)}
+    by_muon = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+
+    by_adamw = []
+    for group in parameter_groups(model, weight_decay):
+        parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
+        by_adamw.append({**group, "params": parameters, "lr": lr})
+
+    muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
+    return MuonWithAdamW([muon_group], by_adamw, betas=betas, eps=eps, dtype=dtype)
+
+
 def optimizer_name(args: TrainingArguments) -> str:
     """What really trains: the name in --optim, or `bert_adam` where the bias correction is switched off."""
     return str(getattr(args.optim, "value", args.optim)) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
@@ -117,15 +143,17 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
     """
     name = optimizer_name(args)
 
-    if name in ("adamw_torch_fused", BERT_ADAM):
-        return make_optimizer(
-            model,
-            lr=args.learning_rate,
-            betas=(args.adam_beta1, args.adam_beta2),
-            eps=args.adam_epsilon,
-            weight_decay=args.weight_decay,
-            bias_correction=name != BERT_ADAM,
-        )
+    if name in ("adamw_torch_fused", BERT_ADAM, MUON):
+        shared = {
+            "lr": args.learning_rate,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "eps": args.adam_epsilon,
+            "weight_decay": args.weight_decay,
+        }
+        if name == MUON:
+            dtype = torch.bfloat16 if args.bf16 else torch.float32
+            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
+        return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
 
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
     return kind(parameter_groups(model, args.weight_decay), **options)
@@ -143,11 +171,10 @@ def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
     """
     name = str(getattr(asked.optim, "value", asked.optim))
     if name not in OPTIMIZERS:
-        raise InputError(
-            f"{name} is not supported: its checkpoints and exact resume are not tested",
-            where="--optim",
-            remedy=f"use one of: {', '.join(OPTIMIZERS)}; in Python, PreTrainer(optimizer_cls_and_kwargs=…)",
-        )
+        known = name in [each.value for each in OptimizerNames]
+        what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
+        near = "" if known else did_you_mean(name, OPTIMIZERS)
+        raise InputError(what, where="--optim", remedy=near.strip() or f"one of: {', '.join(OPTIMIZERS)}")
 
     if not getattr(asked, "adam_bias_correction", True) and asked.optim != defaults["optim"]:
         raise InputError(

@@ -16,7 +16,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import STOPPED, EarlyEnd, InputError
 from bert_hf.pretraining import make_model
 from bert_hf.remote import RemoteShelf
-from bert_hf.sampling import Phase, two_phases
+from bert_hf.sampling import Phase, phases_of_run
 from bert_hf.store import Corpus
 from bert_hf.trainer import PreTrainer
 
@@ -43,8 +43,7 @@ def resolve_steps(
             )
         epoch = PreTrainingExamples(corpus, one_length, seed=args.data_seed, **drawn).epoch_length(0, 0)
         args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
-    long_steps = round(args.max_steps * shape.long_seq_fraction)
-    return two_phases(shape.max_seq_length, shape.long_seq_length, (args.max_steps - long_steps) * batch)
+    return phases_of_run(shape.lengths(), args.max_steps, batch)
 
 
 def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer) -> int:
@@ -61,8 +60,10 @@ def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelA
         return record[1][0]
     step, evaluation = _measured(args, shape, corpus, network, tokenizer)
     in_loop = args.eval_strategy == IntervalStrategy.STEPS and (args.eval_steps or 0) >= 1
-    beside = watch.seconds_running() + 2 * evaluation + _ENDING
-    per_step = step * _SAVING + (evaluation / args.eval_steps if in_loop else 0.0)
+    # The longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+    longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
+    beside = watch.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
+    per_step = step * _SAVING + ((1 + longer) * evaluation / args.eval_steps if in_loop else 0.0)
     plan = _of_rank_0(int((args.max_hours * 3600 * _PLANNED - beside) / per_step), args)
     if plan < 1:
         raise InputError(
@@ -93,20 +94,19 @@ def _measured(
     collator = DataCollatorForPreTraining(
         tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
     )
-    lengths = [(Phase(shape.max_seq_length, None),)]
-    shares = [1.0]
-    if shape.long_seq_length:
-        lengths.append((Phase(shape.max_seq_length, 0), Phase(shape.long_seq_length, None)))
-        shares = [1 - shape.long_seq_fraction, shape.long_seq_fraction]
+    lengths, shares = zip(*shape.lengths(), strict=True)
     seconds = []
-    for phases in lengths:
-        pace, examples = _Pace(), PreTrainingExamples(corpus, phases, **drawn)
+    for length in lengths:
+        # An empty phase of the usual length in front: longer examples are trained in smaller pieces, as in the run.
+        phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
+        pace, examples = _Pace(), PreTrainingExamples(corpus, phases, batch_length=shape.max_seq_length, **drawn)
         model = make_model(network, shape, tokenizer, args.seed)
         with tempfile.TemporaryDirectory() as nowhere:
             _Trial(model, _trial_arguments(args, nowhere), collator, examples, callbacks=[pace]).train()
         seconds.append(pace.seconds_per_step())
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    evaluation = seconds[0] / 3 * shape.max_eval_samples / batch
+    usual = seconds[lengths.index(shape.max_seq_length)]
+    evaluation = usual / 3 * shape.max_eval_samples / batch
     return sum(share * each for share, each in zip(shares, seconds, strict=True)), evaluation
 
 

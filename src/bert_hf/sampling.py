@@ -44,11 +44,27 @@ def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, 
     return np.random.Generator(np.random.Philox(key=np.array(key), counter=counter))
 
 
-def two_phases(max_seq_length: int, long_seq_length: int | None, boundary: int | None) -> tuple[Phase, ...]:
-    """The paper's two lengths (A.2: 128 for 90 % of the steps, then 512), or one where there is no second."""
-    if long_seq_length is None or boundary is None:
-        return (Phase(max_seq_length, None),)
-    return (Phase(max_seq_length, boundary), Phase(long_seq_length, None))
+def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: int) -> tuple[Phase, ...]:
+    """The phases of a run of `steps` optimizer steps.
+
+    The paper trains 90 % of the steps at 128 tokens and the rest at 512 (A.2):
+
+        >>> phases_of_run([(128, 0.9), (512, 0.1)], steps=100, global_batch=8)
+        (Phase(max_seq_length=128, end=720), Phase(max_seq_length=512, end=None))
+
+    Args:
+        lengths: (tokens, share of the steps) of each phase, in order. A phase that gets no step is left out.
+        global_batch: sequences in an optimizer step, the same in all phases.
+    """
+    phases: list[Phase] = []
+    done, begin = 0.0, 0
+    for tokens, share in lengths:
+        done += share
+        end = round(steps * done)
+        if end > begin:
+            phases.append(Phase(tokens, end * global_batch))
+        begin = end
+    return (*phases[:-1], phases[-1]._replace(end=None))
 
 
 def walk(phases: tuple[Phase, ...], window_length: WindowLength, total: int) -> Iterator[tuple[tuple, int, int]]:

@@ -121,6 +121,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     "adam_beta2": WORKS,
     "adam_epsilon": WORKS,
     "adam_bias_correction": WORKS,
+    "muon_learning_rate": WORKS,
     "max_grad_norm": WORKS,
     "skip_bad_steps": WORKS,
     # ---- loss
@@ -128,6 +129,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
         "the loss is the mean over the global batch, whatever its layout", PRETRAINER
     )
     + _refused("the loss is a mean over rows: no tokens are counted", FINETUNE),
+    "nsp_loss_weight": WORKS,
     "label_smoothing_factor": _refused("the losses of pre-training have no smoothed form here", PRETRAINER),
     "neftune_noise_alpha": _refused("noise on the embeddings is for fine-tuning", PRETRAINER),
     # ---- precision, compiling, memory

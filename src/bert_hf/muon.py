@@ -1,0 +1,140 @@
+"""Muon for the weight matrices of the encoder, AdamW for every other parameter, as one optimizer.
+
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the update of a matrix by the nearest
+semi-orthogonal matrix, so that all directions of the update have about the same length. PyTorch's `torch.optim.Muon`
+always orthogonalises in bfloat16, which on a CPU without bf16 units takes three times as long as float32, and knows no
+other parameters than matrices; the update here is the same, in the precision of the run.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
+
+# Coefficients of the quintic iteration (Jordan et al. 2024): steep at zero, singular values end in about [0.7, 1.2].
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_ITERATIONS = 5
+_EPSILON = 1e-7
+
+
+def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
+    """An approximation of the semi-orthogonal matrix nearest to `matrix`, by five Newton-Schulz iterations.
+
+    With the singular value decomposition U·S·Vᵀ the result is about U·Vᵀ: the iteration sends each singular value
+    into [0.7, 1.2] and leaves U and V alone.
+
+    Args:
+        matrix: (rows, columns).
+        dtype: precision of the products.
+
+    Returns:
+        (rows, columns), of `dtype`.
+    """
+    rows, columns = matrix.shape
+    x = matrix.to(dtype)
+    x = x.T if rows > columns else x  # the products below are those of the shorter side
+    x = x / x.norm().clamp(min=_EPSILON)  # no singular value above 1
+
+    for _ in range(_ITERATIONS):
+        gram = x @ x.T
+        polynomial = torch.addmm(gram, gram, gram, beta=_B, alpha=_C)
+        x = torch.addmm(x, polynomial, x, beta=_A)
+
+    return x.T if rows > columns else x
+
+
+def encoder_matrices(model: nn.Module) -> list[str]:
+    """Names of the parameters that Muon updates: the two-dimensional weights of the encoder's layers."""
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.ndim == 2 and ".layer." in f".{name}"
+    ]
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Updates some groups of matrices by Muon and all other groups by PyTorch's fused AdamW.
+
+    The Muon update of a matrix W (r, c) with gradient G, momentum buffer M, orthogonalisation O(·):
+
+        M ← μM + (1 − μ)G        W ← W · (1 − lr · decay) − lr · 0.2 · √max(r, c) · O(μM + (1 − μ)G)
+
+    The factor 0.2 · √max(r, c) gives the update the root mean square that AdamW's updates have (Liu et al. 2025,
+    "Muon is Scalable for LLM Training", section 2.2), so that learning rates and weight decay are comparable.
+
+    Both kinds share `param_groups` and `state`: Trainer, a learning-rate schedule and a checkpoint see one optimizer.
+
+    Args:
+        matrix_groups: dicts with `params` (two-dimensional), `lr` and `weight_decay`.
+        other_groups: dicts with `params`, `lr` and `weight_decay`.
+        betas, eps: of AdamW.
+        momentum: μ of Muon.
+        dtype: precision of the orthogonalisation.
+
+    Raises:
+        ValueError: a parameter of `matrix_groups` is not two-dimensional.
+    """
+
+    def __init__(
+        self,
+        matrix_groups: list[dict],
+        other_groups: list[dict],
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        momentum: float = 0.95,
+        dtype: torch.dtype = torch.float32,
+    ):
+        for group in matrix_groups:
+            for parameter in group["params"]:
+                if parameter.ndim != 2:
+                    raise ValueError(f"Muon updates matrices, not a parameter of shape {tuple(parameter.shape)}")
+
+        self._dtype = dtype
+        self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
+        muon_groups = [{"momentum": momentum, **group} for group in matrix_groups]
+        # AdamW's groups come first: the learning rate that Trainer logs is that of the first group.
+        super().__init__([*self._adamw.param_groups, *muon_groups], {})
+        self._share_with_adamw()
+
+    def _share_with_adamw(self) -> None:
+        """Makes AdamW work on this optimizer's groups and state; loading a state replaces both."""
+        self._adamw.param_groups = [group for group in self.param_groups if "momentum" not in group]
+        self._adamw.state = self.state
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        super().load_state_dict(state_dict)
+        self._share_with_adamw()
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+
+        self._adamw.step()
+        for group in self.param_groups:
+            if "momentum" in group:
+                self._step_matrices(group)
+        return loss
+
+    def _step_matrices(self, group: dict) -> None:
+        rate, momentum = group["lr"], group["momentum"]
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            state = self.state[weight]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(weight)
+
+            average = state["momentum_buffer"]
+            average.lerp_(weight.grad, 1 - momentum)
+            update = orthogonalize(weight.grad.lerp(average, momentum), self._dtype)  # Nesterov momentum
+
+            scale = 0.2 * math.sqrt(max(weight.shape))
+            weight.mul_(1 - rate * group["weight_decay"])
+            weight.add_(update, alpha=-rate * scale)
