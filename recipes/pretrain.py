@@ -86,7 +86,8 @@ def main(argv: list[str] | None = None) -> int:
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     if begun.checkpoint is None and args.process_index == 0:
         looked_at = PreTrainingExamples(corpus, evaluation.phases, fixed=True, seed=args.data_seed, **drawn)
-        print(*examine(corpus, looked_at, collator, planned=planned_run(args, model)), sep="\n", flush=True)
+        planned = planned_run(args, model, shape, from_scratch=network.model_name_or_path is None)
+        print(*examine(corpus, looked_at, collator, planned=planned), sep="\n", flush=True)
     reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
     trainer.add_callback(HeldOutBefore(reference))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)

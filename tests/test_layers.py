@@ -7,7 +7,8 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors", "files", "kernels", "muon", "options", "pretrained"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite",
+    "learning_checks", "masking", "metrics",
     "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
     "tasks", "tokenization", "training_options", "watch",
 }  # fmt: skip

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import ParallelismConfig
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
 
@@ -81,11 +80,6 @@ def _accelerator_config(asked) -> bool:
 def _other_rank(asked) -> bool:
     """True where --local_rank contradicts what the launcher says."""
     return asked.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
-
-
-def _splits_model(asked) -> bool:
-    config = getattr(asked, "parallelism_config", None)
-    return config is not None and (not isinstance(config, ParallelismConfig) or config.total_size > 1)
 
 
 WORKS: tuple[Refused, ...] = ()
@@ -230,7 +224,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
         remedy="leave the rest out",
     ),
     "parallelism_config": _refused(
-        "a model that is split over ranks is not supported", when=_splits_model, remedy="see configs/accelerate"
+        "tensor, context and sequence parallelism are not supported", remedy="see configs/accelerate"
     ),
     # ---- batches
     "dataloader_drop_last": _in_recipes("rows would be left out of the figures: it holds for evaluation as well"),
