@@ -26,28 +26,24 @@ from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
     HeldOutBefore,
     baselines,
+    held_out_examples,
     make_model,
     pretraining_card,
     pretraining_identity,
     report_heldout,
+    report_longer,
 )
 from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
-from bert_hf.sampling import Phase
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
-PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    asked = parse(
-        (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments),
-        argv,
-        str(DEFAULT),
-        preflight.pretraining,
-    )
+    classes = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+    asked = parse(classes, argv, str(DEFAULT), preflight.pretraining)
     if asked is None:  # --check
         return 0
     tokens, text, network, shape, args = asked
@@ -60,10 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     corpus, held_out = split_for(text, tokenizer)
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-    examples = PreTrainingExamples(corpus, phases, seed=args.seed, batch_length=shape.max_seq_length, **drawn)
-    usual = (Phase(shape.max_seq_length, None),)
-    fixed = {"fixed": True, "limit": shape.max_eval_samples, "mlm_probability": PAPER_MLM_PROBABILITY}
-    evaluation = PreTrainingExamples(held_out, usual, seed=0, **fixed, **drawn)
+    examples = PreTrainingExamples(corpus, phases, seed=args.data_seed, batch_length=shape.max_seq_length, **drawn)
+    evaluation, longer = held_out_examples(held_out, shape, phases, drawn)
 
     # 3. Collator: masks 80/10/10, keyed by the example
     collator = DataCollatorForPreTraining(
@@ -82,11 +76,15 @@ def main(argv: list[str] | None = None) -> int:
     # 5. Trainer
     push_to = take_push(args)
     args.eval_on_start = begun.checkpoint is None
-    trainer = PreTrainer(model, args, collator, examples, evaluation, tokenizer, facts={"identity": identity})
+    trainer = PreTrainer(
+        model, args, collator, examples, evaluation, tokenizer,
+        longer_eval_datasets=longer, facts={"identity": identity},
+    )  # fmt: skip
     say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
     if begun.checkpoint is None and args.process_index == 0:
-        looked_at = PreTrainingExamples(corpus, usual, fixed=True, seed=args.seed, **drawn)
-        print(*examine(corpus, looked_at, collator, planned=planned_run(args, model)), sep="\n", flush=True)
+        looked_at = PreTrainingExamples(corpus, evaluation.phases, fixed=True, seed=args.data_seed, **drawn)
+        planned = planned_run(args, model, shape, from_scratch=network.model_name_or_path is None)
+        print(*examine(corpus, looked_at, collator, planned=planned), sep="\n", flush=True)
     planned_tokens = args.max_steps * trainer.global_batch * shape.max_seq_length
     reference = baselines(evaluation, collator, corpus, planned_tokens)
     trainer.add_callback(HeldOutBefore(reference))
@@ -100,6 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     if args.process_index == 0:
         report_heldout("after", after, reference)
+        report_longer(longer, after)
     say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
               f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
     return 0

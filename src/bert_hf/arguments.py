@@ -15,9 +15,9 @@ import torch
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
+from bert_hf.muon import MUON
 from bert_hf.options import parse as parse  # how they are filled
 
-MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
@@ -259,6 +259,10 @@ class RunArguments(TrainingArguments):
     bf16: bool | None = option(None, "bf16 autocast. By default where the hardware multiplies in bf16.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
+    eval_strategy: str | None = option(
+        None, "no: not while it trains. steps, epoch: as they say. By default steps where --eval_steps is given."
+    )
+    hub_strategy: str = option("end", "end: the finished run is pushed, once, by --push_to_hub.")
     save_minutes: float = option(15.0, "A checkpoint at least that often, and after the last step; 0: never by time.")
     save_strategy: str | None = option(None, "no: never. steps, epoch, best: beside those of save_minutes.")
     save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
@@ -270,12 +274,12 @@ class RunArguments(TrainingArguments):
             raise InputError(
                 "a token is not taken as a flag", where="--hub_token", remedy="set HF_TOKEN or `hf auth login`"
             )
-        if self.save_only_model or self.save_on_each_node:
-            raise ValueError("--save_only_model and --save_on_each_node make checkpoints that no run can go on from")
         if self.save_strategy == "no":
             self.save_minutes = 0.0
         self.save_strategy = self.save_strategy or ("no" if self.save_steps is None else "steps")
         self.save_steps = 500 if self.save_steps is None else self.save_steps
+        if self.eval_strategy is None:
+            self.eval_strategy = "no" if self.eval_steps is None else "steps"
         if self.save_minutes < 0 or self.skip_bad_steps < 0:
             raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():
@@ -305,16 +309,21 @@ class PreTrainingArguments(RunArguments):
     adam_beta2: float = option(0.999, "Adam beta 2 (A.2).")
     adam_epsilon: float = option(1e-6, "Adam epsilon (2018 code).")
     weight_decay: float = option(0.01, "Decay of all weights but LayerNorm and biases (A.2).")
-    warmup_steps: float = option(10_000, "Steps of linear warm-up (A.2); a number below 1 is a share of the steps.")
+    warmup_steps: float = option(
+        0.01, "Steps of linear warm-up; a number below 1 is a share of the steps (A.2: 10,000 of 1,000,000)."
+    )
     max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
     max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
     max_hours: float | None = option(
         None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
     )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
-    optim: str = option("adamw_torch_fused", "The optimizer: a name of TrainingArguments, or muon.")
+    optim: str = option(
+        "adamw_torch_fused", "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, or muon."
+    )
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
+    data_seed: int | None = option(None, "Seed of pairs, masks and their order. By default --seed.")
     dataloader_num_workers: int | None = option(
         None, "Processes that make batches. By default up to 4 beside an accelerator, none where the CPU trains."
     )
@@ -323,6 +332,8 @@ class PreTrainingArguments(RunArguments):
     )
 
     def __post_init__(self):
+        if self.data_seed is None:
+            self.data_seed = self.seed
         if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
             raise ValueError("--max_hours must be positive, and excludes --max_steps")
         if self.dataloader_num_workers is None:

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.optimization import optimizer_name
 from bert_hf.pretrained import find_checkpoint, load_network
 
 
@@ -54,6 +55,9 @@ def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed
 def classification_identity(args, asked: ClassificationArguments, config, parts: dict, names) -> dict:
     """What makes a fine-tuning run this one."""
     rows = json.dumps([[rows.texts, rows.labels] for rows in parts.values()]).encode()
+    optimizer = [args.learning_rate, args.weight_decay, args.adam_beta1, args.adam_beta2, args.adam_epsilon]
+    optimizer += [args.max_grad_norm, optimizer_name(args), args.optim_args, args.bf16, args.fp16]
+    schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps]
     return {
         "checkpoint": asked.model_name_or_path,
         "from_scratch": asked.from_scratch,
@@ -62,9 +66,11 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "labels": list(names),
         "max_seq_length": asked.max_seq_length,
         "seed": args.seed,
+        "data_seed": args.data_seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim), args.bf16, args.fp16],
-        "schedule": [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)],
+        "optimizer": optimizer,
+        "schedule": [*schedule, str(args.lr_scheduler_type), args.lr_scheduler_kwargs],
+        "loss": {name: getattr(args, name) for name in ("label_smoothing_factor", "neftune_noise_alpha")},
         "order": args.train_sampling_strategy,
     }
 

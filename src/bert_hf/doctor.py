@@ -17,6 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from bert_hf.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import inputs_of, is_prepared, language_of, open_prepared, prepare, sample_inputs
+from bert_hf.learning_checks import PlannedLearning, examine_learning
+from bert_hf.optimization import optimizer_name
 from bert_hf.sampling import Phase
 from bert_hf.sources import Texts
 from bert_hf.store import WINDOW_TOKENS, Corpus, Window
@@ -332,19 +334,34 @@ class Planned:
     checkpoints: int  # that are kept
     folder: str
     device_bytes: int  # memory of each device
+    learning: PlannedLearning | None = None  # without it only memory, disk and passes are examined
 
 
-def planned_run(args: TrainingArguments, model: PreTrainedModel) -> Planned:
-    """What the doctor has to know of a run."""
+def planned_run(
+    args: TrainingArguments, model: PreTrainedModel, shape: ExampleArguments, from_scratch: bool
+) -> Planned:
+    """What the report has to know of a run."""
     every = args.save_steps if args.save_steps >= 1 else args.save_steps * args.max_steps
     kept = args.save_total_limit or max(1, int(args.max_steps / every))
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     return Planned(
         steps=args.max_steps,
-        batch=args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        batch=batch,
         parameters=model.num_parameters(),
         checkpoints=kept if args.save_strategy != "no" else 0,
         folder=args.output_dir,
         device_bytes=memory(args.device),
+        learning=PlannedLearning(
+            steps=args.max_steps,
+            batch=batch,
+            warmup_steps=args.get_warmup_steps(args.max_steps),
+            schedule=str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            optimizer=optimizer_name(args),
+            rate=args.learning_rate,
+            predictions=shape.mlm_probability * batch * shape.max_seq_length,
+            vocabulary=model.config.vocab_size,
+            from_scratch=from_scratch,
+        ),
     )
 
 
@@ -363,7 +380,8 @@ def plan(corpus: Corpus, window: Window, examples: PreTrainingExamples, planned:
     need, free = planned.parameters * _SAVED_A_PARAMETER * (planned.checkpoints + 1), free_disk(planned.folder)
     text = f"{planned.checkpoints} checkpoints and the one being written take {_gigabytes(need)} of the disk's "
     text += f"{_gigabytes(free)} free"
-    return [*findings, Finding(text, "lower --save_total_limit, or write elsewhere" if need > 0.9 * free else "")]
+    findings.append(Finding(text, "lower --save_total_limit, or write elsewhere" if need > 0.9 * free else ""))
+    return findings + [Finding(*each) for each in examine_learning(planned.learning)] if planned.learning else findings
 
 
 def _gigabytes(size: int) -> str:

@@ -1,12 +1,38 @@
-"""Parameter groups, Adam with and without bias correction, and the schedules of the paper and of the 2018 code."""
+"""Which optimizer --optim selects, its parameter groups, and the schedules of the paper and of the 2018 code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.training_args import OptimizerNames
 
-from bert_hf.muon import MuonWithAdamW, encoder_matrices
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.muon import MUON, MuonWithAdamW, encoder_matrices
+
+BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
+
+
+class OptimizerOptions(NamedTuple):
+    """Which options one value of --optim takes."""
+
+    adam: bool = False  # --adam_beta1, --adam_beta2, --adam_epsilon
+    optim_args: tuple[str, ...] = ()  # keys of --optim_args
+
+
+# Values of --optim that are selected through our parameter groups, and whose runs resume exactly (each is tested).
+OPTIMIZERS = {
+    "adamw_torch_fused": OptimizerOptions(adam=True),
+    "adamw_torch": OptimizerOptions(adam=True),
+    "sgd": OptimizerOptions(optim_args=("momentum", "dampening", "nesterov")),
+    "adagrad": OptimizerOptions(optim_args=("lr_decay", "eps")),
+    "rmsprop": OptimizerOptions(optim_args=("momentum", "alpha", "eps", "centered")),
+    "adafactor": OptimizerOptions(),
+    MUON: OptimizerOptions(adam=True),
+}
+_SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
@@ -103,6 +129,118 @@ def make_muon(
 
     muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
     return MuonWithAdamW([muon_group], by_adamw, betas=betas, eps=eps, dtype=dtype)
+
+
+def optimizer_name(args: TrainingArguments) -> str:
+    """What really trains: the name in --optim, or `bert_adam` where the bias correction is switched off."""
+    return str(getattr(args.optim, "value", args.optim)) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
+
+
+def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimizer:
+    """The optimizer that --optim and --adam_bias_correction name, on our two parameter groups.
+
+    Another name needs an entry in `OPTIMIZERS` and, unless transformers can make it, a branch here.
+    """
+    name = optimizer_name(args)
+
+    if name in ("adamw_torch_fused", BERT_ADAM, MUON):
+        shared = {
+            "lr": args.learning_rate,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "eps": args.adam_epsilon,
+            "weight_decay": args.weight_decay,
+        }
+        if name == MUON:
+            dtype = torch.bfloat16 if args.bf16 else torch.float32
+            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
+        return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
+
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    return kind(parameter_groups(model, args.weight_decay), **options)
+
+
+def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
+    """Refuses an optimizer that is not one of `OPTIMIZERS`, and options that the chosen one does not take.
+
+    Args:
+        asked: holds the values of the options, as `TrainingArguments` or before one is built.
+        defaults: the default of each option.
+
+    Raises:
+        InputError: names the option.
+    """
+    name = str(getattr(asked.optim, "value", asked.optim))
+    if name not in OPTIMIZERS:
+        known = name in [each.value for each in OptimizerNames]
+        what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
+        near = "" if known else did_you_mean(name, OPTIMIZERS)
+        raise InputError(what, where="--optim", remedy=near.strip() or f"one of: {', '.join(OPTIMIZERS)}")
+
+    if not getattr(asked, "adam_bias_correction", True) and asked.optim != defaults["optim"]:
+        raise InputError(
+            f"{name} is not trained with, because --adam_bias_correction false selects the 2018 code's Adam",
+            where="--optim",
+            remedy="leave one of the two out",
+        )
+
+    if not OPTIMIZERS[name].adam:
+        for option in ("adam_beta1", "adam_beta2", "adam_epsilon", "adam_bias_correction"):
+            if getattr(asked, option, None) != defaults.get(option):
+                raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
+
+    _check_optim_args(name, asked.optim_args)
+
+
+def _check_optim_args(name: str, given: str | None) -> None:
+    """--optim_args is `key=value,key=value`; transformers passes over the keys that an optimizer does not take."""
+    known = OPTIMIZERS[name].optim_args
+    for entry in (given or "").replace(" ", "").split(","):
+        if not entry:
+            continue
+
+        key, _, value = entry.partition("=")
+        if key not in known:
+            remedy = f"{name} takes {', '.join(known)}" if known else f"leave the option out: {name} takes none"
+            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=remedy)
+
+        if not (value.lower() in ("true", "false") if key in _SWITCHES else _is_number(value)):
+            expected = "true or false" if key in _SWITCHES else "a number"
+            raise InputError(f"{entry!r} is not {key}={expected}", where="--optim_args", remedy="correct the value")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_schedule(asked, kwargs: dict | None) -> None:
+    """Refuses a schedule that cannot be made, or that --decay_from_step_zero would replace.
+
+    Args:
+        kwargs: --lr_scheduler_kwargs, parsed.
+
+    Raises:
+        InputError: names the option.
+    """
+    name = str(getattr(asked.lr_scheduler_type, "value", asked.lr_scheduler_type))
+    if getattr(asked, "decay_from_step_zero", False) and (name != "linear" or kwargs):
+        where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
+        what = "--decay_from_step_zero true is a schedule of its own"
+        raise InputError(what, where=where, remedy="leave one of the two out")
+
+    try:  # two steps of a run of ten; the model does not matter
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        get_scheduler(name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs)
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
+        raise InputError(
+            f"the schedule {name} cannot be made: {reason}",
+            where="--lr_scheduler_kwargs",
+            remedy='give what it needs as {"name": value}, or another --lr_scheduler_type',
+        ) from None
 
 
 def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:

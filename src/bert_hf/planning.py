@@ -41,7 +41,7 @@ def resolve_steps(
                 where="--num_train_epochs",
                 remedy="give --max_steps",
             )
-        epoch = PreTrainingExamples(corpus, one_length, seed=args.seed, **drawn).epoch_length(0, 0)
+        epoch = PreTrainingExamples(corpus, one_length, seed=args.data_seed, **drawn).epoch_length(0, 0)
         args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
     return phases_of_run(shape.lengths(), args.max_steps, batch)
 
@@ -60,8 +60,10 @@ def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelA
         return record[1][0]
     step, evaluation = _measured(args, shape, corpus, network, tokenizer)
     in_loop = args.eval_strategy == IntervalStrategy.STEPS and (args.eval_steps or 0) >= 1
-    beside = watch.seconds_running() + 2 * evaluation + _ENDING
-    per_step = step * _SAVING + (evaluation / args.eval_steps if in_loop else 0.0)
+    # The longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+    longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
+    beside = watch.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
+    per_step = step * _SAVING + ((1 + longer) * evaluation / args.eval_steps if in_loop else 0.0)
     plan = _of_rank_0(int((args.max_hours * 3600 * _PLANNED - beside) / per_step), args)
     if plan < 1:
         raise InputError(
@@ -88,7 +90,7 @@ def _measured(
 
     A throw-away model makes some steps at each length, in the layout of the run.
     """
-    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.seed}
+    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.data_seed}
     collator = DataCollatorForPreTraining(
         tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
     )

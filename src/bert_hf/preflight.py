@@ -6,7 +6,6 @@ raises `InputError` for the first that is not. `--check true` runs it alone.
 """
 
 import errno
-import importlib.util
 import json
 import os
 import tempfile
@@ -22,19 +21,27 @@ from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from bert_hf.arguments import ClassificationArguments, CorpusArguments, TokenizerArguments
+from bert_hf.arguments import (
+    ClassificationArguments,
+    CorpusArguments,
+    FineTuningArguments,
+    PreTrainingArguments,
+    TokenizerArguments,
+)
 from bert_hf.corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.cost import parameter_count
 from bert_hf.doctor import free_disk
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.features import read_splits
 from bert_hf.files import named_text
+from bert_hf.optimization import check_optimizer, check_schedule
 from bert_hf.ranges import numbers
 from bert_hf.run import RECORD, holds_something
 from bert_hf.shapes import read_shape
 from bert_hf.sources import is_url
 from bert_hf.tasks import TASKS
 from bert_hf.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
 
 _LOOK = 1 << 18  # characters that are read of an input
 _LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known to be there
@@ -43,12 +50,6 @@ _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is lo
 _SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
-_PACKAGES = {  # what is in the name of an optimizer → the package it is of
-    "bnb": "bitsandbytes", "galore": "galore_torch", "apollo": "apollo_torch", "lomo": "lomo_optim",
-    "grokadamw": "grokadamw", "schedule_free": "schedulefree", "stable_adamw": "optimi", "torch_4bit": "torchao",
-    "torch_8bit": "torchao", "8bit": "bitsandbytes", "32bit": "bitsandbytes", "ademamix": "bitsandbytes",
-    "anyprecision": "torchdistx", "npu": "torch_npu", "xla": "torch_xla",
-}  # fmt: skip
 _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 _CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
 
@@ -59,6 +60,7 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     """Of `pretrain.py`."""
     yield numbers(tokens, text, network, shape, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
+    yield options(run, PreTrainingArguments, BY_PRETRAINING)
     yield from machine(run, _PRETRAINING_FIGURES)
     yield corpus_text(text, shape.nsp, splits=True)
     if (attention := network.attn_implementation) not in _ATTENTIONS:
@@ -84,6 +86,7 @@ def classification(asked, run) -> Iterator[str]:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield numbers(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
+    yield options(run, FineTuningArguments, BY_FINETUNING)
     yield from machine(run, _CLASSIFICATION_FIGURES)
     yield labelled_text(asked)
     config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
@@ -149,17 +152,11 @@ def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
         raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
     if run.fp16 and (run.use_cpu or not torch.accelerator.is_available()):
         raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
-    for mark, package in _PACKAGES.items():
-        if mark in str(run.optim) and importlib.util.find_spec(package) is None:
-            what = f"{run.optim} is of the package {package}, which is not installed"
-            raise InputError(what, where="--optim", remedy="install it, or leave the option out")
     best = run.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in figures:
         near = did_you_mean(best.removeprefix("eval_"), figures).strip()
         remedy = near or f"one of: {', '.join(figures)}"
         raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
-    for name in TrainingArguments._VALID_DICT_FIELDS:
-        _check_json(name, getattr(run, name))
     if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
         folder = Path(run.resume_from_checkpoint)
         if not folder.is_dir():
@@ -169,9 +166,6 @@ def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
         if tracker not in known:
             remedy = f"install it, or use one of: {', '.join(sorted(known))}"
             raise InputError(f"no tracker {tracker!r} is installed", where="--report_to", remedy=remedy)
-    if run.hub_token is not None:
-        remedy = "set HF_TOKEN or `hf auth login`"
-        raise InputError("a token is not taken as a flag", where="--hub_token", remedy=remedy)
     if run.push_to_hub:
         name = run.hub_model_id or Path(run.output_dir).name
         try:
@@ -184,13 +178,23 @@ def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
         yield f"push: to {name}"
 
 
-def _check_json(name: str, value) -> None:
-    """An option that is JSON, or a file of it."""
+def options(run, kind: type[TrainingArguments], by: frozenset[str]) -> str:
+    """Training options that do not work, and combinations of them that contradict each other, are refused."""
+    parsed = {name: _json(name, getattr(run, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
+    defaults = defaults_of(kind)
+    line = check_options(run, defaults, by)
+    check_optimizer(run, defaults)
+    check_schedule(run, parsed["lr_scheduler_kwargs"])
+    return line
+
+
+def _json(name: str, value) -> dict | None:
+    """What an option holds that is JSON, or a file of it."""
     if not isinstance(value, str) or not value:
-        return
+        return value
     text = value if value.startswith("{") else named_text(value)
     try:
-        json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f"--{name}" if text is value else value
         raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None

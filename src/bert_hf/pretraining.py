@@ -9,16 +9,20 @@ from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from bert_hf import hub
-from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
+from bert_hf.arguments import ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
+from bert_hf.muon import MUON
+from bert_hf.optimization import optimizer_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
+from bert_hf.sampling import Phase
 from bert_hf.store import Corpus
 from bert_hf.tokenization import check_tokenizer
 from bert_hf.trigrams import TrigramModel
 
+PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
@@ -35,17 +39,19 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
     shape = {key: shape[key] for key in sorted(shape) if key not in ("transformers_version", "dtype")}
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
-    optimizer += [args.max_grad_norm, args.adam_bias_correction, str(args.optim), args.bf16, args.fp16]
+    optimizer += [args.max_grad_norm, optimizer_name(args), args.optim_args, args.bf16, args.fp16]
     if args.optim == MUON:
         optimizer.append(args.muon_learning_rate)
     if args.nsp_loss_weight != 1:
         optimizer.append(args.nsp_loss_weight)
     schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
+    schedule += [args.lr_scheduler_kwargs]
     return {
         "model": shape,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
+        "data_seed": args.data_seed,
         "global_batch": batch,
         "optimizer": optimizer,
         "schedule": [*schedule, args.decay_from_step_zero],
@@ -133,7 +139,7 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             "steps": args.max_steps,
             "batch": f"{per_device} × {accumulated} × {args.world_size} = {batch}",
             "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths()),
-            "optimizer": f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else "AdamW",
+            "optimizer": f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
             "masking": f"{shape.mlm_probability:.0%}{', whole words' if shape.whole_word_mask else ''}, 80/10/10",
@@ -142,6 +148,34 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
         },
         notes=notes,
     )
+
+
+def held_out_examples(
+    held_out: Corpus, shape: ExampleArguments, phases: tuple[Phase, ...], drawn: dict
+) -> tuple[PreTrainingExamples, dict[str, PreTrainingExamples]]:
+    """The fixed examples that are evaluated: of `max_seq_length`, and of each longer length that the run has.
+
+    The plain figures (`eval_mlm_loss`, …) are those of `max_seq_length` from the first step to the last, so that they
+    can be compared along a run, between runs, and with the baselines. The longest length is called `long`, as in
+    `eval_long_mlm_loss`, another one between by its tokens. Of longer examples there are fewer, so that an evaluation
+    has about as many tokens as that of the usual length.
+
+    Args:
+        phases: of the run; a length that gets no step is not evaluated.
+        drawn: how pairs are drawn (`nsp`, `short_seq_probability`).
+    """
+    usual = shape.max_seq_length
+    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **drawn}
+    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=shape.max_eval_samples, **fixed)
+
+    longer = {}
+    for length in sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual}):
+        limit = max(1, shape.max_eval_samples * usual // length)
+        longer[str(length)] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
+    if longer:
+        longest = list(longer)[-1]
+        longer["long"] = longer.pop(longest)
+    return evaluation, longer
 
 
 def baselines(
@@ -210,11 +244,12 @@ class HeldOutBefore(TrainerCallback):
 
 
 def report_heldout(when: str, figures: dict, reference: dict) -> None:
-    """One line of held-out figures beside what knows nothing."""
-    known = f"unigram {reference['unigram_mlm_loss']:.3f}"
+    """One line of held-out figures beside what knows nothing, and one more where training has brought no more."""
+    loss, unigram = figures["eval_mlm_loss"], reference["unigram_mlm_loss"]
+    known = f"unigram {unigram:.3f}"
     if "trigram_mlm_loss" in reference:
         known += f", trigram {reference['trigram_mlm_loss']:.3f}"
-    text = f"held out, {when}: MLM loss {figures['eval_mlm_loss']:.3f} ({known})"
+    text = f"held out, {when}: MLM loss {loss:.3f} ({known})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
         error = np.sqrt(majority * (1 - majority) / pairs)
@@ -222,3 +257,20 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
         text += f", MLM accuracy {figures['eval_mlm_accuracy']:.3f}, NSP accuracy {figures['eval_nsp_accuracy']:.3f} "
         text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
     print(text, flush=True)
+
+    if when == "after" and not loss < unigram:  # NaN as well
+        print(
+            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach: "
+            "train for more steps, or look at --learning_rate and the text",
+            flush=True,
+        )
+
+
+def report_longer(longer: dict[str, PreTrainingExamples], figures: dict) -> None:
+    """One line of held-out figures for each length beyond the usual one."""
+    for name, examples in longer.items():
+        tokens, prefix = examples.phases[0].max_seq_length, f"eval_{name}"
+        text = f"held out, {tokens} tokens: MLM loss {figures[f'{prefix}_mlm_loss']:.3f}"
+        if f"{prefix}_nsp_accuracy" in figures:
+            text += f", NSP accuracy {figures[f'{prefix}_nsp_accuracy']:.3f} on {len(examples):,} pairs"
+        print(text, flush=True)

@@ -20,8 +20,10 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from bert_hf import checkpointing, watch
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
 from bert_hf.finite import FiniteCheck
+from bert_hf.optimization import check_optimizer
 from bert_hf.sampling import LengthGroups
 from bert_hf.stored_trainer import StoredTrainer
+from bert_hf.training_options import TRAINER, check_options, defaults_of
 
 
 class _CutOff(Exception):
@@ -55,7 +57,12 @@ class SafeTrainer(StoredTrainer):
     quiet = watch.QUIET  # seconds in which nothing has to move
 
     def __init__(self, *args, **kwargs):
+        asked = kwargs.get("args", args[1] if len(args) > 1 else None)
+        if asked is not None:
+            check_options(asked, defaults_of(type(asked)), frozenset({TRAINER}))
         super().__init__(*args, **kwargs)
+        if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
+            check_optimizer(self.args, defaults_of(type(self.args)))
         rank = self.args.process_index
         allowed = getattr(self.args, "skip_bad_steps", 0)
         self._finite = FiniteCheck(rank, allowed, self._ranks.gather, self._name_rows)
@@ -382,7 +389,8 @@ class SafeTrainer(StoredTrainer):
     def _get_train_sampler(self, train_dataset=None):
         sampler = super()._get_train_sampler(train_dataset)
         if type(sampler) is LengthGroupedSampler:
-            return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, self.args.seed)
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
         return sampler
 
     def get_train_dataloader(self):

@@ -5,6 +5,7 @@ whatever its layout; examples addressed by number; evaluation that keeps counts 
 utilisation (MFU) in the log.
 """
 
+import contextlib
 import inspect
 import itertools
 import json
@@ -15,19 +16,20 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
 from bert_hf import checkpointing
-from bert_hf.arguments import MUON
 from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
-from bert_hf.muon import encoder_matrices
-from bert_hf.optimization import linear_from_step_zero, make_muon, make_optimizer
+from bert_hf.muon import MUON, encoder_matrices
+from bert_hf.optimization import linear_from_step_zero, optimizer_name, select_optimizer
 from bert_hf.remote import RemoteShelf
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
+from bert_hf.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
 
 logger = logging.get_logger(__name__)
 
@@ -42,17 +44,32 @@ class PreTrainer(SafeTrainer):
     one sequence of numbered examples, which resumes at any position without reading the skipped ones; with any other
     dataset and collator it works as `Trainer` does.
 
+    `longer_eval_datasets` are evaluated beside `eval_dataset` once the run trains at their length, and after it; their
+    figures carry their names: `eval_long_mlm_loss` of `{"long": examples}`. What `eval_dataset` yields keeps its plain
+    names all along, so `metric_for_best_model` compares the same examples at every step.
+
     The loss of an optimizer step is Σ MLM / masked tokens + Σ NSP / pairs, both counted over accumulation steps and
     ranks. (The mean of means that others use weights a token by how many were masked beside it.)
     """
 
     loss_is_scaled_for_ga = True  # told to the stock training_step: do not divide by accumulation steps again
 
-    def __init__(self, model=None, args=None, *positional, **kwargs):
+    def __init__(
+        self,
+        model=None,
+        args=None,
+        *positional,
+        longer_eval_datasets: dict[str, Dataset] | None = None,
+        **kwargs,
+    ):
         super().__init__(model, args, *positional, **kwargs)
+        self.longer_eval_datasets = longer_eval_datasets or {}
+        self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
         self._ours = "losses_only" in forward
         self._numbered = hasattr(self.train_dataset, "window_length")
+        refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
+        check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
         if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
             self.quiet = 600.0  # a shard that is fetched from afar
         if self._numbered or hasattr(self.eval_dataset, "window_length"):
@@ -221,20 +238,9 @@ class PreTrainer(SafeTrainer):
     # ---- optimizer and schedule
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         if self.optimizer is None and hasattr(self.args, "adam_bias_correction") and not self.optimizer_cls_and_kwargs:
-            model = self.model if model is None else model
-            shared = {
-                "lr": self.args.learning_rate,
-                "betas": (self.args.adam_beta1, self.args.adam_beta2),
-                "eps": self.args.adam_epsilon,
-                "weight_decay": self.args.weight_decay,
-            }
-            if self.args.optim == MUON:
-                dtype = torch.bfloat16 if self.args.bf16 else torch.float32
-                self.optimizer = make_muon(model, muon_lr=self.args.muon_learning_rate, dtype=dtype, **shared)
+            self.optimizer = select_optimizer(self.model if model is None else model, self.args)
+            if optimizer_name(self.args) == MUON:
                 self._log_muon()
-            else:
-                correction = self.args.adam_bias_correction
-                self.optimizer = make_optimizer(model, bias_correction=correction, **shared)
         return super().create_optimizer(model)
 
     def _log_muon(self) -> None:
@@ -251,12 +257,56 @@ class PreTrainer(SafeTrainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     # ---- evaluation
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         self._stop_clock()
+        begun = time.monotonic()
         try:
-            return super().evaluate(*args, **kwargs)
+            # First, and logged last: an evaluation that a signal interrupts has logged nothing.
+            longer = self._evaluate_longer(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
+            figures = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            if longer:
+                self.log(dict(longer))
+            self._evaluation_seconds = time.monotonic() - begun
+            return {**figures, **longer}
         finally:
             self._tick = time.perf_counter() if self.is_in_train else None
+
+    def _evaluate_longer(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
+        """Losses and accuracies of the longer held-out examples whose length the run has reached."""
+        figures = {}
+        for name, examples in self.longer_eval_datasets.items():
+            if not self._has_reached(examples.phases[0].max_seq_length):
+                continue
+
+            with self._explained(), self._longer_loader(name) as loader:
+                output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
+            figures |= {key: value for key, value in output.metrics.items() if key.endswith(("_loss", "_accuracy"))}
+        return figures
+
+    def _has_reached(self, length: int) -> bool:
+        """True after the run, and where its present phase or an earlier one has examples of that length."""
+        if not self.is_in_train or not self._numbered:
+            return True
+        position, begin = self.state.global_step * self.global_batch, 0
+        for phase in self.train_dataset.phases:
+            if phase.max_seq_length >= length:
+                return position >= begin
+            begin = self.args.max_steps * self.global_batch if phase.end is None else phase.end
+        return False
+
+    @contextlib.contextmanager
+    def _longer_loader(self, name: str) -> Iterator[DataLoader]:
+        """Batches of longer held-out examples, of as many tokens as a batch of the usual ones."""
+        examples, size = self.longer_eval_datasets[name], self.args.per_device_eval_batch_size
+        usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
+        # Trainer keeps a loader with persistent workers under one name, whichever data set it is asked for.
+        kept = self.__dict__.get("_eval_dataloaders", {})
+        self._eval_dataloaders = self._longer_loaders[name]
+        self.args.per_device_eval_batch_size = max(1, size * usual // examples.phases[0].max_seq_length)
+        try:
+            yield self.get_eval_dataloader(examples)
+        finally:
+            self._eval_dataloaders, self.args.per_device_eval_batch_size = kept, size
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):

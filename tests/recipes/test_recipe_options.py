@@ -1,0 +1,160 @@
+"""Options whose effect is a recipe's: --do_*, --data_seed, evaluation at each length of a run, what is said of it."""
+
+import csv
+import json
+import os
+import signal
+
+import pytest
+from test_relay import ROOT, TINY, recipe
+from transformers import TrainerCallback
+
+from bert_hf import collator, trainer
+
+SHORT, LONG = 32, 64
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("options")
+    documents = [
+        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
+        for d in range(60)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "tiny.json").write_text(json.dumps(TINY))
+    return folder
+
+
+def pretrain(place, output, *words):
+    return recipe("pretrain")(
+        [
+            "--config_name", str(place / "tiny.json"), "--train_file", str(place / "text.txt"), "--vocab_size", "200",
+            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--max_seq_length", str(SHORT),
+            "--long_seq_length", str(LONG), "--long_seq_fraction", "0.5", "--max_steps", "8", "--eval_steps", "2",
+            "--per_device_train_batch_size", "4", "--logging_steps", "2", "--save_minutes", "0", "--disable_tqdm", "true",
+            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
+        ]
+    )  # fmt: skip
+
+
+def figures(place, output):
+    """Logged figures of the evaluations at both lengths, by step; and those of the finished run."""
+    history = json.loads((place / output / "trainer_state.json").read_text())["log_history"]
+    kept = [
+        {k: v for k, v in row.items() if k.endswith(("_loss", "_accuracy"))} | {"step": row["step"]} for row in history
+    ]
+    result = json.loads((place / output / "all_results.json").read_text())
+    return [row for row in kept if any(name.startswith("eval_") for name in row)], result
+
+
+@pytest.fixture(scope="module")
+def whole(place):
+    assert pretrain(place, "whole", "--do_train", "--do_eval") == 0
+    return figures(place, "whole")
+
+
+def test_both_lengths_are_evaluated(place, whole, capsys):
+    """The plain names are those of --max_seq_length at every step, the long ones from where that phase begins."""
+    history, result = whole
+    usual = [row["step"] for row in history if "eval_mlm_loss" in row]
+    longer = [row["step"] for row in history if "eval_long_mlm_loss" in row]
+    assert usual == [0, 2, 4, 6, 8, 8]  # before, every two steps, and once more after the run
+    assert longer == [4, 6, 8, 8]
+    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
+        assert result[f"eval_long_{name}"] == pytest.approx(history[-1][f"eval_long_{name}"])
+    assert result["eval_mlm_loss"] != result["eval_long_mlm_loss"]
+    assert "eval_long_mlm_loss" in (place / "whole/README.md").read_text()
+    with open(place / "whole/log_history.csv", encoding="utf-8") as file:
+        assert "eval_long_nsp_accuracy" in next(csv.reader(file))
+
+
+def test_the_long_figures_are_those_of_long_examples(place, whole, monkeypatch):
+    """The finished model, evaluated on its own at the long length by a stock-like call, gives the same numbers."""
+    made = []
+    make = trainer.PreTrainer.__init__
+    monkeypatch.setattr(
+        trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), made.append(self))[0]
+    )
+    assert pretrain(place, "again") == 0
+    run = made[-1]
+    examples = run.longer_eval_datasets["long"]
+    lengths = [len(run.data_collator.example(examples[index])["input_ids"]) for index in range(len(examples))]
+    assert SHORT < max(lengths) <= LONG
+    assert len(examples) <= 4000 * SHORT // LONG
+    alone = run.evaluate(examples, metric_key_prefix="alone")
+    for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
+        assert alone[f"alone_{name}"] == pytest.approx(whole[1][f"eval_long_{name}"], rel=1e-6)
+
+
+class AtStep(TrainerCallback):
+    """Sends SIGTERM in the evaluation of a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_in_the_long_evaluation_changes_nothing(place, whole, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        make = trainer.PreTrainer.__init__
+        patch.setattr(
+            trainer.PreTrainer,
+            "__init__",
+            lambda self, *a, **k: (make(self, *a, **k), self.add_callback(AtStep(6)))[0],
+        )
+        assert pretrain(place, "cut") == 143
+    assert "after step 6, which is saved" in capsys.readouterr().err
+    assert pretrain(place, "cut") == 0
+    assert figures(place, "cut")[0] == whole[0]
+
+
+def test_a_run_that_cannot_learn_is_told_so(place, capsys):
+    words = ["--warmup_steps", "100", "--learning_rate", "1e-6"]
+    assert pretrain(place, "hopeless", *words) == 0
+    asked = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! ")]
+    assert any(line.startswith("! 100 steps of warm-up in a run of 8: the rate never passes 8e-08") for line in asked)
+    assert any("8 steps change a weight by 8e-06 at most" in line for line in asked)
+    assert any("an optimizer step has 4 sequences" in line for line in asked)
+    assert any("tokens are predicted for each entry" in line for line in asked)
+    assert any("is not below" in line for line in asked)
+
+
+def test_the_data_have_a_seed_of_their_own(place, monkeypatch):
+    seeds = []
+    make = collator.PreTrainingExamples.__init__
+
+    def record(self, *args, seed=42, fixed=False, **more):
+        if not fixed:
+            seeds.append(seed)
+        make(self, *args, seed=seed, fixed=fixed, **more)
+
+    monkeypatch.setattr(collator.PreTrainingExamples, "__init__", record)
+    assert pretrain(place, "seeds", "--seed", "5", "--data_seed", "6", "--max_steps", "2") == 0
+    assert set(seeds) == {6}
+    identity = json.loads((place / "seeds/run.json").read_text())["identity"]
+    assert (identity["seed"], identity["data_seed"]) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "trains"), [([], "adamw_torch_fused"), (["--optim", "adagrad"], "adagrad"),
+                          (["--adam_bias_correction", "false"], "bert_adam")],
+)  # fmt: skip
+def test_the_record_names_what_trained(place, words, trains):
+    assert pretrain(place, trains, "--max_steps", "2", *words) == 0
+    identity = json.loads((place / trains / "run.json").read_text())["identity"]
+    assert trains in json.dumps(identity["optimizer"])
+
+
+def test_fine_tuning_predicts(place, whole):
+    words = [
+        "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
+        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--num_train_epochs", "1", "--disable_tqdm", "true",
+        "--bf16", "false", "--use_cpu", "--output_dir", str(place / "spam"),
+    ]  # fmt: skip
+    assert recipe("finetune_classification")([*words, "--do_train", "--do_eval", "--do_predict"]) == 0
+    for split in ("train", "eval", "test"):
+        assert (place / "spam" / f"{split}_results.json").is_file()
