@@ -7,17 +7,27 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors", "files", "kernels", "options", "pretrained"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
-    "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
-    "tasks", "tokenization", "watch",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "exact_backward", "finite",
+    "masking", "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "running_sums",
+    "sampling", "shapes", "sources", "store", "tasks", "tokenization", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
-    "safe_trainer": {"stored_trainer", "checkpointing", "finite", "sampling", "watch"},
-    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling"},
+    "safe_trainer": {"stored_trainer", "checkpointing", "finite", "ranks", "sampling", "watch"},
+    "trainer": {
+        "safe_trainer",
+        "checkpointing",
+        "cost",
+        "exact_backward",
+        "modeling",
+        "optimization",
+        "remote",
+        "running_sums",
+        "sampling",
+    },
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
