@@ -8,7 +8,8 @@ import torch
 from test_trainer import make
 from tiny import tiny_config
 
-from bert_hf import cost, trainer as trainer_module
+from bert_hf import cost
+from bert_hf import trainer as trainer_module
 from bert_hf.cost import model_product_rate
 
 CPU = torch.device("cpu")
