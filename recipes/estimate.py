@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     half = not cpu or args.bf16 or args.fp16
     plan = Plan(
         config, tuple(stretch for stretch in stretches if stretch[1]), asked.global_batch,
-        args.per_device_train_batch_size, fill, shape.mlm_probability, half, args.adam_bias_correction, cpu,
+        args.per_device_train_batch_size, fill, shape.mlm_probability, half, cpu,
     )  # fmt: skip
 
     # 4. Machine

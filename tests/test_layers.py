@@ -14,6 +14,7 @@ STONES = {
     "documentation",
     "duplicates",
     "encoding",
+    "exact_backward",
     "finite",
     "learning_checks",
     "masking",
@@ -24,6 +25,7 @@ STONES = {
     "ranges",
     "ranks",
     "remote",
+    "running_sums",
     "sampling",
     "shapes",
     "sources",
@@ -39,6 +41,7 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
+<<<<<<< HEAD
     "safe_trainer": {
         "stored_trainer",
         "checkpointing",
@@ -48,15 +51,27 @@ JOINTS = {  # joint: the stones it may import, beside the ground
         "training_options",
         "watch",
     },
+=======
+    "safe_trainer": {"stored_trainer", "checkpointing", "finite", "ranks", "sampling", "watch"},
+>>>>>>> w-loss
     "trainer": {
         "safe_trainer",
         "checkpointing",
         "cost",
+<<<<<<< HEAD
         "modeling",
         "optimization",
         "remote",
         "sampling",
         "training_options",
+=======
+        "exact_backward",
+        "modeling",
+        "optimization",
+        "remote",
+        "running_sums",
+        "sampling",
+>>>>>>> w-loss
     },
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),

@@ -285,7 +285,9 @@ class BertPreTrainedModel(PreTrainedModel):
     # Stock heads swallow `num_items_in_batch` without using it, and Trainer then forgets to divide by accumulation
     # steps and ranks (transformers#47688). False: under a stock Trainer, our loss is a mean that it divides itself.
     accepts_loss_kwargs = False
-    _no_split_modules = ["BertEmbeddings", "BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
+    # What FSDP wraps where its file names no layer. Stock lists BertEmbeddings too, whose word embeddings are tied to
+    # the decoder outside of it: FSDP2 refuses to wrap it alone.
+    _no_split_modules = ["BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}  # noqa: RUF012
 

@@ -8,11 +8,12 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import transformers
 from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
@@ -21,6 +22,7 @@ from bert_hf import checkpointing, watch
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
 from bert_hf.finite import FiniteCheck
 from bert_hf.optimization import check_optimizer
+from bert_hf.ranks import seed_of_rank
 from bert_hf.sampling import LengthGroups
 from bert_hf.stored_trainer import StoredTrainer
 from bert_hf.training_options import TRAINER, check_options, defaults_of
@@ -40,6 +42,16 @@ class _Epochs(TrainerCallback):
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:
         self.over = True
+
+
+class _Beginning(TrainerCallback):
+    """Calls a function when everything is built and no step has been made."""
+
+    def __init__(self, action: Callable[[], None]):
+        self.action = action
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.action()
 
 
 class SafeTrainer(StoredTrainer):
@@ -68,6 +80,7 @@ class SafeTrainer(StoredTrainer):
         self._finite = FiniteCheck(rank, allowed, self._ranks.gather, self._name_rows)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
+        self.add_callback(_Beginning(self._before_first_step))
         self._watchdog: watch.Watchdog | None = None
         self._hours_before = self._evaluation_seconds = 0.0
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
@@ -109,6 +122,12 @@ class SafeTrainer(StoredTrainer):
             if asked is None:
                 raise InputError("holds no checkpoint", where=self.args.output_dir, remedy="begin without resuming")
         return str(asked) if asked else None
+
+    def _before_first_step(self) -> None:
+        """Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the
+        same masks on each. A resumed run then restores the generators of its checkpoint."""
+        if self.args.process_index:
+            transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
 
     def _begin_at(self, checkpoint: str) -> None:
         """What a subclass has to know of a checkpoint before its loaders are made."""
@@ -395,8 +414,19 @@ class SafeTrainer(StoredTrainer):
 
     def get_train_dataloader(self):
         """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks
-        the loader for an iterator, which draws a seed, and dropout would go on from another place."""
-        return self._with_generator(super().get_train_dataloader())
+        the loader for an iterator, which draws a seed, and dropout would go on from another place.
+
+        The order of a shuffled dataset is drawn from the global seed, which must be the same on all ranks here also
+        in a second `train`, when theirs differ.
+        """
+        state = torch.random.get_rng_state()
+        if self.args.world_size > 1:
+            torch.default_generator.manual_seed(self.args.seed)
+        try:
+            return self._with_generator(super().get_train_dataloader())
+        finally:
+            if self.args.world_size > 1:
+                torch.random.set_rng_state(state)
 
     def get_eval_dataloader(self, eval_dataset=None):
         """The stock loader with a generator of its own: when an evaluation comes must not change what follows it."""
