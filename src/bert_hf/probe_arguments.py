@@ -51,6 +51,9 @@ class ProbeArguments:
     tune_steps: int = option(200, "Optimizer steps of the fine-tuning.")
     tune_batch_size: int = option(16, "Rows a step of the fine-tuning.")
     tune_learning_rate: float | None = option(None, "Peak rate. By default 5e-4 up to width 256, 1e-4 to 512, 5e-5.")
+    tune_reset: list[str] | None = option(
+        None, "Parameters drawn at random before the fine-tuning, by the beginning of their names: bert.pooler, …"
+    )
 
     cache_dir: str = option("~/.cache/bert_hf", "Where held-out text that was prepared is kept.")
     seed: int = option(0, "Seed of all that is drawn.")

@@ -4,7 +4,7 @@ All methods see the same labelled rows and are tested on the same held-out fold.
 cross-validation inside the labelled rows, and below `LEAST_TO_CHOOSE` rows not at all.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, f1_score
 from sklearn.model_selection import StratifiedGroupKFold
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import BertForPreTraining
 
@@ -23,8 +22,9 @@ from bert_hf.probe_network import Subject, batches_by_length, model_inputs
 
 LEAST_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
 INNER_FOLDS = 3
-FIXED_C, CHOICES_OF_C = 0.1, (0.1, 0.01, 1.0)  # of standardised states; the fixed one first: it wins a tie
-TFIDF_C, TFIDF_CHOICES = 10.0, (10.0, 1.0, 100.0)
+# Of standardised states, and of TF-IDF. The first is taken where nothing is chosen, and wins a tie.
+CHOICES_OF_C = (0.1, 0.01, 1.0)
+TFIDF_CHOICES = (10.0, 1.0, 100.0)
 POOLINGS = ("mean", "cls")
 
 
@@ -67,7 +67,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(layers: int) -> list[Candidate]:
-    """All ways, best guess first: the last layer's mean, the fixed C. [CLS] of layer 0 is the same in every text."""
+    """All ways, best guess first: the last layer's mean, the first C. [CLS] of layer 0 is the same in every text."""
     found = []
     for layer in range(layers, -1, -1):
         for pooling in POOLINGS:
@@ -76,18 +76,16 @@ def candidates(layers: int) -> list[Candidate]:
     return found
 
 
-def linear_probe(c: float) -> BaseEstimator:
-    """Logistic regression on standardised states."""
-    return make_pipeline(StandardScaler(), LogisticRegression(C=c, class_weight="balanced", max_iter=2000))
+def classifier(c: float) -> LogisticRegression:
+    """Logistic regression with classes weighted alike."""
+    return LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
 
 
-def tfidf_probe(c: float, characters: bool) -> BaseEstimator:
-    """Logistic regression on TF-IDF of words and word pairs, or of 2 to 5 characters within words."""
+def tfidf(characters: bool) -> TfidfVectorizer:
+    """TF-IDF of words and word pairs, or of 2 to 5 characters within words."""
     if characters:
-        vectors = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True)
-    else:
-        vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
-    return make_pipeline(vectors, LogisticRegression(C=c, class_weight="balanced", max_iter=2000))
+        return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True)
+    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
 
 
 def score(model: BaseEstimator, rows, labels: np.ndarray, classes: int) -> float:
@@ -112,12 +110,15 @@ def inner_splits(labels: np.ndarray, groups: np.ndarray, seed: int) -> list[tupl
     return [(a, b) for a, b in splits if len(np.unique(labels[a])) == every == len(np.unique(labels[b]))]
 
 
-def best_of(choices: list, splits: list, mean_score: Callable) -> object:
-    """The choice of the highest mean score over the splits (the first of equals); without splits the first."""
-    if not splits:
-        return choices[0]
-    scores = [np.mean([mean_score(choice, a, b) for a, b in splits]) for choice in choices]
-    return choices[int(np.argmax(scores))]
+def fit_and_score(transform, rows, labels: np.ndarray, fit, held_out, choices: Iterable[float], classes: int) -> list:
+    """Fits `transform` and, for each C, a classifier on the rows `fit`; their scores on the rows `held_out`.
+
+    Args:
+        transform: an unfitted StandardScaler or TfidfVectorizer.
+        rows: (N, H) states, or (N,) strings.
+    """
+    inputs, others = transform.fit_transform(rows[fit]), transform.transform(rows[held_out])
+    return [score(classifier(c).fit(inputs, labels[fit]), others, labels[held_out], classes) for c in choices]
 
 
 # ---- all fits of a fold
@@ -132,36 +133,40 @@ class Fold(NamedTuple):
 
 
 def probe_states(states: dict[str, np.ndarray], task: LabelledTask, fold: Fold) -> tuple[float, Candidate]:
-    """(score on the test rows, what was chosen) of a linear probe on pooled states."""
-    labels = task.labels
+    """(score on the test rows, what was chosen) of a linear probe on pooled states.
 
-    def inner_score(choice: Candidate, a: np.ndarray, b: np.ndarray) -> float:
-        layer, fit, held_out = states[choice.pooling][choice.layer], fold.train[a], fold.train[b]
-        model = linear_probe(choice.c).fit(layer[fit].astype(np.float64), labels[fit])
-        return score(model, layer[held_out].astype(np.float64), labels[held_out], task.classes)
-
-    choice = best_of(candidates(len(states["mean"]) - 1), fold.inner, inner_score)
-    return layer_score(states, task, fold, choice), choice
+    Of equal mean scores over the inner splits the first candidate wins; without inner splits the first is taken.
+    """
+    labels, best, best_score = task.labels[fold.train], None, -np.inf
+    for first in candidates(len(states["mean"]) - 1)[:: len(CHOICES_OF_C)]:  # one for each pooling of each layer
+        rows = states[first.pooling][first.layer][fold.train].astype(np.float64)
+        scores = [
+            fit_and_score(StandardScaler(), rows, labels, a, b, CHOICES_OF_C, task.classes) for a, b in fold.inner
+        ]
+        means = np.mean(scores, axis=0) if scores else np.zeros(len(CHOICES_OF_C))
+        if means.max() > best_score:
+            best, best_score = first._replace(c=CHOICES_OF_C[means.argmax()]), means.max()
+    return layer_score(states, task, fold, best), best
 
 
 def layer_score(states: dict[str, np.ndarray], task: LabelledTask, fold: Fold, choice: Candidate) -> float:
     """Score on the test rows with nothing left to choose."""
-    layer = states[choice.pooling][choice.layer]
-    model = linear_probe(choice.c).fit(layer[fold.train].astype(np.float64), task.labels[fold.train])
-    return score(model, layer[fold.test].astype(np.float64), task.labels[fold.test], task.classes)
+    rows = states[choice.pooling][choice.layer].astype(np.float64)
+    return fit_and_score(StandardScaler(), rows, task.labels, fold.train, fold.test, [choice.c], task.classes)[0]
 
 
-def probe_tfidf(texts: list[str], task: LabelledTask, fold: Fold, characters: bool) -> float:
-    """Score on the test rows of logistic regression on TF-IDF, C chosen inside the labelled rows."""
+def probe_tfidf(texts: np.ndarray, task: LabelledTask, fold: Fold, characters: bool) -> float:
+    """Score on the test rows of logistic regression on TF-IDF, C chosen inside the labelled rows.
 
-    def fit_and_score(c: float, fit: np.ndarray, held_out: np.ndarray) -> float:
-        model = tfidf_probe(c, characters).fit([texts[row] for row in fit], task.labels[fit])
-        return score(model, [texts[row] for row in held_out], task.labels[held_out], task.classes)
-
-    def inner_score(c: float, a: np.ndarray, b: np.ndarray) -> float:
-        return fit_and_score(c, fold.train[a], fold.train[b])
-
-    return fit_and_score(best_of(list(TFIDF_CHOICES), fold.inner, inner_score), fold.train, fold.test)
+    Args:
+        texts: (N,) strings.
+    """
+    scores = [
+        fit_and_score(tfidf(characters), texts, task.labels, fold.train[a], fold.train[b], TFIDF_CHOICES, task.classes)
+        for a, b in fold.inner
+    ]
+    c = TFIDF_CHOICES[int(np.mean(scores, axis=0).argmax())] if scores else TFIDF_CHOICES[0]
+    return fit_and_score(tfidf(characters), texts, task.labels, fold.train, fold.test, [c], task.classes)[0]
 
 
 def majority_score(task: LabelledTask, fold: Fold) -> float:
@@ -204,7 +209,7 @@ def probe_features(
         difference {count: checkpoint − random by fold (its draws' mean)}; by_layer {method: {pooling: means}} at the
         largest count.
     """
-    texts = task.joined()
+    texts = np.array(task.joined(), dtype=object)
     by_count = labelled_folds(task, counts, folds, seed)
     methods = ("checkpoint", "random", "tfidf_words", "tfidf_characters", "majority")
     scores: dict[str, dict] = {method: {} for method in methods}
@@ -244,7 +249,7 @@ def _by_layer(networks: dict[str, list], task: LabelledTask, by_count: dict[int,
                 layer: float(
                     np.mean(
                         [
-                            layer_score(states, task, fit, Candidate(pooling, layer, FIXED_C))
+                            layer_score(states, task, fit, Candidate(pooling, layer, CHOICES_OF_C[0]))
                             for states in draws
                             for fit in by_count[count]
                         ]

@@ -58,8 +58,25 @@ class Subject:
             model = BertForPreTraining(self.config).float()
         return model.to(self.device).eval()
 
-    def load_classifier(self, classes: int, draw: int, random: bool) -> PreTrainedModel:
-        """Stock `AutoModelForSequenceClassification` in fp32, its new layer (or everything) drawn by `draw`."""
+    def load_classifier(self, classes: int, draw: int, random: bool, reset: tuple[str, ...] = ()) -> PreTrainedModel:
+        """Stock `AutoModelForSequenceClassification` in fp32, its new layer (or everything) drawn by `draw`.
+
+        Args:
+            reset: parameters whose names begin so are drawn, too.
+
+        Raises:
+            InputError: no parameter's name begins so.
+        """
+        if reset and not random:
+            model, drawn = (self.load_classifier(classes, draw, one).state_dict() for one in (False, True))
+            for beginning in reset:
+                if not any(name.startswith(beginning) for name in model):
+                    what, remedy = f"no parameter's name begins with {beginning!r}", "give e.g. bert.encoder.layer.1."
+                    raise InputError(what, where="--tune_reset", remedy=remedy)
+            chosen = {name: (drawn if name.startswith(reset) else model)[name] for name in model}
+            classifier = self.load_classifier(classes, draw, random=True)
+            classifier.load_state_dict(chosen)
+            return classifier
         set_seed(self.seed + 1000 * draw + 1)
         config = BertConfig.from_dict({**self.config.to_dict(), "num_labels": classes})
         if random:

@@ -50,17 +50,19 @@ class ProbeRun:
             "lacking": list(self.subject.fresh),
             "tasks": {task.name: self._describe(task) for task in self.tasks},
             "seconds": {},
+            "processor_seconds": {},
             "notes": [],
         }
         for part in self.asked.chosen_parts():
             self.report(f"{part} …")
-            begin = time.perf_counter()
+            begin, processor_begin = time.perf_counter(), time.process_time()
             note = self._unmeasurable(part)
             if note is None:
                 found[part] = getattr(self, part)()
             else:
                 found["notes"].append(note)
             found["seconds"][part] = round(time.perf_counter() - begin, 1)
+            found["processor_seconds"][part] = round(time.process_time() - processor_begin, 1)
         return found
 
     def _unmeasurable(self, part: str) -> str | None:

@@ -83,8 +83,10 @@ def table(found: dict) -> list[str]:
         if found.get(part):
             lines += ["", *write(found[part])]
     lines += [f"! {note}" for note in found["notes"]]
-    seconds = ", ".join(f"{part} {value:.0f}" for part, value in found["seconds"].items())
-    return [*lines, "", f"seconds: {seconds}; {sum(found['seconds'].values()):.0f} in all"]
+    used = found["processor_seconds"]
+    parts = ", ".join(f"{part} {value:.0f}" for part, value in used.items())
+    clock = sum(found["seconds"].values())
+    return [*lines, "", f"seconds of processor time: {sum(used.values()):.0f} ({parts}); by the clock {clock:.0f}"]
 
 
 def _vocabulary_lines(figures: dict) -> list[str]:

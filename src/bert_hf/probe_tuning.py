@@ -77,14 +77,16 @@ def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments
     fits = labelled_folds(task, [asked.tune_labels], asked.folds, asked.seed).get(asked.tune_labels)
     if not fits:
         return None
-    rows, texts = task.encoded(subject.tokenizer, asked.max_seq_length), task.joined()
+    rows = task.encoded(subject.tokenizer, asked.max_seq_length)
+    texts = np.array(task.joined(), dtype=object)
     scores: dict[str, list[float]] = {"checkpoint": [], "random": [], "tfidf_words": [], "tfidf_characters": []}
     accuracies: dict[str, list[float]] = {"checkpoint": [], "random": []}
     for draw, fit in enumerate(fits[: asked.tune_draws]):
         test = np.sort(np.random.default_rng([asked.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
         fit = Fold(fit.train, test, fit.inner)
         for name in ("checkpoint", "random"):
-            model = subject.load_classifier(task.classes, draw, random=name == "random")
+            reset = tuple(asked.tune_reset or ())
+            model = subject.load_classifier(task.classes, draw, name == "random", reset)
             fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, asked)
             value, accuracy = figures(classify(model, [rows[row] for row in test], subject), task.labels[test])
             scores[name].append(value)
