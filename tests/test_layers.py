@@ -76,7 +76,11 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }
-BETWEEN = {"classification", "doctor", "planning", "preflight", "pretraining", "run"}
+BETWEEN = {
+    "classification", "doctor", "planning", "preflight", "pretraining", "probe_arguments", "probe_data",
+    "probe_features", "probe_geometry", "probe_grammar", "probe_language", "probe_network", "probe_parts",
+    "probe_report", "probe_tuning", "run",
+}  # fmt: skip
 
 
 def imports(path: Path) -> set[str]:
