@@ -15,9 +15,9 @@ import torch
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
-from bert_hf.muon import MUON
 from bert_hf.options import parse as parse  # how they are filled
 
+MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 

@@ -10,8 +10,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
+from bert_hf.arguments import MUON
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.muon import MUON, MuonWithAdamW, encoder_matrices
+from bert_hf.muon import MuonWithAdamW, encoder_matrices
 
 BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
 

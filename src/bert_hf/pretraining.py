@@ -9,12 +9,11 @@ from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from bert_hf import hub
-from bert_hf.arguments import ExampleArguments, ModelArguments
+from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
-from bert_hf.muon import MUON
 from bert_hf.optimization import optimizer_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.sampling import Phase

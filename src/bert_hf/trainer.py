@@ -23,11 +23,12 @@ from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
 from bert_hf import checkpointing
+from bert_hf.arguments import MUON
 from bert_hf.cost import model_product_rate, training_flops
 from bert_hf.exact_backward import check_training_step, exact_training_step
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import BertForPreTraining, PreTrainingLosses
-from bert_hf.muon import MUON, encoder_matrices
+from bert_hf.muon import encoder_matrices
 from bert_hf.optimization import linear_from_step_zero, optimizer_name, select_optimizer
 from bert_hf.remote import RemoteShelf
 from bert_hf.running_sums import RunningSums, sum_dtype
