@@ -17,9 +17,10 @@ PACKAGES = {
     "tokenization trigrams",
     "training": "checkpointing curve exact_backward finite hub planning pretraining ranks run "
     "running_sums safe_trainer stored_trainer trainer watch",
-    "finetuning": "classification features metrics probe_data probe_features probe_geometry "
-    "probe_grammar probe_language probe_network probe_parts probe_report probe_tuning tasks",
-    "preflight": "preflight probe_arguments",
+    "finetuning": "classification features metrics tasks",
+    "preflight": "preflight",
+    "probe": "probe_arguments probe_data probe_features probe_geometry probe_grammar probe_language probe_network "
+    "probe_parts probe_report probe_tuning",
 }
 PLACE = {module: number for number, modules in enumerate(PACKAGES.values()) for module in modules.split()}
 
