@@ -11,7 +11,12 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.identity import settings
 from bert_hf.pretrained import find_checkpoint, load_network
+
+# In the order of the lists of earlier records (see `identity`): a new entry comes last.
+_OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
+_SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type")
 
 
 def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed: int) -> PreTrainedModel:
@@ -63,8 +68,8 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "max_seq_length": asked.max_seq_length,
         "seed": args.seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim), args.bf16, args.fp16],
-        "schedule": [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)],
+        "optimizer": settings(args, _OPTIMIZER),
+        "schedule": settings(args, _SCHEDULE),
         "order": args.train_sampling_strategy,
     }
 

@@ -12,6 +12,7 @@ from bert_hf import hub
 from bert_hf.arguments import ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
+from bert_hf.identity import settings
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
@@ -25,17 +26,20 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
     shape = {key: value for key, value in config.to_dict().items() if isinstance(value, int | float | str | bool)}
     shape = {key: shape[key] for key in sorted(shape) if key not in ("transformers_version", "dtype")}
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
-    optimizer += [args.max_grad_norm, args.adam_bias_correction, str(args.optim), args.bf16, args.fp16]
-    schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
+
+    # In the order of the lists of earlier records (see `identity`): a new entry comes last.
+    optimizer = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
+    optimizer += ("adam_bias_correction", "optim", "bf16", "fp16")
+    schedule = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero")
+
     return {
         "model": shape,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
         "global_batch": batch,
-        "optimizer": optimizer,
-        "schedule": [*schedule, args.decay_from_step_zero],
+        "optimizer": settings(args, optimizer),
+        "schedule": settings(args, schedule),
         "max_hours": args.max_hours,
         "examples": vars(examples),
     }

@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from bert_hf import checkpointing, hub
 from bert_hf.errors import InputError, one_line_errors
+from bert_hf.identity import describe, differences
 from bert_hf.stored_trainer import fits
 from bert_hf.watch import obeying_signals
 
@@ -84,7 +85,7 @@ def start(args: TrainingArguments, identity: dict) -> Start:
 
     Args:
         identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
-            schedule. Flat, JSON values.
+            schedule. JSON values, or groups of them by name (see `identity`).
 
     Raises:
         InputError: the folder holds another run (the keys that differ are named) or something that is not a run.
@@ -207,11 +208,9 @@ def take_lock(folder: Path) -> None:
 
 
 def _refuse_another(folder: Path, record: dict, identity: dict) -> None:
-    if differing := [key for key in identity if record["identity"].get(key) != identity[key]]:
-        key = differing[0]
-        was, now = record["identity"].get(key), identity[key]
+    if found := differences(record["identity"], identity):
         raise InputError(
-            f"the output folder holds another run: {', '.join(differing)} differ ({key}: {was} there, {now} here)",
+            f"the output folder holds another run: {describe(found)}",
             where=folder,
             remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
         )
