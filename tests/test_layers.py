@@ -13,7 +13,8 @@ STONES = {
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
-    "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
+    "text_corpus": {"encoding", "remote", "sources", "store", "tokenization"},
+    "collator": {"masking", "modeling", "pairing", "remote", "sampling", "text_corpus"},  # opens what it is given
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
     "safe_trainer": {"stored_trainer", "checkpointing", "finite", "sampling", "watch"},

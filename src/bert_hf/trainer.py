@@ -9,12 +9,14 @@ import inspect
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf import checkpointing
@@ -37,20 +39,58 @@ class PreTrainer(SafeTrainer):
     one sequence of numbered examples, which resumes at any position without reading the skipped ones; with any other
     dataset and collator it works as `Trainer` does.
 
+        >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
+        >>> trainer.train()
+
     The loss of an optimizer step is Σ MLM / masked tokens + Σ NSP / pairs, both counted over accumulation steps and
     ranks. (The mean of means that others use weights a token by how many were masked beside it.)
+
+    Args:
+        model: `BertForPreTraining`, ours or stock.
+        args: `TrainingArguments`, or `PreTrainingArguments`: the same with the paper's optimizer as default.
+        data_collator: makes batches; `DataCollatorForPreTraining` for `PreTrainingExamples`.
+        train_dataset, eval_dataset: `PreTrainingExamples`, or whatever the collator takes.
+        processing_class: the tokenizer, which is saved beside the model.
+        callbacks, optimizers, optimizer_cls_and_kwargs, model_init: as for `Trainer`.
+        compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; with them
+        preprocess_logits_for_metrics has nothing to do, and compute_loss_func is not asked: the loss is the one above.
+        facts: recorded in the manifest of each checkpoint.
     """
 
     loss_is_scaled_for_ga = True  # told to the stock training_step: do not divide by accumulation steps again
 
-    def __init__(self, model=None, args=None, *positional, **kwargs):
-        super().__init__(model, args, *positional, **kwargs)
+    def __init__(
+        self,
+        model: PreTrainedModel | nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        compute_loss_func: Callable | None = None,
+        compute_metrics: Callable | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict] | None = None,
+        preprocess_logits_for_metrics: Callable | None = None,
+        *,
+        facts: dict | None = None,
+    ):
+        super().__init__(
+            model=model, args=args, data_collator=data_collator, train_dataset=train_dataset,
+            eval_dataset=eval_dataset, processing_class=processing_class, model_init=model_init,
+            compute_loss_func=compute_loss_func, compute_metrics=compute_metrics, callbacks=callbacks,
+            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics, facts=facts,
+        )  # fmt: skip
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
         self._ours = "losses_only" in forward
         self._numbered = hasattr(self.train_dataset, "window_length")
         if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
             self.quiet = 600.0  # a shard that is fetched from afar
-        if self._numbered or hasattr(self.eval_dataset, "window_length"):
+        raw_rows = getattr(self.data_collator, "needs_all_columns", False)
+        if self._numbered or raw_rows or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
         if self._numbered:
             self.args.ignore_data_skip = True  # the sampler starts where the run stopped
