@@ -30,11 +30,12 @@ from bert_hf.pretraining import (
     pretraining_identity,
     report_heldout,
 )
-from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
+from bert_hf.run import command, command_line, describe_machine, finish, next_command, say, start, take_push
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
-DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
+ROOT = Path(__file__).parents[1]
+DEFAULT = ROOT / "configs/pretrain/default.yaml"
 
 
 @command
@@ -86,15 +87,17 @@ def main(argv: list[str] | None = None) -> int:
     trainer.add_callback(HeldOutBefore(reference))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
-    card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())
+    machine, line = describe_machine(args), command_line(DEFAULT)
+    card = pretraining_card(args, text, shape, model, tokenizer, corpus, machine, line)
     finish(
         trainer, trained.metrics, identity=identity, card=card, push_to=push_to, metrics={"eval": after},
         baselines=reference,
     )  # fmt: skip
     if args.process_index == 0:
         report_heldout("after", after, reference)
-    say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
-              f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
+    spam = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
+    launch = next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **spam)
+    say(args, "\n".join([f"checkpoint: {args.output_dir}", *card.limits, f"next: {launch}"]))
     return 0
 
 

@@ -86,6 +86,7 @@ def classification_card(args, asked: ClassificationArguments, names, parts: dict
         license=asked.dataset_license,
         language=asked.language,
         base_model=None if asked.from_scratch or Path(base).exists() else base,
+        held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
         example=parts["test"].texts[0][:80].replace('"', "'"),
         corpus={part: f"{len(rows):,} rows" for part, rows in parts.items()},
         training={

@@ -1,7 +1,7 @@
 """Compares the identities of two runs entry by entry: which settings make them different runs.
 
-An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …). Runs recorded
-before groups had names hold a list in place of such a dict: its values come in the order of today's names.
+An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …). Runs
+recorded before groups had names hold a list in place of such a dict: its values come in the order of today's names.
 """
 
 from enum import Enum

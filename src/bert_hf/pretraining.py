@@ -132,8 +132,23 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             "next-sentence prediction": shape.nsp,
             "seed": args.seed,
         },
+        held_out=hub.held_out_text(text.validation_file, "--validation_file", "documents held out of the same text"),
         notes=notes,
+        limits=[*untrained_positions(shape, config, tokenizer)],
     )
+
+
+def untrained_positions(shape: ExampleArguments, config: BertConfig, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """What to know of positions that model and tokenizer allow and this run did not train; empty where all are."""
+    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
+    allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
+    if longest >= allowed:
+        return []
+    return [
+        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
+        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
+        f"or train further with --max_seq_length {allowed}."
+    ]
 
 
 def baselines(examples: PreTrainingExamples, collator: DataCollatorForPreTraining, counts: np.ndarray) -> dict:
@@ -172,8 +187,10 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
     text = f"held out, {when}: MLM loss {figures['eval_mlm_loss']:.3f} (unigram {reference['unigram_mlm_loss']:.3f})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
-        error = np.sqrt(majority * (1 - majority) / pairs)
-        distance = (figures["eval_nsp_accuracy"] - majority) / error
         text += f", MLM accuracy {figures['eval_mlm_accuracy']:.3f}, NSP accuracy {figures['eval_nsp_accuracy']:.3f} "
-        text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        if error := np.sqrt(majority * (1 - majority) / pairs):
+            distance = (figures["eval_nsp_accuracy"] - majority) / error
+            text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        else:
+            text += f"(majority {majority:.3f}: too few pairs to judge by, all {pairs:,} are of one class)"
     print(text, flush=True)
