@@ -5,7 +5,6 @@ On your text:              accelerate launch --config_file accelerate_config.yam
                                --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
 """
 
-import hashlib
 import sys
 from pathlib import Path
 
@@ -33,11 +32,11 @@ from bert_hf.pretraining import (
     report_heldout,
     report_longer,
 )
-from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
-from bert_hf.tokenization import fingerprint_text
+from bert_hf.run import command, command_line, describe_machine, finish, next_command, say, start, take_push
 from bert_hf.trainer import PreTrainer
 
-DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
+ROOT = Path(__file__).parents[1]
+DEFAULT = ROOT / "configs/pretrain/default.yaml"
 
 
 @command
@@ -66,9 +65,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(network, shape, tokenizer, seed=args.seed)
-    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
-    data_hash = f"{corpus.fingerprint[:16]}+{held_out.fingerprint[:16]}"
-    identity = pretraining_identity(args, model.config, tokenizer_hash, data_hash, shape)
+    identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), shape)
     begun = start(args, identity)
     if begun.finished:
         return 0
@@ -91,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     trainer.add_callback(CurveReader(reference["unigram_mlm_loss"], trainer.global_batch))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
-    card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())
+    machine, line = describe_machine(args), command_line(DEFAULT)
+    card = pretraining_card(args, text, shape, model, tokenizer, corpus, machine, line)
     finish(
         trainer, trained.metrics, identity=identity, card=card, push_to=push_to, metrics={"eval": after},
         baselines=reference,
@@ -99,8 +97,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.process_index == 0:
         report_heldout("after", after, reference)
         report_longer(longer, after)
-    say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
-              f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
+    spam = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
+    launch = next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **spam)
+    say(args, "\n".join([f"checkpoint: {args.output_dir}", *card.limits, f"next: {launch}"]))
     return 0
 
 

@@ -147,3 +147,14 @@ def test_sequence_length_warmup():
 def test_a_sequence_length_warmup_that_cannot_be_meant(entries, message):
     with pytest.raises(ValueError, match=message):
         ExampleArguments(seq_length_warmup=entries)
+
+
+def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):
+    with pytest.raises(SystemExit):
+        parse(CLASSES, ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--no_nsp, --no-nsp The same as --nsp false." in text
+    assert text.count("Next-sentence prediction; false trains the masked language model alone.") == 1
+    assert "(default: False)" not in text.split("--no_nsp, --no-nsp")[1].split("--")[1]
+    assert parse(CLASSES, ["--no_nsp", "--use_cpu"])[1].nsp is False
+    assert parse(CLASSES, ["--use_cpu"])[1].nsp is True

@@ -168,9 +168,13 @@ def group_pieces(pieces: Iterable) -> Iterator[tuple]:
         yield tuple(group)
 
 
-def encode_group(group: tuple, tokenizer: tuple[str, str], language: str | None) -> Encoded:
-    """Encodes a group of pieces; `tokenizer` is what `load_encoder` takes. Sentences without a token are left out."""
-    encoder = load_encoder(*tokenizer)
+def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: str | None) -> Encoded:
+    """Encodes a group of pieces. Sentences without a token are left out.
+
+    Args:
+        tokenizer: an encoder, or what `load_encoder` takes (which travels between processes).
+    """
+    encoder = tokenizer if isinstance(tokenizer, Encoder) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
     ids, lengths = encoder([sentence for sentences in split for sentence in sentences])
     piece = np.repeat(np.arange(len(group)), [len(sentences) for sentences in split])[lengths > 0]

@@ -1,5 +1,6 @@
 """A pre-training run: its network and steps, what makes it this one, its baselines and its card."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from bert_hf import hub
 from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
+from bert_hf.identity import settings
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.optimization import optimizer_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.sampling import Phase
 from bert_hf.store import Corpus
-from bert_hf.tokenization import check_tokenizer
+from bert_hf.tokenization import check_tokenizer, fingerprint_text
 from bert_hf.trigrams import TrigramModel
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
@@ -32,19 +34,33 @@ _TRIGRAM_MOST = 32_000_000  # tokens
 _NEWER = ("seq_length_warmup",)
 
 
-def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, examples: ExampleArguments) -> dict:
-    """What makes a pre-training run this one; logging, saving, workers, ranks and hub may change."""
+def pretraining_identity(
+    args,
+    config: BertConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    text: tuple[Corpus, Corpus],
+    examples: ExampleArguments,
+) -> dict:
+    """What makes a pre-training run this one; logging, saving, workers, ranks and hub may change.
+
+    Args:
+        text: training and held-out documents.
+    """
+    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
+    data_hash = "+".join(part.fingerprint[:16] for part in text)
     shape = {key: value for key, value in config.to_dict().items() if isinstance(value, int | float | str | bool)}
     shape = {key: shape[key] for key in sorted(shape) if key not in ("transformers_version", "dtype")}
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
-    optimizer += [args.max_grad_norm, optimizer_name(args), args.optim_args, args.bf16, args.fp16]
+
+    # In the order of the lists of earlier records (see `identity`): a new entry comes last.
+    optimizer = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
+    optimizer += ("adam_bias_correction", "optim", "bf16", "fp16")
+    optimizer += ("optim_args", "nsp_loss_weight")
     if args.optim == MUON:
-        optimizer.append(args.muon_learning_rate)
-    if args.nsp_loss_weight != 1:
-        optimizer.append(args.nsp_loss_weight)
-    schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
-    schedule += [args.lr_scheduler_kwargs]
+        optimizer += ("muon_learning_rate",)
+    schedule = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero")
+    schedule += ("lr_scheduler_kwargs",)
+
     return {
         "model": shape,
         "tokenizer": tokenizer_hash,
@@ -52,8 +68,8 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "seed": args.seed,
         "data_seed": args.data_seed,
         "global_batch": batch,
-        "optimizer": optimizer,
-        "schedule": [*schedule, args.decay_from_step_zero],
+        "optimizer": settings(args, optimizer),
+        "schedule": settings(args, schedule),
         "max_hours": args.max_hours,
         "examples": {name: value for name, value in vars(examples).items() if name not in _NEWER or value is not None},
     }
@@ -145,8 +161,23 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             "next-sentence prediction": shape.nsp,
             "seed": args.seed,
         },
+        held_out=hub.held_out_text(text.validation_file, "--validation_file", "documents held out of the same text"),
         notes=notes,
+        limits=[*untrained_positions(shape, config, tokenizer)],
     )
+
+
+def untrained_positions(shape: ExampleArguments, config: BertConfig, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """What to know of positions that model and tokenizer allow and this run did not train; empty where all are."""
+    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
+    allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
+    if longest >= allowed:
+        return []
+    return [
+        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
+        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
+        f"or train further with --max_seq_length {allowed}."
+    ]
 
 
 def held_out_examples(
@@ -251,10 +282,12 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
     text = f"held out, {when}: MLM loss {loss:.3f} ({known})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
-        error = np.sqrt(majority * (1 - majority) / pairs)
-        distance = (figures["eval_nsp_accuracy"] - majority) / error
         text += f", MLM accuracy {figures['eval_mlm_accuracy']:.3f}, NSP accuracy {figures['eval_nsp_accuracy']:.3f} "
-        text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        if error := np.sqrt(majority * (1 - majority) / pairs):
+            distance = (figures["eval_nsp_accuracy"] - majority) / error
+            text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        else:
+            text += f"(majority {majority:.3f}: too few pairs to judge by, all {pairs:,} are of one class)"
     print(text, flush=True)
 
     if when == "after" and not loss < unigram:  # NaN as well

@@ -266,6 +266,25 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
 
 
+def _read_manifest(shelf: "Shelf") -> dict:
+    """The manifest of a corpus, after a look at its entries and at the shards that they name."""
+    path = shelf.file(MANIFEST)
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        for entry in manifest["shards"]:  # of both, names of files are made
+            counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *_COUNTS))
+            if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
+                raise ValueError(f"strange entry {entry['file']!r}")
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
+        if not isinstance(manifest["fingerprint"], str):
+            raise ValueError("no fingerprint")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
+    shelf.check(manifest["shards"], WINDOW_TOKENS)
+    return manifest
+
+
 class Corpus:
     """A prepared corpus, or some of its documents.
 
@@ -274,7 +293,16 @@ class Corpus:
         documents: {shard: boolean mask of its documents}; a shard that is not in it counts whole.
     """
 
-    def __init__(self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None):
+    def __init__(
+        self,
+        where: "str | Path | Shelf",
+        manifest: dict | None = None,
+        shards: list[int] | None = None,
+        documents: dict | None = None,
+    ):
+        """`where`: a folder made by `prepare`. The rest is for `subset`: what has been read of it, and which part."""
+        shelf = Shelf(Path(where)) if isinstance(where, str | Path) else where
+        manifest = _read_manifest(shelf) if manifest is None else manifest
         self.shelf, self.manifest = shelf, manifest
         self.shards = list(range(len(manifest["shards"]))) if shards is None else shards
         self.documents: dict[int, np.ndarray] = documents or {}
@@ -291,21 +319,7 @@ class Corpus:
         Raises:
             InputError: no such corpus, or its shards are not as the manifest says.
         """
-        shelf = Shelf(Path(where)) if isinstance(where, str | Path) else where
-        path = shelf.file(MANIFEST)
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            for entry in manifest["shards"]:  # of both, names of files are made
-                counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *_COUNTS))
-                if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
-                    raise ValueError(f"strange entry {entry['file']!r}")
-            if manifest["format"] != FORMAT:
-                raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
-            corpus = cls(shelf, manifest)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
-        shelf.check(manifest["shards"], WINDOW_TOKENS)
-        return corpus
+        return cls(where)
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_open": {}}  # a worker maps the files itself

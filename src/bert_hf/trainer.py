@@ -11,7 +11,7 @@ import inspect
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import BertForPreTraining as StockForPreTraining
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
@@ -53,8 +54,23 @@ class PreTrainer(SafeTrainer):
     figures carry their names: `eval_long_mlm_loss` of `{"long": examples}`. What `eval_dataset` yields keeps its plain
     names all along, so `metric_for_best_model` compares the same examples at every step.
 
+        >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
+        >>> trainer.train()
+
     The loss of an optimizer step is Σ MLM / masked tokens + Σ NSP / pairs, both counted over accumulation steps and
     ranks. (The mean of means that others use weights a token by how many were masked beside it.)
+
+    Args:
+        model: `BertForPreTraining`, ours or stock.
+        args: `TrainingArguments`, or `PreTrainingArguments`: the same with the paper's optimizer as default.
+        data_collator: makes batches; `DataCollatorForPreTraining` for `PreTrainingExamples`.
+        train_dataset, eval_dataset: `PreTrainingExamples`, or whatever the collator takes.
+        processing_class: the tokenizer, which is saved beside the model.
+        callbacks, optimizers, optimizer_cls_and_kwargs, model_init: as for `Trainer`.
+        compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; with them
+        preprocess_logits_for_metrics has nothing to do, and compute_loss_func is not asked: the loss is the one above.
+        longer_eval_datasets: by name, examples of the longer phases of the run.
+        facts: recorded in the manifest of each checkpoint.
 
     Raises (from `train`, beside those of `SafeTrainer`):
         InputError: the installed transformers or accelerate runs backward on another loss than that.
@@ -62,13 +78,30 @@ class PreTrainer(SafeTrainer):
 
     def __init__(
         self,
-        model=None,
-        args=None,
-        *positional,
+        model: PreTrainedModel | nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        compute_loss_func: Callable | None = None,
+        compute_metrics: Callable | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict] | None = None,
+        preprocess_logits_for_metrics: Callable | None = None,
+        *,
         longer_eval_datasets: dict[str, Dataset] | None = None,
-        **kwargs,
+        facts: dict | None = None,
     ):
-        super().__init__(model, args, *positional, **kwargs)
+        super().__init__(
+            model=model, args=args, data_collator=data_collator, train_dataset=train_dataset,
+            eval_dataset=eval_dataset, processing_class=processing_class, model_init=model_init,
+            compute_loss_func=compute_loss_func, compute_metrics=compute_metrics, callbacks=callbacks,
+            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics, facts=facts,
+        )  # fmt: skip
         self.longer_eval_datasets = longer_eval_datasets or {}
         self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
@@ -78,7 +111,8 @@ class PreTrainer(SafeTrainer):
         check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
         if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
             self.quiet = 600.0  # a shard that is fetched from afar
-        if self._numbered or hasattr(self.eval_dataset, "window_length"):
+        raw_rows = getattr(self.data_collator, "needs_all_columns", False)
+        if self._numbered or raw_rows or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
         if self._numbered:
             self.args.ignore_data_skip = True  # the sampler starts where the run stopped
