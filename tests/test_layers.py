@@ -5,14 +5,24 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "files", "kernels", "options", "pretrained"}
+GROUND = {"errors", "files", "finding", "kernels", "options", "pretrained", "scripts"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
-    "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
-    "tasks", "tokenization", "watch",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "markup", "masking",
+    "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "round_trip", "sampling", "shapes",
+    "sources", "store", "tasks", "tokenization", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
-    "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
+    "corpus": {
+        "arguments",
+        "documentation",
+        "duplicates",
+        "encoding",
+        "remote",
+        "round_trip",
+        "sources",
+        "store",
+        "tokenization",
+    },
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
