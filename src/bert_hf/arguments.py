@@ -36,14 +36,23 @@ class TokenizerArguments:
     tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Without it a tokenizer is trained.")
     vocab_size: int = option(30522, "Size of a trained vocabulary (30,522 as the published uncased models).")
     do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
-    strip_accents: bool | None = option(None, "Strip accents? By default as do_lower_case says.")
+    strip_accents: bool | None = option(
+        None,
+        "Strip accents? By default as do_lower_case says, but a vocabulary trained here keeps them where --language "
+        "or the text is not Latin, Greek or Cyrillic (docs/data.md).",
+    )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     min_frequency: int = option(2, "A piece enters a trained vocabulary when it was seen this often.")
-    limit_alphabet: int = option(1000, "Characters kept in a trained vocabulary; rarer ones become [UNK].")
+    limit_alphabet: int | None = option(
+        None,
+        "Characters kept in a trained vocabulary; rarer ones become [UNK]. By default 1000, or as many as make up "
+        "99.95 % of the text.",
+    )
     tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
 
     def __post_init__(self):
-        if min(self.vocab_size, self.limit_alphabet, self.min_frequency, self.tokenizer_sample_bytes) < 1:
+        alphabet = 1 if self.limit_alphabet is None else self.limit_alphabet
+        if min(self.vocab_size, alphabet, self.min_frequency, self.tokenizer_sample_bytes) < 1:
             names = "--vocab_size, --limit_alphabet, --min_frequency and --tokenizer_sample_bytes"
             raise ValueError(f"{names} must be at least 1")
 

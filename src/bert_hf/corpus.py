@@ -27,6 +27,7 @@ from bert_hf.duplicates import METHOD, Duplicates, find_duplicates
 from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.errors import InputError
 from bert_hf.remote import RemoteShelf
+from bert_hf.round_trip import measure
 from bert_hf.sources import KINDS, Piece, TextFile, Texts, expand, hub_shards, is_url, kind_of, packing
 from bert_hf.store import (
     FORMAT,
@@ -38,7 +39,14 @@ from bert_hf.store import (
     write_json,
     write_manifest,
 )
-from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.tokenization import (
+    TOKENIZER_FILES,
+    backend,
+    fingerprint_text,
+    load_tokenizer,
+    save_tokenizer,
+    train_tokenizer,
+)
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
 # What `prepare` writes into a folder, as globs; by the first such a folder is known.
@@ -349,11 +357,13 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     if is_prepared(corpus.train_file):
         return load_tokenizer(open_prepared(corpus, corpus.train_file[0]).tokenizer())
     inputs = inputs_of(corpus, corpus.train_file)
-    key = json.dumps([FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes], sort_keys=True)
-    folder = _cached(corpus, "tokenizer", key)
+    made_from = [FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes]
+    if args.strip_accents is None and args.do_lower_case:
+        made_from += ["accents by script", corpus.language]
+    folder = _cached(corpus, "tokenizer", json.dumps(made_from, sort_keys=True))
     with _alone(folder):
         if not folder.is_dir():
-            trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
+            trained = _train_and_report(args, corpus, sample_inputs(inputs, args.tokenizer_sample_bytes))
             temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}")
             save_tokenizer(trained, temporary)
             try:
@@ -361,6 +371,16 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
             except OSError:  # another process was first
                 shutil.rmtree(temporary)
     return load_tokenizer(folder)
+
+
+def _train_and_report(args: TokenizerArguments, corpus: CorpusArguments, texts: list[str]) -> PreTrainedTokenizerBase:
+    """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
+    trained = train_tokenizer(
+        texts, **args.training(), language=corpus.language, log=lambda line: print(f"tokenizer: {line}", flush=True)
+    )
+    if (trip := measure(texts, backend(trained))) is not None:
+        print(*(f"tokenizer: {finding}" for finding in trip.findings()), sep="\n", flush=True)
+    return trained
 
 
 @contextlib.contextmanager

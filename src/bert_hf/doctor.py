@@ -17,12 +17,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from bert_hf.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import inputs_of, is_prepared, language_of, open_prepared, prepare, sample_inputs
+from bert_hf.finding import Finding
 from bert_hf.learning_checks import PlannedLearning, examine_learning
+from bert_hf.markup import find_markup
 from bert_hf.optimization import optimizer_name
+from bert_hf.round_trip import measure
 from bert_hf.sampling import Phase
+from bert_hf.scripts import OTHER_SCRIPTS, scripts_with_marks
 from bert_hf.sources import Texts
 from bert_hf.store import WINDOW_TOKENS, Corpus, Window
-from bert_hf.tokenization import load_tokenizer, train_tokenizer
+from bert_hf.tokenization import backend, load_tokenizer, train_tokenizer
 
 _PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
 _FEWEST_PAIRS = 400
@@ -31,17 +35,6 @@ _GUESSED_TOKENS = 300  # of each
 _BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
 _SAVED_A_PARAMETER = 12  # without the gradient
 _BAR = 40  # characters
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at: what was seen and, where something should be done, what."""
-
-    what: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"! {self.what}: {self.remedy}" if self.remedy else f"  {self.what}"
 
 
 def examine(
@@ -56,7 +49,8 @@ def examine(
 
     Args:
         examples: of the corpus, `fixed`.
-        texts: some of the text as it was; without it the language is guessed from decoded tokens.
+        texts: some of the text as it was; without it the language and the markup are judged by decoded tokens, and of
+            the characters that the tokenizer loses only its unknown tokens and its treatment of marks are known.
         planned: the run; without it only the corpus is judged.
     """
     if len(corpus.windows()) > 1 and not examples.fixed:
@@ -74,8 +68,11 @@ def examine(
         _one_document(window),
         _large_shard(corpus),
         _one_sentence(window),
-        _languages(texts or _decoded(window, tokenizer), corpus.manifest["language"]),
     ]
+    looked_at = texts or list(_decoded(window, tokenizer))
+    findings.append(find_markup(looked_at, decoded=not texts).finding())
+    findings += _losses(texts, tokenizer) if texts else _harmed_scripts(looked_at, tokenizer)
+    findings.append(_languages(looked_at, corpus.manifest["language"]))
     if examples.nsp:
         findings += shortcuts(examples, collator, counts)
     if planned is not None:
@@ -102,11 +99,13 @@ def check(
         else:
             texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes, seen := Counter())
             named = tokens.tokenizer_name
+            said: list[str] = []
             tokenizer = (
                 load_tokenizer(named, **tokens.normalization())
                 if named
-                else train_tokenizer(texts, **tokens.training())
+                else train_tokenizer(texts, **tokens.training(), language=text.language, log=said.append)
             )
+            yield from (f"  {line}" for line in said)
             corpus = prepare([Texts(tuple(texts))], tokenizer, folder, language=language_of(text))
             read = sum(len(part.encode()) for part in texts)
             written = sum(entry["bytes"] for entry in corpus.manifest["shards"])
@@ -166,6 +165,25 @@ def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     share = counts[tokenizer.unk_token_id] / max(1, counts.sum())
     remedy = "raise --limit_alphabet, train the vocabulary on this text, or look for a wrong encoding"
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
+
+
+def _losses(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
+    """How many of the text's characters do not come back from the tokenizer."""
+    trip = measure(texts, backend(tokenizer))
+    return trip.findings() if trip is not None and trip.characters else []
+
+
+def _harmed_scripts(decoded: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
+    """Whether the text is of a script whose marks the tokenizer removes; decoded text still has the letters."""
+    normalizer = backend(tokenizer).normalizer
+    if normalizer is None or normalizer.normalize_str("é") != "e":
+        return []
+    share, most = scripts_with_marks(decoded)
+    if share <= OTHER_SCRIPTS:
+        return []
+    text = "the tokenizer removes the marks of every script, and "
+    text += f"{share:.1%} of the letters are of scripts that need them (most: {most})"
+    return [Finding(text, "train a vocabulary with --strip_accents false, and prepare again")]
 
 
 def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:

@@ -59,7 +59,10 @@ def _entries(key: str, before: Any, now: Any) -> list[str]:
         return [f"{key}: {now}, was {before}"]
 
     if isinstance(before, list):
-        before = dict(zip(now, before, strict=False))
+        named = dict(zip(now, before, strict=False))
+        # What the list could not record is not compared; a list that is too long is of no known form.
+        now = {name: now[name] for name in named}
+        before = named
     if not isinstance(before, dict):
         return [f"{key}: {now}, was {before}"]
 
