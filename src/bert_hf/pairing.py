@@ -7,7 +7,7 @@ label 1 (`NOT_NEXT`) that B comes from another document.
 
 Four things differ from 2018, on purpose:
 
-- A chunk has at least two sentences, so that exactly a fair coin decides its label. In 2018 a chunk of one sentence
+- A chunk has at least two sentences, so that a fair coin decides its label. In 2018 a chunk of one sentence
   always got a random B.
 - A segment that was replaced becomes the B of another NOT_NEXT pair of the same epoch, so that every sentence is used
   in every epoch. In 2018 B was drawn at random, and the replaced text was read again.
@@ -26,8 +26,8 @@ import numpy as np
 
 NEXT, NOT_NEXT = 0, 1  # labels, with Google's and transformers' meaning
 
-_RUNS_TRIED = 16  # segments among which the one with the nearest length is taken
-_TWINS_TRIED = 4  # sentences of the right length among which the one with most text before it is taken
+_SEGMENTS_TRIED = 16  # segments among which the one with the nearest length is taken
+_SENTENCES_TRIED = 4  # sentences of the right length among which the one with most text before it is taken
 _SENTENCES_SEARCHED = 2**20  # at least; bounds the memory of the search in a window of many million sentences
 
 
@@ -324,7 +324,7 @@ def _find_sentences(
         max_tokens: longer sentences count as being so long.
 
     Returns:
-        (_TWINS_TRIED, n) sentences.
+        (_SENTENCES_TRIED, n) sentences.
     """
     ends = np.cumsum(last - first)
     total, size = ends[-1], max(_SENTENCES_SEARCHED, 4 * len(wanted))
@@ -341,7 +341,7 @@ def _find_sentences(
     nearest = np.where(np.abs(length[below] - wanted) < np.abs(length[above] - wanted), length[below], length[above])
 
     begin, end = np.searchsorted(length, nearest), np.searchsorted(length, nearest, side="right")
-    drawn = rng.random((_TWINS_TRIED, len(wanted)))
+    drawn = rng.random((_SENTENCES_TRIED, len(wanted)))
     return sentence[begin + (drawn * (end - begin)).astype(np.int64)]
 
 
@@ -371,7 +371,7 @@ def _find_segments(
     # Sentences are numbered from the longest block on: those of long enough blocks are a prefix.
     enough = np.searchsorted(-size[descending], -wanted, side="right")
     if excluded is None:
-        drawn = rng.random((_RUNS_TRIED, len(wanted))) * until[np.maximum(enough, 1) - 1]
+        drawn = rng.random((_SEGMENTS_TRIED, len(wanted))) * until[np.maximum(enough, 1) - 1]
         number = drawn.astype(np.int64)
     else:
         place = np.empty_like(descending)
@@ -379,7 +379,7 @@ def _find_segments(
         place = place[excluded]
         enough = np.maximum(enough, np.where(place == 0, 2, 1))
         left_out = np.where(place < enough, count[excluded], 0)
-        drawn = rng.random((_RUNS_TRIED, len(wanted))) * (until[enough - 1] - left_out)
+        drawn = rng.random((_SEGMENTS_TRIED, len(wanted))) * (until[enough - 1] - left_out)
         number = drawn.astype(np.int64)
         number += np.where(number >= until[place] - count[excluded], left_out, 0)
 
