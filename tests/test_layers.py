@@ -13,7 +13,7 @@ PACKAGES = {
     "errors": "errors",
     "config": "arguments files learning_checks options ranges training_options",
     "models": "cost kernels modeling muon optimization pretrained shapes",
-    "data": "collator corpus doctor documentation duplicates encoding finding markup masking pairing remote round_trip "
+    "data": "collator corpus doctor documentation duplicates encoding finding length_leak markup masking pairing remote round_trip "
     "sampling scripts sources store text_corpus tokenization trigrams",
     "training": "checkpointing curve exact_backward finite hub identity planning pretraining ranks run "
     "running_sums safe_trainer stored_trainer trainer watch",

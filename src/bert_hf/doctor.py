@@ -19,6 +19,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import inputs_of, is_prepared, language_of, open_prepared, prepare, sample_inputs
 from bert_hf.finding import Finding
 from bert_hf.learning_checks import PlannedLearning, examine_learning
+from bert_hf.length_leak import FEWEST_PAIRS, length_leak
 from bert_hf.markup import find_markup
 from bert_hf.optimization import optimizer_name
 from bert_hf.round_trip import measure
@@ -29,7 +30,6 @@ from bert_hf.store import WINDOW_TOKENS, Corpus, Window
 from bert_hf.tokenization import backend, load_tokenizer, train_tokenizer
 
 _PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
-_FEWEST_PAIRS = 400
 _GUESSED = 200  # documents whose language is guessed
 _GUESSED_TOKENS = 300  # of each
 _BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
@@ -227,8 +227,8 @@ def _separated(documents: int, pieces: int) -> Finding:
 
 def _one_document(window: Window) -> Finding:
     share = window.sizes.max(initial=0) / max(1, window.sizes.sum())
-    remedy = "separate its documents by blank lines: strangers come from the others alone" if share > 0.5 else ""
-    return Finding(f"the longest document holds {share:.1%} of the tokens", remedy)
+    remedy = "separate its documents by blank lines: the B of its NOT_NEXT pairs comes from the others alone"
+    return Finding(f"the longest document holds {share:.1%} of the tokens", remedy if share > 0.5 else "")
 
 
 def _large_shard(corpus: Corpus) -> Finding:
@@ -239,8 +239,8 @@ def _large_shard(corpus: Corpus) -> Finding:
 
 def _one_sentence(window: Window) -> Finding:
     share = float((window.document_ends - window.document_starts == 1).mean()) if len(window) else 0.0
-    remedy = "they serve as strangers only; join them to documents, or pass --nsp false" if share > 0.1 else ""
-    return Finding(f"{share:.1%} of the documents have one sentence", remedy)
+    remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
+    return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
 
 
 def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
@@ -272,40 +272,46 @@ def _languages(texts: Iterable[str], language: str | None) -> Finding:
 def shortcuts(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, counts: np.ndarray
 ) -> list[Finding]:
-    """How far one gets on the pairs without reading them: logistic regressions, learned on half and judged on half.
+    """How far one gets on the pairs without reading them.
 
-    The lengths of A and B, and the words that stand in A and in B (each for itself), must tell nothing. The words that
-    A and B share may tell much: they are what a model has to beat.
+    The lengths of A and B must tell nothing (`length_leak`), and neither must the words of A and of B, each for
+    itself. The words that A and B share may tell much: they are what a model has to beat. Both are measured by
+    logistic regressions, trained on one half of the pairs and tested on the other.
     """
     number = min(_PAIRS, len(examples))
-    if number < _FEWEST_PAIRS:
+    if number < FEWEST_PAIRS:
         return [Finding(f"{number} pairs are too few to look for shortcuts in")]
     features = [examples[index] for index in range(number)]
     labels = np.array([feature["next_sentence_label"] for feature in features])
-    segments = [_segments(collator.example(feature), collator.tokenizer) for feature in features]
+    made = [collator.example(feature) for feature in features]
+    segments = [_segments(example, collator.tokenizer) for example in made]
+    findings = [_told_by_lengths(made, labels)]
     error = np.sqrt(0.25 / (number / 2))
-    findings = []
     for name, columns, cheap in (
-        ("their lengths", _lengths(segments), False),
         ("the words of each, not compared", _words(segments, len(counts)), False),
         ("the words they share", _shared(segments, counts), True),
     ):
         reached = _reached(columns, labels)
         text = f"next sentence or not, told by {name}: {reached:.1%} right (by guessing 50 ± {error:.1%})"
-        remedy = "strangers differ from next sentences by more than their text: look at the shortest documents"
+        remedy = "NOT_NEXT segments differ from NEXT ones by more than their text: look at the shortest documents"
         findings.append(Finding(text, "" if cheap or reached < 0.55 + 3 * error else remedy))
     return findings
+
+
+def _told_by_lengths(examples: list[dict], labels: np.ndarray) -> Finding:
+    b = np.array([example["token_type_ids"].sum() - 1 for example in examples])  # without its [SEP]
+    a = np.array([len(example["input_ids"]) for example in examples]) - b - 3
+    leak = length_leak(a, b, labels)
+    text = f"next sentence or not, told by their lengths: {leak.accuracy:.1%} right "
+    text += f"(by guessing {leak.chance:.1%} ± {leak.error:.1%})"
+    remedy = "few sentences are as long as the one-sentence documents: join these, or pass --nsp false"
+    return Finding(text, remedy if leak.is_found() else "")
 
 
 def _segments(example: dict, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     ids, types = example["input_ids"], example["token_type_ids"]
     plain = ~np.isin(ids, tokenizer.all_special_ids)
     return ids[plain & (types == 0)], ids[plain & (types == 1)]
-
-
-def _lengths(segments: list) -> np.ndarray:
-    a, b = np.array([[len(a), len(b)] for a, b in segments]).T / 100
-    return np.stack([a, b, a * a, a * b, b * b, a + b < 0.5], 1)
 
 
 def _words(segments: list, vocabulary: int) -> scipy.sparse.csr_matrix:

@@ -20,7 +20,7 @@ from bert_hf.errors import InputError
 
 FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
-WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: strangers come from these
+WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
 _LONGEST_DOCUMENT = 64_000_000  # tokens: it is held until it ends
 _SHARD, _SHA256 = re.compile(r"data-\d+\.arrow"), re.compile(r"[0-9a-f]{64}")
@@ -369,7 +369,7 @@ class Corpus:
             if tokens >= WINDOW_TOKENS and documents > 1 and longer:  # without, there would be no pairs
                 windows.append(tuple(sorted(held)))
                 held, tokens, documents, longer = [], 0, 0, 0
-        if held:  # the rest joins the last window: alone it could be too little to draw strangers from
+        if held:  # the rest joins the last window: alone it could be too little to draw NOT_NEXT segments from
             last = windows.pop() if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer) else ()
             windows.append(tuple(sorted([*last, *held])))
         return windows or [()]
