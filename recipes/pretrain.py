@@ -20,6 +20,7 @@ from bert_hf.arguments import (
 )
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
+from bert_hf.cost import read_config
 from bert_hf.doctor import examine, planned_run
 from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
@@ -30,7 +31,7 @@ from bert_hf.pretraining import (
     pretraining_identity,
     report_heldout,
 )
-from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
+from bert_hf.run import choose_precision, command, command_line, describe_machine, finish, say, start, take_push
 from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
@@ -55,6 +56,9 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Dataset: sentences, and the pairs drawn from them; fixed pairs and masks for the held-out documents
     corpus, held_out = split_for(text, tokenizer)
+    config = read_config(network.model_name_or_path or network.config_name,
+                         None if network.model_name_or_path else len(tokenizer))  # fmt: skip
+    choose_precision(args, config.hidden_size)  # before steps are timed, for --max_hours
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
     examples = PreTrainingExamples(corpus, phases, seed=args.seed, **drawn)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "files", "kernels", "options", "pretrained"}
+GROUND = {"errors", "files", "kernels", "options", "precision", "pretrained"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
-    "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
+    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "fast_path", "finite", "masking",
+    "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
     "tasks", "tokenization", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
@@ -17,7 +17,16 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
     "safe_trainer": {"stored_trainer", "checkpointing", "finite", "sampling", "watch"},
-    "trainer": {"safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling"},
+    "trainer": {
+        "safe_trainer",
+        "checkpointing",
+        "cost",
+        "fast_path",
+        "modeling",
+        "optimization",
+        "remote",
+        "sampling",
+    },
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),
 }

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network
 
 
@@ -63,7 +64,8 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "max_seq_length": asked.max_seq_length,
         "seed": args.seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim), args.bf16, args.fp16],
+        "optimizer": [args.learning_rate, args.weight_decay, args.adam_epsilon, str(args.optim)],
+        "precision": precision_name(args),
         "schedule": [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)],
         "order": args.train_sampling_strategy,
     }

@@ -14,6 +14,7 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.tokenization import check_tokenizer
 
@@ -26,7 +27,7 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
     shape = {key: shape[key] for key in sorted(shape) if key not in ("transformers_version", "dtype")}
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
-    optimizer += [args.max_grad_norm, args.adam_bias_correction, str(args.optim), args.bf16, args.fp16]
+    optimizer += [args.max_grad_norm, args.adam_bias_correction, str(args.optim)]
     schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
     return {
         "model": shape,
@@ -35,6 +36,7 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "seed": args.seed,
         "global_batch": batch,
         "optimizer": optimizer,
+        "precision": precision_name(args),
         "schedule": [*schedule, args.decay_from_step_zero],
         "max_hours": args.max_hours,
         "examples": vars(examples),
