@@ -184,6 +184,21 @@ def test_both_paths_agree_and_a_wrong_attention_does_not(monkeypatch, dropout, g
     assert find_fault(model, compute, batch, bounds) is not None
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("half", [False, True])
+def test_on_a_gpu_both_paths_agree(dropout, half):
+    def compute(model, inputs):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
+            return model(**inputs, losses_only=True)
+
+    model = BertForPreTraining(tiny_config(dropout, hidden_size=128, initializer_range=0.1)).cuda()
+    batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
+    state = torch.cuda.get_rng_state()
+    assert find_fault(model, compute, batch, HALF if half else FP32) is None
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
 def test_a_comparison_leaves_no_trace():
     model = BertForPreTraining(tiny_config(0.3)).train()
     model.gradient_checkpointing_enable()
@@ -227,8 +242,14 @@ class Memory:
         return losses_of(model, inputs)
 
 
-@pytest.mark.parametrize(("plain", "fast", "seen"), [(2, 6, [(False, 6), (False, 3), (False, 1), (True, 1)]),
-                                                     (6, 4, [(False, 6), (True, 6), (False, 3), (True, 3)])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plain", "fast", "seen"),
+    [
+        (2, 6, [(False, 6), (False, 3), (False, 1), (True, 1)]),
+        (6, 4, [(False, 6), (True, 6), (False, 3), (True, 3)]),
+        (0, 6, [(False, 6), (False, 3), (False, 1)]),
+    ],
+)
 def test_too_little_memory_is_no_fault_and_fewer_rows_are_compared(plain, fast, seen):
     model = BertForPreTraining(tiny_config())
     memory = Memory(plain, fast)
@@ -298,9 +319,7 @@ def test_a_device_that_is_broken_ends_the_run(monkeypatch):
     monkeypatch.setattr(modeling, "find_rows", broken)
     model = BertForPreTraining(tiny_config())
     check = FastPathCheck("auto", losses_of, agreeing(), half=False)
-    with pytest.raises(
-        InputError, match="broke the device.* illegal memory access.* start again with --fast_path off"
-    ):
+    with pytest.raises(InputError, match=r"broke the device: .*illegal memory.*; start again with --fast_path off"):
         check.check("training", model, ragged_batch(model.config))
 
 

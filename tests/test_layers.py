@@ -8,8 +8,8 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 GROUND = {"errors", "files", "kernels", "options", "precision", "pretrained"}
 STONES = {
     "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "fast_path", "finite", "masking",
-    "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
-    "tasks", "tokenization", "watch",
+    "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources",
+    "store", "tasks", "tokenization", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},

@@ -221,9 +221,7 @@ class ClassificationArguments:
 class RunArguments(TrainingArguments):
     """`TrainingArguments` that find their device, threads and precision."""
 
-    bf16: bool | None = option(
-        None, "bf16 autocast. By default where it is faster (docs/speed.md); a resumed run keeps its own."
-    )
+    bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
     save_minutes: float = option(15.0, "A checkpoint at least that often, and after the last step; 0: never by time.")
@@ -272,7 +270,7 @@ class RunArguments(TrainingArguments):
         elif launcher == "bf16":
             self.bf16 = True
         elif engine(self) == "deepspeed":
-            # Its engine is told the precision below. On a CPU its bf16 optimizer gives other numbers: only if asked for.
+            # Its engine is told the precision below. On a CPU its bf16 optimizer gives other numbers: only if asked.
             self.bf16 = not self.use_cpu and torch.cuda.is_available() and choose_on_gpu().bf16
 
 
@@ -307,9 +305,8 @@ class PreTrainingArguments(RunArguments):
     )
 
     def __post_init__(self):
-        self.fast_path = {"true": "on", "false": "off"}.get(
-            str(self.fast_path).lower(), self.fast_path
-        )  # YAML's on, off
+        yaml_words = {"true": "on", "false": "off"}  # YAML reads on and off as truth values
+        self.fast_path = yaml_words.get(str(self.fast_path).lower(), self.fast_path)
         if self.fast_path not in ("auto", "on", "off"):
             raise ValueError(f"--fast_path must be auto, on or off, not {self.fast_path!r}")
         if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
