@@ -75,12 +75,6 @@ def test_threads_are_cores_by_local_ranks_unless_the_user_says(monkeypatch):
     assert arguments.cpu_threads() == 3
 
 
-def test_bf16_is_the_hardware_s_unless_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(arguments, "multiplies_in_bf16", lambda use_cpu: True)
-    assert PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16
-    assert not PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False).bf16
-
-
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_without_an_accelerator_the_cpu_is_used(tmp_path):
     assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu

@@ -84,5 +84,5 @@ def test_entries_of_every_kind(config, tmp_path):
     longer = {**made, "optimizer": [*made["optimizer"].values(), "unknown"]}
     assert differences(longer, made) == {"optimizer": ["optimizer: other entries"]}
     many = describe(differences({}, made))
-    assert many.startswith("model, tokenizer, data, seed, data_seed, global_batch, optimizer, schedule")
-    assert " and 5 more)" in many  # nine keys, four of them shown
+    assert many.startswith("model, tokenizer, data, seed, global_batch, optimizer, schedule")
+    assert " and 4 more)" in many  # eight keys, four of them shown

@@ -16,6 +16,7 @@ from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
 from bert_hf.options import parse as parse  # how they are filled
+from bert_hf.precision import choose_on_gpu
 
 MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
@@ -265,7 +266,7 @@ class ClassificationArguments:
 class RunArguments(TrainingArguments):
     """`TrainingArguments` that find their device, threads and precision."""
 
-    bf16: bool | None = option(None, "bf16 autocast. By default where the hardware multiplies in bf16.")
+    bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
     eval_strategy: str | None = option(
@@ -293,8 +294,7 @@ class RunArguments(TrainingArguments):
             raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():
             self.use_cpu = True
-        if self.bf16 is None:
-            self.bf16 = False if self.fp16 else multiplies_in_bf16(self.use_cpu)
+        self._take_given_precision()
         if self.use_cpu or not torch.accelerator.is_available():
             torch.set_num_threads(cpu_threads())
             keep_freed_memory()
@@ -303,9 +303,24 @@ class RunArguments(TrainingArguments):
             print("no C++ compiler is found: this run is not compiled", flush=True)
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
         super().__post_init__()
+        if self.bf16 is False and not self.fp16:  # said with --bf16; the stock class takes the launcher's word
+            self.mixed_precision = "no"
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
             print(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all", flush=True)
             self._n_gpu = 1
+
+    def _take_given_precision(self) -> None:
+        """Precision as far as it is given, here or to the launcher. Else `bf16` stays None: see `precision.py`."""
+        if self.bf16 is not None:
+            return
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if self.fp16 or launcher == "fp16":
+            self.bf16, self.fp16 = False, True
+        elif launcher == "bf16":
+            self.bf16 = True
+        elif engine(self) == "deepspeed":
+            # Its engine is told the precision below. On a CPU its bf16 optimizer gives other numbers: only if asked.
+            self.bf16 = not self.use_cpu and torch.cuda.is_available() and choose_on_gpu().bf16
 
 
 @dataclass
@@ -340,9 +355,19 @@ class PreTrainingArguments(RunArguments):
         False, "true: the linear decay of the 2018 code, which counts from step 0 and not from the end of warm-up."
     )
 
+    fast_path: str = option(
+        "auto",
+        "auto: the first batch is computed without padding and with it, and where they differ the run keeps padding. "
+        "on: nothing is compared. off: padding is kept.",
+    )
+
     def __post_init__(self):
         if self.data_seed is None:
             self.data_seed = self.seed
+        yaml_words = {"true": "on", "false": "off"}  # YAML reads on and off as truth values
+        self.fast_path = yaml_words.get(str(self.fast_path).lower(), self.fast_path)
+        if self.fast_path not in ("auto", "on", "off"):
+            raise ValueError(f"--fast_path must be auto, on or off, not {self.fast_path!r}")
         if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
             raise ValueError("--max_hours must be positive, and excludes --max_steps")
         if self.dataloader_num_workers is None:
@@ -397,15 +422,6 @@ def engine(args: TrainingArguments | None = None) -> str:
     """Whose files hold the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
     launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
-
-
-def multiplies_in_bf16(use_cpu: bool) -> bool:
-    """True where bf16 matrix products are faster than fp32 ones: tensor cores, or AMX / AVX512-BF16 on a CPU."""
-    if not use_cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if engine() == "deepspeed":
-        return False  # its bf16 optimizer on a CPU is another engine with other numbers: only when asked for
-    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
 def cpu_threads() -> int:

@@ -12,6 +12,7 @@ from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.identity import settings
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network
 
 # In the order of the lists of earlier records (see `identity`): a new entry comes last.
@@ -71,6 +72,7 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "data_seed": args.data_seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "optimizer": settings(args, _OPTIMIZER),
+        "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
         "loss": {name: getattr(args, name) for name in ("label_smoothing_factor", "neftune_noise_alpha")},
         "order": args.train_sampling_strategy,

@@ -7,6 +7,8 @@ recorded before groups had names hold a list in place of such a dict: its values
 from enum import Enum
 from typing import Any
 
+# Keys that version 0.1.0 did not record; where a record lacks one, it is not compared.
+_ADDED = ("data_seed", "loss", "precision")
 _SHOWN = 4  # differing entries that a message lists
 
 
@@ -28,6 +30,8 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
     """
     found = {}
     for key, value in present.items():
+        if key in _ADDED and key not in recorded:
+            continue
         before = recorded.get(key)
         if not same(before, value):
             found[key] = _entries(key, before, value)
@@ -42,6 +46,7 @@ def same(recorded: Any, present: Any) -> bool:
     if isinstance(present, dict) and isinstance(recorded, list):
         return len(recorded) <= len(present) and all(map(same, recorded, present.values()))
     if isinstance(present, dict) and isinstance(recorded, dict):
+        present = {key: value for key, value in present.items() if key in recorded or key not in _ADDED}
         return recorded.keys() == present.keys() and all(same(recorded[name], present[name]) for name in present)
     return recorded == present
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -12,11 +14,14 @@ from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, s
 from bert_hf import hub
 from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
+from bert_hf.cost import read_config
+from bert_hf.doctor import Planned, examine
 from bert_hf.errors import InputError
 from bert_hf.identity import settings
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
 from bert_hf.optimization import optimizer_name
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.sampling import Phase
 from bert_hf.store import Corpus
@@ -69,10 +74,18 @@ def pretraining_identity(
         "data_seed": args.data_seed,
         "global_batch": batch,
         "optimizer": settings(args, optimizer),
+        "precision": precision_name(args),
         "schedule": settings(args, schedule),
         "max_hours": args.max_hours,
         "examples": {name: value for name, value in vars(examples).items() if name not in _NEWER or value is not None},
     }
+
+
+def hidden_size(network: ModelArguments) -> int:
+    """Width of the network that is trained, by the configuration that is named."""
+    if network.model_name_or_path:
+        return read_config(network.model_name_or_path).hidden_size
+    return read_config(network.config_name, vocab_size=1).hidden_size  # of the JSON; the vocabulary comes later
 
 
 def make_model(
@@ -273,8 +286,29 @@ class HeldOutBefore(TrainerCallback):
             report_heldout("before", metrics, self.reference)
 
 
-def report_heldout(when: str, figures: dict, reference: dict) -> None:
-    """One line of held-out figures beside what knows nothing, and one more where training has brought no more."""
+def report_corpus(
+    corpus: Corpus,
+    phases: tuple[Phase, ...],
+    collator: DataCollatorForPreTraining,
+    planned: Planned,
+    *,
+    seed: int,
+    **drawn,
+) -> None:
+    """Prints the corpus report of a run that begins.
+
+    Args:
+        phases: the one whose examples are looked at.
+        drawn: how pairs are drawn (`nsp`, `short_seq_probability`).
+    """
+    examples = PreTrainingExamples(corpus, phases, fixed=True, seed=seed, **drawn)
+    print(*examine(corpus, examples, collator, planned=planned), sep="\n", flush=True)
+
+
+def report_heldout(
+    when: str, figures: dict, reference: dict, longer: Mapping[str, PreTrainingExamples] = MappingProxyType({})
+) -> None:
+    """One line of held-out figures beside the baselines, one a longer length, and one where training was in vain."""
     loss, unigram = figures["eval_mlm_loss"], reference["unigram_mlm_loss"]
     known = f"unigram {unigram:.3f}"
     if "trigram_mlm_loss" in reference:
@@ -289,6 +323,7 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
         else:
             text += f"(majority {majority:.3f}: too few pairs to judge by, all {pairs:,} are of one class)"
     print(text, flush=True)
+    _report_longer(longer, figures)
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
@@ -298,7 +333,7 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
         )
 
 
-def report_longer(longer: dict[str, PreTrainingExamples], figures: dict) -> None:
+def _report_longer(longer: Mapping[str, PreTrainingExamples], figures: dict) -> None:
     """One line of held-out figures for each length beyond the usual one."""
     for name, examples in longer.items():
         tokens, prefix = examples.phases[0].max_seq_length, f"eval_{name}"

@@ -25,6 +25,7 @@ from transformers.utils import logging
 from bert_hf import checkpointing, hub
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.identity import describe, differences
+from bert_hf.precision import precision_name, settle_precision
 from bert_hf.sources import is_url
 from bert_hf.stored_trainer import fits
 from bert_hf.watch import obeying_signals
@@ -244,6 +245,30 @@ def recorded(folder: Path, *keys: str) -> list | None:
     return [record["identity"].get(key) for key in keys] if record else None
 
 
+def choose_precision(args: TrainingArguments, hidden_size: int) -> None:
+    """Settles `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
+    told = [_recorded_precision(args) if args.process_index == 0 else None]
+    if args.world_size > 1:
+        broadcast_object_list(told)
+    line = settle_precision(args, hidden_size, told[0])
+    if line is not None:
+        say(args, line)
+
+
+def _recorded_precision(args: TrainingArguments) -> str | None:
+    """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
+    if not args.overwrite_output_dir and (entries := recorded(Path(args.output_dir), "precision")):
+        return entries[0]
+    named = args.resume_from_checkpoint
+    if not named or named in (True, "true", "True"):
+        return None
+    manifest = Path(named) / checkpointing.MANIFEST
+    try:
+        return json.loads(manifest.read_text())["identity"]["precision"] if manifest.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # `start` verifies it, and says what is wrong
+
+
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
     record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
     checkpointing.write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")
@@ -407,4 +432,4 @@ def describe_machine(args: TrainingArguments) -> str:
     """Device, threads and precision of a run, in words."""
     device = f"CPU, {torch.get_num_threads()} threads" if args.device.type == "cpu" else str(args.device)
     ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
-    return f"{device}{ranks}, {'bf16' if args.bf16 else 'fp16' if args.fp16 else 'fp32'}"
+    return f"{device}{ranks}, {precision_name(args)}"

@@ -27,6 +27,7 @@ from bert_hf import checkpointing
 from bert_hf.arguments import MUON
 from bert_hf.cost import model_product_rate, training_flops
 from bert_hf.exact_backward import check_training_step, exact_training_step
+from bert_hf.fast_path import FastPathCheck
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import BertForPreTraining, PreTrainingLosses
 from bert_hf.muon import encoder_matrices
@@ -124,6 +125,18 @@ class PreTrainer(SafeTrainer):
         self._seconds = self._peak = 0.0
         self._whole = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
         self._tick: float | None = None
+        self._fast_path = FastPathCheck(
+            getattr(self.args, "fast_path", "auto"),
+            self._losses_to_compare,
+            self._ranks.gather,
+            half=self.accelerator.mixed_precision != "no",
+        )
+        self._fast_path.begin(self._network)
+
+    @property
+    def _network(self) -> nn.Module:
+        """The model itself, without what wraps it for ranks or compilation."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     def _validate_args(self) -> None:
         """The stock method asks a dataset for its length, which would open text that a resumed run has behind it."""
@@ -225,6 +238,11 @@ class PreTrainer(SafeTrainer):
         inputs.pop("token_positions", None)
         return _losses_of_logits(model(**inputs), labels, next_label, positions), counted
 
+    def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
+        """As a step computes them, for the check of the fast path; nothing is counted."""
+        with self.compute_loss_context_manager(), self.accelerator.autocast():
+            return self._losses(model, inputs)[0]
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
         if num_items_in_batch is None:
@@ -258,6 +276,7 @@ class PreTrainer(SafeTrainer):
         """
         step = functools.partial(exact_training_step, self, super().training_step, model)
         pieces = list(self._pieces(inputs))
+        self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
             return step(inputs, num_items_in_batch)
         gradients = self.accelerator.gradient_state
@@ -374,6 +393,7 @@ class PreTrainer(SafeTrainer):
         """
         self._may_go_on()
         inputs = self._prepare_inputs(inputs)
+        self._fast_path.check("evaluation", self._network, inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
         rows, device = len(inputs["input_ids"]), self.args.device
@@ -414,13 +434,14 @@ class PreTrainer(SafeTrainer):
         speed = {"counts": counts, "seconds": self._seconds, "whole": self._whole}
         if self._numbered:
             speed["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
-        return {**super()._log_state(), **speed}
+        return {**super()._log_state(), **speed, "fast_path": self._fast_path.state(self._network)}
 
     def _restore_log(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0)
         mine = len(logs) == 1 or self.args.process_index == 0
         self._counts.set((counts if mine else torch.zeros_like(counts)).tolist())
         self._seconds, self._whole = logs[0]["seconds"], logs[0]["whole"]
+        self._fast_path.restore(logs[0].get("fast_path"), self._network)
 
     def floating_point_ops(self, inputs: dict) -> float:
         return 0.0  # counted from `COUNTS` when a line is logged; the stock method walks all modules each micro-step
