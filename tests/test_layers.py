@@ -5,7 +5,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "files", "kernels", "options", "pretrained"}
+GROUND = {"errors", "files", "kernels", "options", "pretrained", "progress"}
 STONES = {
     "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite", "masking", "metrics",
     "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",

@@ -22,7 +22,6 @@ from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import PreTrainingLosses
 from bert_hf.optimization import linear_from_step_zero, make_optimizer
-from bert_hf.remote import RemoteShelf
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
 
@@ -48,8 +47,6 @@ class PreTrainer(SafeTrainer):
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
         self._ours = "losses_only" in forward
         self._numbered = hasattr(self.train_dataset, "window_length")
-        if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
-            self.quiet = 600.0  # a shard that is fetched from afar
         if self._numbered or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
         if self._numbered:
