@@ -12,7 +12,18 @@ STONES = {
     "tasks", "tokenization", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
-    "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
+    "corpus": {
+        "arguments",
+        "documentation",
+        "duplicates",
+        "encoding",
+        "input_shards",
+        "remote",
+        "sources",
+        "store",
+        "tokenization",
+    },
+    "input_shards": {"store"},
     "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.

@@ -28,8 +28,8 @@ from bert_hf.watch import RECORD as HANGS
 from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
-# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights; and what ranks write
-# for each other.
+# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights; and what
+# ranks write for each other.
 _UNFINISHED = re.compile(
     r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
 )

@@ -45,8 +45,9 @@ class SafeTrainer(StoredTrainer):
 
     Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
     `save_minutes` (a checkpoint at least that often), `max_hours`, `skip_bad_steps` (updates that may be left out
-    because a loss or a gradient is not finite), and `hang_timeout` (seconds without progress). Within an epoch resume is exact where examples depend on their index:
-    what a collator draws from a global generator is not.
+    because a loss or a gradient is not finite), and `hang_timeout` (seconds without progress after which the run is
+    ended). Within an epoch resume is exact where examples depend on their index: what a collator draws from a global
+    generator is not.
 
     Raises (from `train`):
         EarlyEnd: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
@@ -97,9 +98,8 @@ class SafeTrainer(StoredTrainer):
         quiet = getattr(self.args, "hang_timeout", watch.QUIET)
         watchdog = watch.Watchdog(self.args.process_index, processes, folder, quiet, self.args.world_size)
         if watchdog.hangs.factor > 1 and self.is_world_process_zero():
-            step, times = watchdog.hangs.step, watchdog.hangs.times
-            print(f"{folder}: hung {times} times after step {step}: --hang_timeout is {watchdog.quiet:g} s in place of "
-                  f"{quiet:g} s", flush=True)  # fmt: skip
+            step, now = watchdog.hangs.step, watchdog.quiet
+            print(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {quiet:g} s", flush=True)
         self._progress = progress.share(watchdog.unhurried_quiet)
         return watchdog
 
@@ -407,7 +407,7 @@ class SafeTrainer(StoredTrainer):
         return self._with_generator(super().get_eval_dataloader(eval_dataset))
 
     def _with_generator(self, loader):
-        """Gives a loader a generator of its own, and lets its workers count their progress where the watchdog looks."""
+        """Gives a loader a generator of its own, and has its workers count progress where the watchdog looks."""
         inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
         inner.generator = torch.Generator().manual_seed(self.args.seed)
         if self._progress is not None:
