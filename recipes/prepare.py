@@ -2,9 +2,9 @@
 
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 
-Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes
-one of n parts, on any machine that sees the text, and whichever part ends last completes the folder. With
-`--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
+Each input file becomes a shard, or several of 64 M tokens. Interrupted, the same command goes on where it stopped;
+with `--shard i/n` it makes one of n parts, on any machine that sees the text, and whichever part ends last completes
+the folder. With `--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
 """
 
 import sys

@@ -10,10 +10,10 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 # The package of each module, in the order of imports: a package may import those before it (design: data flow).
 PACKAGES = {
-    "errors": "errors",
+    "errors": "errors progress",
     "config": "arguments files learning_checks options precision ranges training_options",
     "models": "cost fast_path kernels modeling muon optimization pretrained shapes",
-    "data": "collator corpus doctor documentation duplicates encoding finding length_leak markup masking pairing remote round_trip "
+    "data": "collator corpus doctor documentation duplicates encoding finding input_shards length_leak markup masking pairing remote round_trip "
     "sampling scripts sources store text_corpus tokenization trigrams",
     "training": "checkpointing curve exact_backward finite hub identity planning pretraining ranks run "
     "running_sums safe_trainer stored_trainer trainer watch",

@@ -278,6 +278,11 @@ class RunArguments(TrainingArguments):
     save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
     save_total_limit: int | None = option(2, "Checkpoints that are kept: the newest. 0 keeps all.")
     skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
+    hang_timeout: float = option(
+        50.0,
+        "Seconds without progress after which a run is ended as hanging; at least 18 median steps are waited for. "
+        "Planning, compiling, evaluating, saving may take 36 times as long.",
+    )
 
     def __post_init__(self):
         if self.hub_token is not None:  # it would stand in the process list and in the history of the shell

@@ -15,6 +15,7 @@ from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.masking import choose_tokens, choose_words, replace
 from bert_hf.pairing import EpochPlan, plan_epoch, truncate
+from bert_hf.progress import beat, busy
 from bert_hf.sampling import MASK, ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.text_corpus import open_corpus
 
@@ -115,7 +116,7 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
         self.lengths: dict[tuple[int, int, int], int | None] = {}
         self._parts: tuple[tuple[int, int], Sequence] | None = None
-        self._plan: tuple[tuple[int, int, int], TokenStore, EpochPlan] | None = None
+        self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
         # Of plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._order: tuple[int, np.ndarray] | None = None
@@ -123,7 +124,7 @@ class PreTrainingExamples(Dataset):
             self._check_pairs(corpus.window(corpus.windows()[0]))
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_plan": None}  # a worker draws it itself
+        return {**self.__dict__, "_plans": {}}  # a worker draws them itself
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
         if self._parts is None or self._parts[0] != (phase, epoch):
@@ -147,23 +148,35 @@ class PreTrainingExamples(Dataset):
             )
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
-        """The documents of a window and the pairs drawn from them; the last ones asked for are kept."""
-        if self._plan is None or self._plan[0] != (phase, epoch, window):
-            parts = self._windows(phase, epoch)
-            store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
-            if self.nsp:
-                self._check_pairs(store)
-            plan = plan_epoch(
-                store.document_starts,
-                store.document_ends,
-                store.token_offsets,
-                self.phases[phase].max_seq_length - (NSP_SPECIALS if self.nsp else SINGLE_SPECIALS),
-                self.short_seq_probability,
-                self.nsp,
-                generator(self.seed, PLAN, phase, epoch, window),
-            )
-            self._plan = (phase, epoch, window), store, plan
-        return self._plan[1:]
+        """The documents of a window and the pairs drawn from them.
+
+        The last two that were asked for are kept: the sampler asks how long the next window is while examples of this
+        one are still to be read.
+        """
+        key = (phase, epoch, window)
+        if key not in self._plans:
+            while len(self._plans) > 1:
+                del self._plans[next(iter(self._plans))]
+            with busy():
+                self._plans[key] = self._make_plan(*key)
+        return self._plans[key]
+
+    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
+        parts = self._windows(phase, epoch)
+        store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
+        if self.nsp:
+            self._check_pairs(store)
+        specials = NSP_SPECIALS if self.nsp else SINGLE_SPECIALS
+        plan = plan_epoch(
+            store.document_starts,
+            store.document_ends,
+            store.token_offsets,
+            self.phases[phase].max_seq_length - specials,
+            self.short_seq_probability,
+            self.nsp,
+            generator(self.seed, PLAN, phase, epoch, window),
+        )
+        return store, plan
 
     def _following(self, phase: int, epoch: int, window: int) -> Sequence:
         parts = self._windows(phase, epoch)
@@ -225,6 +238,7 @@ class PreTrainingExamples(Dataset):
         """
         if not isinstance(number, tuple):
             number = self._numbered(int(number))
+        beat()
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)
         a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)

@@ -234,7 +234,8 @@ def _one_document(window: Window) -> Finding:
 def _large_shard(corpus: Corpus) -> Finding:
     largest = max(entry["tokens"] for entry in corpus.manifest["shards"])
     text = f"the largest of {len(corpus.manifest['shards']):,} shards holds {largest:,} tokens"
-    return Finding(text, "cut the input into files: a shard is opened whole" if largest > 2 * WINDOW_TOKENS else "")
+    remedy = "prepare it anew, which cuts large inputs: a shard is opened whole"
+    return Finding(text, remedy if largest > 2 * WINDOW_TOKENS else "")
 
 
 def _one_sentence(window: Window) -> Finding:

@@ -4,6 +4,7 @@ Imports nothing heavy: worker processes start in a fraction of a second.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -190,19 +191,20 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
 
 
 def encode_source(source, writer, tokenizer: tuple[str, str], language: str | None, without: frozenset = frozenset()):
-    """Reads a source, encodes it and writes its shard: one process's work on one input.
+    """Reads a source, encodes it and writes its shards: one process's work on one input.
 
     Args:
-        source: has `read()`, which yields `sources.Piece`s. writer: a `store.ShardWriter`, not yet opened.
+        source: has `read()`, which yields `sources.Piece`s. writer: an `input_shards.InputShards`, not yet opened.
         without: numbers of documents that are left out.
 
     Returns:
-        What the writer says of the shard (`ShardWriter.close`).
+        The records of the shards.
     """
+    groups = group_pieces(leave_out(source.read(), without))
     with writer:
-        for group in group_pieces(leave_out(source.read(), without)):
+        for group in itertools.islice(groups, writer.groups_done, None):
             writer.add(encode_group(group, tokenizer, language))
-    return writer.entry
+    return writer.entries
 
 
 def leave_out(pieces: Iterable, numbers: frozenset) -> Iterator:

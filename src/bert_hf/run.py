@@ -28,11 +28,15 @@ from bert_hf.identity import describe, differences
 from bert_hf.precision import precision_name, settle_precision
 from bert_hf.sources import is_url
 from bert_hf.stored_trainer import fits
+from bert_hf.watch import RECORD as HANGS
 from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
-# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights.
-_UNFINISHED = re.compile(r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}")
+# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights; and what
+# ranks write for each other.
+_UNFINISHED = re.compile(
+    r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
+)
 LOCK = ".lock"  # held by the one job that writes there; names it
 _WRITTEN = [
     "config.json",
@@ -52,6 +56,7 @@ _WRITTEN = [
     "loss.png",
     "log_history.csv",
     "run.json",
+    HANGS,
 ]
 
 

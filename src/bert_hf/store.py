@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
 _LONGEST_DOCUMENT = 64_000_000  # tokens: it is held until it ends
-_SHARD, _SHA256 = re.compile(r"data-\d+\.arrow"), re.compile(r"[0-9a-f]{64}")
+_SHARD, _SHA256 = re.compile(r"data-\d+(-\d+)?\.arrow"), re.compile(r"[0-9a-f]{64}")
 _COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 
 
@@ -98,6 +98,7 @@ class ShardWriter:
         self._held: list = []
         self._size = 0  # what is held: tokens, and pieces that may have none
         self._counts = dict.fromkeys(_COUNTS, 0)
+        self.document_ended = True
         return self
 
     def add(self, encoded) -> None:
@@ -108,9 +109,10 @@ class ShardWriter:
         self._size += len(encoded.ids) + len(encoded.ends)
         if self._size >= _LONGEST_DOCUMENT and not encoded.ends[-1]:
             encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
+        self.document_ended = bool(encoded.ends[-1])
         self._held.append(encoded)
         self._counts["unknown"] += encoded.unknown
-        if self._size >= _BATCH_TOKENS and encoded.ends[-1]:
+        if self._size >= _BATCH_TOKENS and self.document_ended:
             self._flush()
 
     def _flush(self) -> None:

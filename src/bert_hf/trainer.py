@@ -32,7 +32,6 @@ from bert_hf.kernels import IGNORED, token_losses
 from bert_hf.modeling import BertForPreTraining, PreTrainingLosses
 from bert_hf.muon import encoder_matrices
 from bert_hf.optimization import linear_from_step_zero, optimizer_name, select_optimizer
-from bert_hf.remote import RemoteShelf
 from bert_hf.running_sums import RunningSums, sum_dtype
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
@@ -110,8 +109,6 @@ class PreTrainer(SafeTrainer):
         self._numbered = hasattr(self.train_dataset, "window_length")
         refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
         check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
-        if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
-            self.quiet = 600.0  # a shard that is fetched from afar
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
         if self._numbered or raw_rows or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
