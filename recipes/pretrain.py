@@ -20,6 +20,7 @@ from bert_hf.arguments import (
 )
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
+from bert_hf.curve import CurveReader
 from bert_hf.doctor import examine, planned_run
 from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
@@ -30,7 +31,6 @@ from bert_hf.pretraining import (
     pretraining_card,
     pretraining_identity,
     report_heldout,
-    report_longer,
 )
 from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
 from bert_hf.tokenization import fingerprint_text
@@ -88,8 +88,10 @@ def main(argv: list[str] | None = None) -> int:
         looked_at = PreTrainingExamples(corpus, evaluation.phases, fixed=True, seed=args.data_seed, **drawn)
         planned = planned_run(args, model, shape, from_scratch=network.model_name_or_path is None)
         print(*examine(corpus, looked_at, collator, planned=planned), sep="\n", flush=True)
-    reference = baselines(evaluation, collator, corpus.unigram_counts(len(tokenizer)))
+    planned_tokens = args.max_steps * trainer.global_batch * shape.max_seq_length
+    reference = baselines(evaluation, collator, corpus, planned_tokens)
     trainer.add_callback(HeldOutBefore(reference))
+    trainer.add_callback(CurveReader(reference["unigram_mlm_loss"], trainer.global_batch))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
     card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())
@@ -98,8 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         baselines=reference,
     )  # fmt: skip
     if args.process_index == 0:
-        report_heldout("after", after, reference)
-        report_longer(longer, after)
+        report_heldout("after", after, reference, longer)
     say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
               f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
     return 0

@@ -3,7 +3,8 @@
     python tests/layout_worker.py OUT MICRO_BATCH ACCUMULATION [ours|stock]
 
 Global batch 64. First one plain SGD step with a learning rate so large that the update is the gradient (what is left
-of the weights is lost in the rounding of the sum, not the other way round), then twenty small ones. Dropout 0, fp32.
+of the weights is lost in the rounding of the sum, not the other way round), then twenty small ones; and three steps of
+Muon, where the engine has it. Dropout 0, fp32.
 """
 
 import sys
@@ -15,14 +16,16 @@ from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
-from bert_hf.arguments import PreTrainingArguments
+from bert_hf.arguments import PreTrainingArguments, engine
 from bert_hf.collator import PreTrainingExamples
 from bert_hf.sampling import Phase
 
 LARGE = 4096.0
 
 
-def train(out: Path, micro: int, accumulation: int, steps: int, lr: float, stock: bool) -> tuple[dict, list[float]]:
+def train(
+    out: Path, micro: int, accumulation: int, steps: int, lr: float, stock: bool, optim: str = "sgd"
+) -> tuple[dict, list[float]]:
     """The update of each parameter, and the logged losses."""
     args = PreTrainingArguments(
         output_dir=str(out / f"run-{steps}"),
@@ -30,6 +33,8 @@ def train(out: Path, micro: int, accumulation: int, steps: int, lr: float, stock
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=accumulation,
         learning_rate=lr,
+        muon_learning_rate=lr,
+        optim="muon" if optim == "muon" else "adamw_torch_fused",
         weight_decay=0.0,
         lr_scheduler_type="constant",
         warmup_steps=0,
@@ -49,7 +54,7 @@ def train(out: Path, micro: int, accumulation: int, steps: int, lr: float, stock
     examples = PreTrainingExamples(TinyStore(200, longest=12), (Phase(48, None),), short_seq_probability=0.5, seed=3)
     collator = DataCollatorForPreTraining(tiny_tokenizer())
     # By class: Trainer drops an optimizer that was passed in ready-made when it runs under DeepSpeed.
-    optimizer = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": lr})}
+    optimizer = {"optimizer_cls_and_kwargs": (torch.optim.SGD, {"lr": lr})} if optim == "sgd" else {}
     kind = transformers.Trainer if stock else PreTrainer
     if stock:  # the stock Trainer needs rows it can shuffle itself, and no positions
         args.remove_unused_columns = False
@@ -77,8 +82,11 @@ def main(out: str, micro: str, accumulation: str, family: str = "ours") -> None:
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
-    for name, steps, lr in (("gradient", 1, LARGE), ("update", 20, 0.05)):
-        update, losses = train(folder, int(micro), int(accumulation), steps, lr, family == "stock")
+    parts = [("gradient", 1, LARGE, "sgd"), ("update", 20, 0.05, "sgd")]
+    if engine() != "deepspeed" and family == "ours":
+        parts.append(("muon", 3, 0.05, "muon"))
+    for name, steps, lr, optim in parts:
+        update, losses = train(folder, int(micro), int(accumulation), steps, lr, family == "stock", optim)
         tensors |= {f"{name}/{key}": value.contiguous().clone() for key, value in update.items()}
         tensors[f"losses/{name}"] = torch.tensor(losses, dtype=torch.float64)
     if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:

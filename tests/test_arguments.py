@@ -123,3 +123,27 @@ def test_freed_memory_is_kept_unless_the_user_has_a_say(monkeypatch):
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     arguments.keep_freed_memory()
     assert len(calls) == 2
+
+
+def test_sequence_length_warmup():
+    shape = ExampleArguments(seq_length_warmup=["32:0.25", "64:.5"], long_seq_length=512, long_seq_fraction=0.1)
+    lengths, shares = zip(*shape.lengths(), strict=True)
+    assert lengths == (32, 64, 128, 512)
+    assert shares == pytest.approx((0.25, 0.5, 0.15, 0.1))
+    assert ExampleArguments().lengths() == [(128, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["64"], "LENGTH:SHARE"),
+        (["64:x"], "LENGTH:SHARE"),
+        (["64:0.2", "32:0.2"], "ascending"),
+        (["128:0.2"], "below --max_seq_length"),
+        (["4:0.2"], "from 8"),
+        (["32:0.6", "64:0.5"], "at most 1"),
+    ],
+)
+def test_a_sequence_length_warmup_that_cannot_be_meant(entries, message):
+    with pytest.raises(ValueError, match=message):
+        ExampleArguments(seq_length_warmup=entries)

@@ -7,10 +7,9 @@ SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
 GROUND = {"errors", "files", "kernels", "muon", "options", "pretrained"}
 STONES = {
-    "arguments", "checkpointing", "cost", "documentation", "duplicates", "encoding", "finite",
-    "learning_checks", "masking", "metrics",
-    "modeling", "optimization", "pairing", "ranges", "ranks", "remote", "sampling", "shapes", "sources", "store",
-    "tasks", "tokenization", "training_options", "watch",
+    "arguments", "checkpointing", "cost", "curve", "documentation", "duplicates", "encoding", "finite",
+    "learning_checks", "masking", "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote",
+    "sampling", "shapes", "sources", "store", "tasks", "tokenization", "training_options", "trigrams", "watch",
 }  # fmt: skip
 JOINTS = {  # joint: the stones it may import, beside the ground
     "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
@@ -18,10 +17,23 @@ JOINTS = {  # joint: the stones it may import, beside the ground
     "stored_trainer": {"arguments", "checkpointing", "ranks"},
     # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
     "safe_trainer": {
-        "stored_trainer", "checkpointing", "finite", "optimization", "sampling", "training_options", "watch"
+        "stored_trainer",
+        "checkpointing",
+        "finite",
+        "optimization",
+        "sampling",
+        "training_options",
+        "watch",
     },
     "trainer": {
-        "safe_trainer", "checkpointing", "cost", "modeling", "optimization", "remote", "sampling", "training_options"
+        "safe_trainer",
+        "checkpointing",
+        "cost",
+        "modeling",
+        "optimization",
+        "remote",
+        "sampling",
+        "training_options",
     },
     "features": {"arguments", "sources", "tasks"},
     "hub": set(),

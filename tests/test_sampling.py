@@ -69,3 +69,24 @@ def test_texts_of_about_one_length_share_a_batch_in_an_order_of_their_epoch():
     np.random.default_rng().random()
     torch.rand(7)  # where the global generator stands makes no difference
     assert list(groups) == list(again) != first
+
+
+def test_a_run_has_as_many_phases_as_it_is_given():
+    lengths = [(32, 0.25), (64, 0.5), (128, 0.25)]
+    expected = (Phase(32, 20), Phase(64, 60), Phase(128, None))
+    assert phases_of_run(lengths, steps=10, global_batch=8) == (Phase(32, 16), Phase(64, 64), Phase(128, None))
+    assert phases_of_run(lengths, steps=20, global_batch=4) == expected
+    # A share too small for a step of its own.
+    assert phases_of_run([(32, 0.01), (64, 0.99)], steps=10, global_batch=8) == (Phase(64, None),)
+
+
+@pytest.mark.parametrize("start", [0, 7, 20, 33, 60, 71])
+def test_three_phases_start_anywhere(start):
+    phases = (Phase(32, 20), Phase(64, 60), Phase(128, None))
+
+    def length(phase, epoch, window):
+        return None if window else 15 - phase
+
+    whole = list(RunSampler(phases, length, 80, seed=7))
+    assert [number.phase for number in whole] == [0] * 20 + [1] * 40 + [2] * 20
+    assert list(RunSampler(phases, length, 80, seed=7, start=start)) == whole[start:]

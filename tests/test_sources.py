@@ -181,3 +181,25 @@ def test_a_row_without_text_is_no_document(tmp_path):
     pq.write_table(pa.table({"text": [None, "p", None], "url": ["x", "y", "z"]}), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet"):
         assert read_documents([str(tmp_path / name)]) == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'label,message\nham,"one, two"\nspam,three\nham,\n'),
+        ("a.tsv", "label\tmessage\nham\tone, two\nspam\tthree\nham\t\n"),
+        ("b.tsv", "ham\tone, two\nspam\tthree\nham\t\n"),
+    ],
+)
+def test_a_labelled_set_read_as_raw_text(tmp_path, name, content):
+    """The text column alone, a document a row; rows without text are left out."""
+    (tmp_path / name).write_text(content)
+    assert read_documents([str(tmp_path / name)]) == ["one, two", "three"]
+
+
+def test_the_column_of_a_table_has_to_be_plain(tmp_path):
+    (tmp_path / "a.csv").write_text("one,two\np,q\n")
+    with pytest.raises(InputError, match="which column holds the text"):
+        read_documents([str(tmp_path / "a.csv")])
+    with pytest.raises(InputError, match="no column 'three'"):
+        list(TextFile(str(tmp_path / "a.csv"), "three").read())

@@ -71,6 +71,41 @@ def test_resumed_is_the_uninterrupted_run_bit_for_bit(tmp_path, tokenizer, stop)
     assert history(resumed) == history(whole)
 
 
+@pytest.mark.parametrize("stop", [3, 6, 9])
+def test_three_lengths_resume_in_each(tmp_path, tokenizer, stop):
+    phases = (Phase(16, 4 * 16), Phase(32, 8 * 16), Phase(64, None))
+
+    def trainer(name, stop=None):
+        made = make(tmp_path / name, tokenizer, stop=stop)
+        made.train_dataset = PreTrainingExamples(TinyStore(), phases, seed=1, batch_length=32)
+        return made
+
+    whole = trainer("whole")
+    shapes = []
+    step = transformers.Trainer.training_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            transformers.Trainer,
+            "training_step",
+            lambda self, model, inputs, count=None: (
+                shapes.append(tuple(inputs["input_ids"].shape)) or step(self, model, inputs, count)
+            ),
+        )
+        whole.train()
+    short, middle, long = shapes[:8], shapes[8:16], shapes[16:]
+    assert all(rows == 8 and width <= 16 for rows, width in short)
+    assert all(rows == 8 and width <= 32 for rows, width in middle)
+    assert all(rows == 4 and width <= 64 for rows, width in long)
+
+    trainer("cut", stop).train()
+    resumed = trainer("cut")
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"cut/checkpoint-{stop}"))
+    for name in ("model", "optimizer"):
+        files = [tmp_path / run / f"checkpoint-12/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert history(resumed) == history(whole)
+
+
 def test_no_pickle_is_written(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=3)
     trainer.train()

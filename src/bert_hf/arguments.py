@@ -63,7 +63,9 @@ class CorpusArguments:
 
     dataset_name: str | None = option(None, "Hub dataset id.")
     dataset_config_name: str | None = option(None, "Its configuration.")
-    train_file: list[str] | None = option(None, "Files or globs (.txt .jsonl .parquet, also .gz .xz), or a folder.")
+    train_file: list[str] | None = option(
+        None, "Files or globs (.txt .jsonl .parquet .csv .tsv, also .gz .xz), or a folder."
+    )
     validation_file: list[str] | None = option(None, "Held-out text, the same kinds.")
     validation_split_percentage: float = option(5.0, "Documents held out where there is no validation file, in %.")
     text_column: str | None = option(None, "Column that holds the text.")
@@ -316,7 +318,7 @@ class PreTrainingArguments(RunArguments):
         None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
     )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
-    optim: str = option("adamw_torch_fused", "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, or muon.")
+    optim: str = option("adamw_torch_fused", "muon, adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor.")
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
     data_seed: int | None = option(None, "Seed of pairs, masks and their order. By default --seed.")

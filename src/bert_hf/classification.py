@@ -70,7 +70,8 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "optimizer": optimizer,
         "schedule": [*schedule, str(args.lr_scheduler_type), args.lr_scheduler_kwargs],
-        "loss": {name: getattr(args, name) for name in ("label_smoothing_factor", "neftune_noise_alpha")},
+        "label_smoothing": args.label_smoothing_factor or None,
+        "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
     }
 

@@ -1,6 +1,5 @@
 """Task rows → inputs: labelled texts from any common file, a split without leaks, token ids, and a baseline."""
 
-import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -18,12 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.sources import expand, kind_of, read_lines, read_rows
+from bert_hf.sources import TEXT_NAMES, expand, kind_of, read_rows, read_separated
 from bert_hf.tasks import TASKS, order_labels
 
 MOST_LABELS = 50  # a column of more distinct values is no label
 _LABEL_NAMES = ("label", "labels", "class", "category", "target")
-_TEXT_NAMES = ("text", "sentence", "message", "sms", "content")
 
 
 @dataclass
@@ -80,34 +78,11 @@ def _rows(path: str) -> Iterator[tuple[int, dict]]:
     if kind in (".jsonl", ".json"):
         yield from read_rows(path)
     elif kind == ".csv":
-        yield from _separated(path, ",", csv.QUOTE_MINIMAL)
+        yield from read_separated(path, ",")
     elif kind in (".tsv", ".txt", ""):
-        yield from _separated(path, "\t", csv.QUOTE_NONE)  # quotes in a TSV are part of the text
+        yield from read_separated(path, "\t")
     else:
         raise InputError(f"unknown kind {kind!r}", where=path, remedy="use .csv, .tsv or .jsonl, also .gz or .xz")
-
-
-def _separated(path: str, separator: str, quoting: int) -> Iterator[tuple[int, dict]]:
-    lines = (f"{line}\n" for _, line in read_lines(path))
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
-    try:
-        rows = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
-    if not rows:
-        return
-    header = rows[0][1]
-    # label<TAB>text without a header: the first field of the first row is a label, so it comes again
-    if len(header) == 2 and any(row[0] == header[0] for _, row in rows[1:]):
-        header = ["label", "text"]
-    else:
-        rows = rows[1:]
-    for line, row in rows:
-        if len(row) != len(header):
-            raise InputError(
-                f"{len(row)} fields instead of {len(header)}", where=path, line=line, remedy="mend the row"
-            )
-        yield line, dict(zip(header, row, strict=True))
 
 
 def _columns(rows: list[dict], path: Path, text: str | None, label: str | None) -> tuple[str, str]:
@@ -130,7 +105,7 @@ def _columns(rows: list[dict], path: Path, text: str | None, label: str | None) 
             )
     if text is None:
         length = {name: np.mean([len(str(row.get(name, ""))) for row in rows]) for name in names if name != label}
-        usual = [name for name in length if name.lower() in _TEXT_NAMES]
+        usual = [name for name in length if name.lower() in TEXT_NAMES]
         if not length:
             raise InputError("no column is left for the text", where=path, line=1, remedy="give a file of two columns")
         text = usual[0] if len(usual) == 1 else max(length, key=length.get)

@@ -20,10 +20,14 @@ from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.sampling import Phase
 from bert_hf.store import Corpus
 from bert_hf.tokenization import check_tokenizer
+from bert_hf.trigrams import TrigramModel
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
+
+_TRIGRAM_LEAST = 500_000  # tokens: of less text, two neighbours tell little
+_TRIGRAM_MOST = 32_000_000  # tokens
 
 # Options that earlier versions did not have and so did not record; None means what those versions did.
 _NEWER = ("seq_length_warmup",)
@@ -47,7 +51,7 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
-        "data_seed": args.data_seed,
+        "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": batch,
         "optimizer": optimizer,
         "schedule": [*schedule, args.decay_from_step_zero],
@@ -174,24 +178,58 @@ def held_out_examples(
     return evaluation, longer
 
 
-def baselines(examples: PreTrainingExamples, collator: DataCollatorForPreTraining, counts: np.ndarray) -> dict:
-    """What knows nothing gets on the held-out examples: unigram frequencies for MLM, the majority class for NSP.
+def baselines(
+    examples: PreTrainingExamples,
+    collator: DataCollatorForPreTraining,
+    corpus: Corpus,
+    planned_tokens: int,
+) -> dict:
+    """What models without a network reach on the held-out examples.
+
+    For masked tokens unigram frequencies (one is added to each count) and, of enough text, a trigram model that sees
+    their two left neighbours as they were before masking; for next sentences the majority class.
 
     Args:
-        counts: (V,) how often each token stands in the training text (one is added to each).
+        corpus: the training text.
+        planned_tokens: how much of it the run sees; the trigram model is made of as much.
     """
+    counts = corpus.unigram_counts(len(collator.tokenizer))
+    tokens = _first_tokens(corpus, planned_tokens)
     probabilities = (counts + 1) / (counts + 1).sum()
-    labels, pairs = [], []
+    labels, contexts, pairs = [], [], []
     for index in range(len(examples)):
         feature = examples[index]
-        row = collator.example(feature)["labels"]
-        labels.append(row[row != IGNORED])
+        example = collator.example(feature)
+        masked = np.flatnonzero(example["labels"] != IGNORED)
+        original = np.where(example["labels"] != IGNORED, example["labels"], example["input_ids"])
+        labels.append(original[masked])
+        contexts.append(original[np.maximum(masked[:, None] - (2, 1), 0)])
         pairs.append(feature["next_sentence_label"])
-    result = {"unigram_mlm_loss": float(-np.log(probabilities[np.concatenate(labels)]).mean())}
+
+    words = np.concatenate(labels)
+    result = {"unigram_mlm_loss": float(-np.log(probabilities[words]).mean())}
+    if len(tokens) >= _TRIGRAM_LEAST:
+        losses = TrigramModel(tokens, len(counts)).losses(np.concatenate(contexts), words)
+        result["trigram_mlm_loss"] = float(losses.mean())
     if examples.nsp:
         share = float(np.mean(pairs))
         result["majority_nsp_accuracy"], result["nsp_pairs"] = max(share, 1 - share), len(pairs)
     return result
+
+
+def _first_tokens(corpus: Corpus, planned: int) -> np.ndarray:
+    """(T,) tokens of the first documents of a corpus: as many as a run sees, at most 32 million.
+
+    The trigram model then has the text that the network has (its counts of 32 million tokens take a gigabyte).
+    """
+    window = corpus.window(corpus.head())
+    wanted, parts = min(planned, _TRIGRAM_MOST), []
+    for start, end in zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True):
+        if wanted <= 0:
+            break
+        parts.append(window.ids(start, end))
+        wanted -= len(parts[-1])
+    return np.concatenate(parts)
 
 
 class HeldOutBefore(TrainerCallback):
@@ -205,10 +243,15 @@ class HeldOutBefore(TrainerCallback):
             report_heldout("before", metrics, self.reference)
 
 
-def report_heldout(when: str, figures: dict, reference: dict) -> None:
-    """One line of held-out figures beside what knows nothing, and one more where training has brought no more."""
+def report_heldout(
+    when: str, figures: dict, reference: dict, longer: dict[str, PreTrainingExamples] | None = None
+) -> None:
+    """Held-out figures beside what knows nothing, those of longer examples, and whether training was in vain."""
     loss, unigram = figures["eval_mlm_loss"], reference["unigram_mlm_loss"]
-    text = f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f})"
+    known = f"unigram {unigram:.3f}"
+    if "trigram_mlm_loss" in reference:
+        known += f", trigram {reference['trigram_mlm_loss']:.3f}"
+    text = f"held out, {when}: MLM loss {loss:.3f} ({known})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
         error = np.sqrt(majority * (1 - majority) / pairs)
@@ -216,6 +259,7 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
         text += f", MLM accuracy {figures['eval_mlm_accuracy']:.3f}, NSP accuracy {figures['eval_nsp_accuracy']:.3f} "
         text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
     print(text, flush=True)
+    _report_longer(longer or {}, figures)
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
@@ -225,7 +269,7 @@ def report_heldout(when: str, figures: dict, reference: dict) -> None:
         )
 
 
-def report_longer(longer: dict[str, PreTrainingExamples], figures: dict) -> None:
+def _report_longer(longer: dict[str, PreTrainingExamples], figures: dict) -> None:
     """One line of held-out figures for each length beyond the usual one."""
     for name, examples in longer.items():
         tokens, prefix = examples.phases[0].max_seq_length, f"eval_{name}"

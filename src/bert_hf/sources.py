@@ -6,6 +6,7 @@ processes.
 """
 
 import contextlib
+import csv
 import glob
 import gzip
 import hashlib
@@ -25,7 +26,9 @@ import pyarrow.parquet as pq
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.files import named_file
 
-KINDS = (".txt", ".jsonl", ".json", ".parquet")
+KINDS = (".txt", ".jsonl", ".json", ".parquet", ".csv", ".tsv")
+TABLES = {".csv": ",", ".tsv": "\t"}  # their separators
+TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # usual names of the column that holds the text
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
 _BEGINNINGS = {
     "gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04", "zstandard": b"\x28\xb5\x2f\xfd",
@@ -88,10 +91,10 @@ class Texts:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file (.txt, .jsonl, .json lines, .parquet; each also .gz or .xz) or the URL of one (any fsspec protocol).
+    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
 
-    In plain text blank lines stand between documents; elsewhere a row is a document. `text_column` defaults to "text",
-    or to the only column that holds strings.
+    In plain text blank lines separate documents; elsewhere a row is a document. `text_column` defaults to "text", in a
+    table to the one usual name there is, or to the only column that holds strings.
     """
 
     path: str
@@ -134,6 +137,8 @@ class TextFile:
             yield from _read_parquet(self.path, self.text_column)
         elif kind in (".jsonl", ".json"):
             yield from _read_json_lines(self.path, self.text_column)
+        elif kind in TABLES:
+            yield from _read_table(self.path, TABLES[kind], self.text_column)
         elif kind in (".txt", ""):
             yield from _read_plain(self.path)
         else:
@@ -395,6 +400,51 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
         if not isinstance(row, dict):
             raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
         yield number, row
+
+
+def read_separated(path: str | Path, separator: str) -> Iterator[tuple[int, dict]]:
+    """(line number, row by column) of a file with a header, or of headerless label<TAB>text.
+
+    Args:
+        separator: a comma; or a tab, where quotes are part of the text.
+
+    Raises:
+        InputError: a row with another number of fields than the header, or an open quote.
+    """
+    quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
+    lines = (f"{line}\n" for _, line in read_lines(path))
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
+    if not rows:
+        return
+
+    # label<TAB>text without a header: the first field of the first row is a label, so it comes again
+    header = rows[0][1]
+    if len(header) == 2 and any(row[0] == header[0] for _, row in rows[1:]):
+        header = ["label", "text"]
+    else:
+        rows = rows[1:]
+
+    for line, row in rows:
+        if len(row) != len(header):
+            what = f"{len(row)} fields instead of {len(header)}"
+            raise InputError(what, where=path, line=line, remedy="mend the row")
+        yield line, dict(zip(header, row, strict=True))
+
+
+def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[Piece]:
+    """The text column of a table, a document a row: a labelled set read as raw text, its labels left out."""
+    for number, row in read_separated(path, separator):
+        if text_column is None:
+            usual = [name for name in row if name.lower() in TEXT_NAMES]
+            text_column = usual[0] if len(usual) == 1 else choose_column(list(row), list(row), path, number)
+        if text_column not in row:
+            raise _no_text(text_column, list(row), path, number)
+        if row[text_column].strip():
+            yield from cut_pieces(row[text_column])
 
 
 def _whole(text: str) -> str:

@@ -125,7 +125,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     + _refused("the loss is a mean over rows: no tokens are counted", FINETUNE),
     "nsp_loss_weight": WORKS,
     "label_smoothing_factor": _refused("the losses of pre-training have no smoothed form here", PRETRAINER),
-    "neftune_noise_alpha": _refused("noise on the embeddings is for fine-tuning", PRETRAINER),
+    "neftune_noise_alpha": _refused("its scale follows the length of a row, and rows are packed", PRETRAINER),
     # ---- precision, compiling, memory
     "bf16": WORKS,
     "fp16": WORKS,
@@ -209,7 +209,8 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     "hub_revision": WORKS,
     "hub_token": _in_recipes("a token is not taken as a flag", remedy="set HF_TOKEN or `hf auth login`"),
     "hub_strategy": _in_recipes(
-        "the finished run is pushed, once", remedy="leave the option out, or give end",
+        "the finished run is pushed, once",
+        remedy="leave the option out, or give end",
         when=lambda asked: asked.hub_strategy != "end",
     ),  # fmt: skip
     "hub_always_push": _in_recipes("the finished run is pushed, once"),
