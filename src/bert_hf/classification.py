@@ -74,7 +74,8 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "optimizer": settings(args, _OPTIMIZER),
         "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
-        "loss": {name: getattr(args, name) for name in ("label_smoothing_factor", "neftune_noise_alpha")},
+        "label_smoothing": args.label_smoothing_factor or None,
+        "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
     }
 

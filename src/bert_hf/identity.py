@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 # Keys that version 0.1.0 did not record; where a record lacks one, it is not compared.
-_ADDED = ("data_seed", "loss", "precision")
+_ADDED = ("precision",)
 _SHOWN = 4  # differing entries that a message lists
 
 
@@ -47,7 +47,8 @@ def same(recorded: Any, present: Any) -> bool:
         return len(recorded) <= len(present) and all(map(same, recorded, present.values()))
     if isinstance(present, dict) and isinstance(recorded, dict):
         present = {key: value for key, value in present.items() if key in recorded or key not in _ADDED}
-        return recorded.keys() == present.keys() and all(same(recorded[name], present[name]) for name in present)
+        names = {**recorded, **present}
+        return all(same(recorded.get(name), present.get(name)) for name in names)  # None: not set, or not known then
     return recorded == present
 
 

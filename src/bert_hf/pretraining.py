@@ -2,9 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -71,7 +69,7 @@ def pretraining_identity(
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
-        "data_seed": args.data_seed,
+        "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": batch,
         "optimizer": settings(args, optimizer),
         "precision": precision_name(args),
@@ -306,9 +304,9 @@ def report_corpus(
 
 
 def report_heldout(
-    when: str, figures: dict, reference: dict, longer: Mapping[str, PreTrainingExamples] = MappingProxyType({})
+    when: str, figures: dict, reference: dict, longer: dict[str, PreTrainingExamples] | None = None
 ) -> None:
-    """One line of held-out figures beside the baselines, one a longer length, and one where training was in vain."""
+    """Held-out figures beside what knows nothing, those of longer examples, and whether training was in vain."""
     loss, unigram = figures["eval_mlm_loss"], reference["unigram_mlm_loss"]
     known = f"unigram {unigram:.3f}"
     if "trigram_mlm_loss" in reference:
@@ -323,7 +321,7 @@ def report_heldout(
         else:
             text += f"(majority {majority:.3f}: too few pairs to judge by, all {pairs:,} are of one class)"
     print(text, flush=True)
-    _report_longer(longer, figures)
+    _report_longer(longer or {}, figures)
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
@@ -333,7 +331,7 @@ def report_heldout(
         )
 
 
-def _report_longer(longer: Mapping[str, PreTrainingExamples], figures: dict) -> None:
+def _report_longer(longer: dict[str, PreTrainingExamples], figures: dict) -> None:
     """One line of held-out figures for each length beyond the usual one."""
     for name, examples in longer.items():
         tokens, prefix = examples.phases[0].max_seq_length, f"eval_{name}"

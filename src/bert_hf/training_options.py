@@ -125,7 +125,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     + _refused("the loss is a mean over rows: no tokens are counted", FINETUNE),
     "nsp_loss_weight": WORKS,
     "label_smoothing_factor": _refused("the losses of pre-training have no smoothed form here", PRETRAINER),
-    "neftune_noise_alpha": _refused("noise on the embeddings is for fine-tuning", PRETRAINER),
+    "neftune_noise_alpha": _refused("its scale follows the length of a row, and rows are packed", PRETRAINER),
     # ---- precision, compiling, memory
     "bf16": WORKS,
     "fp16": WORKS,

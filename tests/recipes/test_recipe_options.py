@@ -32,8 +32,8 @@ def pretrain(place, output, *words):
             "--config_name", str(place / "tiny.json"), "--train_file", str(place / "text.txt"), "--vocab_size", "200",
             "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--max_seq_length", str(SHORT),
             "--long_seq_length", str(LONG), "--long_seq_fraction", "0.5", "--max_steps", "8", "--eval_steps", "2",
-            "--per_device_train_batch_size", "4", "--logging_steps", "2", "--save_minutes", "0", "--disable_tqdm", "true",
-            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
+            "--per_device_train_batch_size", "4", "--logging_steps", "2", "--save_minutes", "0",
+            "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
         ]
     )  # fmt: skip
 
@@ -41,17 +41,29 @@ def pretrain(place, output, *words):
 def figures(place, output):
     """Logged figures of the evaluations at both lengths, by step; and those of the finished run."""
     history = json.loads((place / output / "trainer_state.json").read_text())["log_history"]
-    kept = [
-        {k: v for k, v in row.items() if k.endswith(("_loss", "_accuracy"))} | {"step": row["step"]} for row in history
+    evaluations = [row for row in history if any(name.startswith("eval_") for name in row)]
+    timeless = [
+        {name: value for name, value in row.items() if name.endswith(("_loss", "_accuracy", "step"))}
+        for row in evaluations
     ]
-    result = json.loads((place / output / "all_results.json").read_text())
-    return [row for row in kept if any(name.startswith("eval_") for name in row)], result
+    return timeless, json.loads((place / output / "all_results.json").read_text())
 
 
 @pytest.fixture(scope="module")
 def whole(place):
     assert pretrain(place, "whole", "--do_train", "--do_eval") == 0
     return figures(place, "whole")
+
+
+def intercept(patch, action):
+    """Does something to each PreTrainer that is made."""
+    make = trainer.PreTrainer.__init__
+
+    def made(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        action(self)
+
+    patch.setattr(trainer.PreTrainer, "__init__", made)
 
 
 def test_both_lengths_are_evaluated(place, whole, capsys):
@@ -72,10 +84,7 @@ def test_both_lengths_are_evaluated(place, whole, capsys):
 def test_the_long_figures_are_those_of_long_examples(place, whole, monkeypatch):
     """The finished model, evaluated on its own at the long length by a stock-like call, gives the same numbers."""
     made = []
-    make = trainer.PreTrainer.__init__
-    monkeypatch.setattr(
-        trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), made.append(self))[0]
-    )
+    intercept(monkeypatch, made.append)
     assert pretrain(place, "again") == 0
     run = made[-1]
     examples = run.longer_eval_datasets["long"]
@@ -100,12 +109,7 @@ class AtStep(TrainerCallback):
 
 def test_a_signal_in_the_long_evaluation_changes_nothing(place, whole, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        make = trainer.PreTrainer.__init__
-        patch.setattr(
-            trainer.PreTrainer,
-            "__init__",
-            lambda self, *a, **k: (make(self, *a, **k), self.add_callback(AtStep(6)))[0],
-        )
+        intercept(patch, lambda run: run.add_callback(AtStep(6)))
         assert pretrain(place, "cut") == 143
     assert "after step 6, which is saved" in capsys.readouterr().err
     assert pretrain(place, "cut") == 0
@@ -152,8 +156,8 @@ def test_the_record_names_what_trained(place, words, trains):
 def test_fine_tuning_predicts(place, whole):
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
-        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--num_train_epochs", "1", "--disable_tqdm", "true",
-        "--bf16", "false", "--use_cpu", "--output_dir", str(place / "spam"),
+        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--num_train_epochs", "1",
+        "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "--output_dir", str(place / "spam"),
     ]  # fmt: skip
     assert recipe("finetune_classification")([*words, "--do_train", "--do_eval", "--do_predict"]) == 0
     for split in ("train", "eval", "test"):
