@@ -1,7 +1,8 @@
 """Finds markup that a clean-up left in a text: HTML tags and entities, and the constructs of wiki pages.
 
 A pattern asks for the name of a real tag or entity, or for the shape that wiki software writes, so that `a < b`, a
-type such as `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs are not found.
+type such as `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs are not
+found.
 """
 
 import re
@@ -15,7 +16,8 @@ from bert_hf.finding import Finding
 _TAGS = (
     "a abbr b big blockquote body br caption center cite code col dd del div dl dt em font footer form h1 h2 h3 h4 h5 "
     "h6 head header hr html i iframe img input ins kbd li link math meta nav noscript nowiki ol option p pre ref "
-    "references samp script section small span strike strong style sub sup table tbody td th thead title tr tt u ul video"
+    "references samp script section small span strike strong style sub sup table tbody td th thead title tr tt u ul "
+    "video"
 )  # HTML's, and those of MediaWiki: math, nowiki, ref, references
 _NAME = f"(?:{'|'.join(_TAGS.split())})"
 # A tag's name, then its attributes (name="value") or nothing.

@@ -1,9 +1,10 @@
 """The scripts (writing systems) of a text, and whether its accents can be stripped without harm.
 
 BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). For Latin,
-Greek and Cyrillic letters that takes accents away, as in the published English model. Elsewhere the same category holds
-vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か): stripped, words become others. The
-tokenizer file has one switch for all scripts, `strip_accents`; `choose_accents` sets it from the text.
+Greek and Cyrillic letters that takes accents away, as in the published English model. Elsewhere the same category
+holds vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か), and without them a word
+becomes another. The tokenizer file has one switch for all scripts, `strip_accents`; `choose_accents` sets it from the
+text.
 """
 
 import functools
