@@ -105,11 +105,11 @@ def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndar
     """(training rows, test rows) of each fold: stratified, near-duplicates on one side.
 
     Raises:
-        InputError: a class has fewer rows than there are folds.
+        InputError: a class has fewer rows, or fewer rows that differ in their words, than there are folds.
     """
-    fewest = int(np.bincount(task.labels, minlength=task.classes).min())
+    fewest = min(len(np.unique(task.groups[task.labels == one])) for one in range(task.classes))
     if fewest < folds:
-        what = f"a label has {fewest} rows, too few for {folds} folds"
+        what = f"a label has {fewest} rows that differ in their words, too few for {folds} folds"
         raise InputError(what, where=task.name, remedy="give more rows, or fewer --folds")
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
     return list(splitter.split(task.texts, task.labels, task.groups))

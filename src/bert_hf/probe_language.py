@@ -166,17 +166,15 @@ def frequency_bands(per_million: np.ndarray, losses: np.ndarray, correct: np.nda
 # ---- next sentence
 
 
-def probe_next_sentence(text: HeldOutText, subject: Subject, outputs: Callable) -> dict | None:
+def probe_next_sentence(text: HeldOutText, subject: Subject, outputs: Callable) -> dict:
     """Accuracy of next-sentence prediction, as it is and with parts of the evidence taken away.
 
     Returns:
         pairs, majority, accuracy, standard_error; shuffled_b_accuracy (the words of B in random order);
         lengths_accuracy (every word replaced by a random one: lengths are left); lengths_classifier_accuracy (boosted
-        trees on the lengths of A and B, four-fold: what lengths give away in these data). None without pairs.
+        trees on the lengths of A and B, four-fold: what lengths give away in these data).
     """
     labels = np.array([example.next_sentence_label for example in text.examples])
-    if not text.pairs or len(labels) < LEAST_PAIRS:
-        return None
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed + 1)
 
     def accuracy(examples: list[MaskedExample]) -> float:

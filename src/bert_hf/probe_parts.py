@@ -12,7 +12,7 @@ from bert_hf.probe_data import LabelledTask, ProbeData, masked_texts
 from bert_hf.probe_features import pooled_states, probe_features
 from bert_hf.probe_geometry import probe_geometry, vocabulary_use
 from bert_hf.probe_grammar import probe_grammar, pseudo_log_likelihoods, uses_whole_words
-from bert_hf.probe_language import language_outputs, probe_masked_lm, probe_next_sentence
+from bert_hf.probe_language import LEAST_PAIRS, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe_network import Subject
 from bert_hf.probe_tuning import probe_few_labels
 
@@ -41,7 +41,7 @@ class ProbeRun:
             "checkpoint": self.subject.name,
             "layers": config.num_hidden_layers,
             "width": config.hidden_size,
-            "vocabulary": len(self.subject.tokenizer),
+            "vocabulary_size": len(self.subject.tokenizer),
             "parameters": self.checkpoint.num_parameters(),
             "device": str(self.subject.device),
             "threads": torch.get_num_threads(),
@@ -72,6 +72,8 @@ class ProbeRun:
             return "nsp: the checkpoint has no next-sentence head"
         if part == "nsp" and not self.held_out.pairs:
             return "nsp: the held-out text has no two documents, or none of two sentences"
+        if part == "nsp" and len(self.held_out.examples) < LEAST_PAIRS:
+            return f"nsp: the held-out text gives {len(self.held_out.examples)} pairs, fewer than {LEAST_PAIRS}"
         return None
 
     def _describe(self, task: LabelledTask) -> dict:
@@ -124,7 +126,7 @@ class ProbeRun:
         texts |= {task.name: masked_texts(task, self.subject.tokenizer, self.asked) for task in self.tasks}
         return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
 
-    def nsp(self) -> dict | None:
+    def nsp(self) -> dict:
         """Next-sentence prediction on the held-out text."""
         outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
         return probe_next_sentence(self.held_out, self.subject, outputs)

@@ -30,8 +30,8 @@ _COLOURS = {
 def write_report(found: dict, folder: Path) -> str:
     """Writes the three files; returns the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = "\n".join(table(found)) + "\n"
     (folder / "probe.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = "\n".join(table(found)) + "\n"
     (folder / "probe.txt").write_text(text, encoding="utf-8")
     draw(found, folder / "probe.png")
     return text
@@ -67,7 +67,7 @@ def columns(head: list[str], rows: list[list[str]]) -> list[str]:
 def table(found: dict) -> list[str]:
     """All parts as lines of text."""
     lines = [
-        f"{found['checkpoint']}: {found['layers']} layers × {found['width']}, vocabulary {found['vocabulary']:,}, "
+        f"{found['checkpoint']}: {found['layers']} layers × {found['width']}, vocabulary {found['vocabulary_size']:,}, "
         f"{found['parameters']:,} parameters"
     ]
     sections = (

@@ -30,9 +30,11 @@ def place(tmp_path_factory):
     def sentence(length):
         return " ".join(rng.choice(PIECES[:60], length))
 
-    rows = [f"{n % 2}\tw{10 + n % 2} {sentence(6)}\n" for n in range(150)]
+    # Words of letters, which the tokenizer does not know, keep the rows from being near-duplicates
+    letters = ["".join(rng.choice(list("abcdefgh"), 5)) for _ in range(450)]
+    rows = [f"{n % 2}\tw{10 + n % 2} {sentence(6)} {' '.join(letters[3 * n : 3 * n + 3])}\n" for n in range(150)]
     (folder / "rows.tsv").write_text("label\ttext\n" + "".join(rows))
-    documents = ["\n".join(sentence(rng.integers(3, 9)) for _ in range(6)) for _ in range(30)]
+    documents = ["\n".join(sentence(rng.integers(3, 9)) for _ in range(6)) for _ in range(80)]
     (folder / "text.txt").write_text("\n\n".join(documents))
     pairs = [
         {"sentence_good": sentence(5), "sentence_bad": sentence(5), "UID": f"u{n % 2}", "linguistics_term": "order"}
