@@ -130,7 +130,7 @@ def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkey
         ({"optim": "sgd", "adam_bias_correction": False}, "--optim: sgd is not trained with"),
         ({"optim": "sgd", "adam_beta1": 0.8}, "--adam_beta1: sgd has no such setting"),
         ({"optim_args": "momentum=0.9"}, "--optim_args: adamw_torch_fused has no argument 'momentum'"),
-        ({"optim": "sgd", "optim_args": "moment=0.9"}, "--optim_args: sgd has no argument 'moment'; sgd takes momentum"),
+        ({"optim": "sgd", "optim_args": "moment=0.9"}, "--optim_args: sgd has no argument 'moment'; sgd takes"),
         ({"optim": "sgd", "optim_args": "momentum"}, "--optim_args: 'momentum' is not momentum=a number"),
         ({"lr_scheduler_type": "cosine", "decay_from_step_zero": True}, "--lr_scheduler_type: --decay_from_step_zero"),
         ({"lr_scheduler_kwargs": {"lr_end": 0.1}}, "--lr_scheduler_kwargs: the schedule linear cannot be made"),
