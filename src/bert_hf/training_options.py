@@ -212,7 +212,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
         "the finished run is pushed, once",
         remedy="leave the option out, or give end",
         when=lambda asked: asked.hub_strategy != "end",
-    ),  # fmt: skip
+    ),
     "hub_always_push": _in_recipes("the finished run is pushed, once"),
     # ---- randomness, device
     "seed": WORKS,
