@@ -64,6 +64,7 @@ def trained(kind, model, folder: str, asked: CostArguments, resume: str | None, 
     common = {
         "max_steps": steps, "per_device_train_batch_size": asked.batch_size, "save_strategy": "steps", "save_steps": 1,
         "save_total_limit": 2, "report_to": "none", "disable_tqdm": True, "logging_steps": 10_000, "use_cpu": True,
+        "bf16": False,
     }  # fmt: skip
     ours = kind is PreTrainer
     args = (PreTrainingArguments if ours else TrainingArguments)(output_dir=folder, **common)

@@ -3,13 +3,18 @@
 python benchmarks/fidelity_2018.py                                   # the embedded default corpus
 python benchmarks/fidelity_2018.py --train_file 'wiki/*.jsonl.xz' --documents 500
 
-Also takes the flags of the tokenizer, the corpus and the examples (--tokenizer_name, --max_seq_length, …). Prints a
-table, then a JSON line. A statistic that must agree is followed by z, the difference in standard errors (documents
-are the sampling units); the others differ on purpose. A prepared corpus of 28 million tokens: a minute, one core.
+Also takes the flags of the tokenizer, the corpus and the examples (--tokenizer_name, --max_seq_length, …). Prints two
+tables, then a JSON line.
+
+The first table has the statistics of all pairs and masks. One that must agree is followed by z, the difference in
+standard errors (documents are the sampling units); the others differ on purpose. The second table says how many labels
+boosted trees tell from the lengths of A and B alone, at 128 and 512 tokens, when the text is cut into short documents
+and 0 to 50 % of these keep one sentence. A prepared corpus of 28 million tokens: two minutes, one core.
 """
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -21,11 +26,16 @@ from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import corpus_for, tokenizer_for
 from bert_hf.errors import one_line_errors
 from bert_hf.kernels import IGNORED
-from bert_hf.pairing import STRANGER
+from bert_hf.length_leak import LengthLeak, length_leak
+from bert_hf.pairing import NOT_NEXT, truncated_lengths
 from bert_hf.pairing import truncate as truncate_here
 from bert_hf.sampling import MASK, PLAN, Phase, generator
 
 BATCH = 64  # sequences, for the share of padding
+LONE_SHARES = (0.0, 0.1, 0.3, 0.5)  # of the documents that keep one sentence, for the length leak
+LEAK_LENGTHS = (128, 512)  # tokens
+LEAK_TOKENS = 3_000_000  # of the text that the leak is measured on: above 5,000 pairs of 512 tokens
+LEAK_PAIRS = 40_000  # at most
 
 
 @dataclass
@@ -91,8 +101,9 @@ class Epoch:
     text: Text
     gathered: np.ndarray  # (N, 4) positions of the tokens: A from, to, B from, to; before truncation
     used: np.ndarray  # (N, 4) the same after it
-    stranger: np.ndarray  # (N,) bool: NotNext
+    not_next: np.ndarray  # (N,) bool
     lone: np.ndarray  # (N,) bool: gathered as a chunk of one sentence
+    whole: np.ndarray  # (N,) bool: A and the segment behind it are a chunk; False for a one-sentence document's pairs
     target: np.ndarray  # (N,) tokens aimed at
     maskable: np.ndarray  # (N,) tokens that could have been predicted
     fates: np.ndarray  # (N, 3) predicted tokens that became [MASK], became another token, stayed
@@ -127,7 +138,7 @@ def epoch_2018(text: Text, tokenizer, shape: ExampleArguments, max_predictions: 
             count = predictions(len(ids), shape.mlm_probability, max_predictions)
             after, chosen = mask(ids, count, {cls, sep}, mask_id, vocabulary, rng)
             fate = fates(np.array([ids[i] for i in chosen]), np.array([after[i] for i in chosen]), mask_id)
-            drawn = (pair.is_random_next, pair.chunk_sentences == 1, pair.target)
+            drawn = (pair.is_random_next, pair.chunk_sentences == 1, True, pair.target)
             rows.append((spans(pair.a, pair.b), span, *drawn, len(ids) - SPECIALS, fate))
     rng.shuffle(rows)
     return Epoch(length, text, *map(np.array, zip(*rows, strict=True)), padded_to=length)
@@ -152,6 +163,7 @@ def epoch_here(text: Text, tokenizer, shape: ExampleArguments, seed: int = 0) ->
     )
     target = targets(len(text.document_starts), length, probability, generator(seed, PLAN, 0, 0))
     ends, specials = text.token_offsets[text.document_ends], np.array(tokenizer.all_special_ids)
+    chunks = len(examples) - 2 * int((text.document_ends - text.document_starts == 1).sum())
     rows = []
     for index in range(len(examples)):
         feature = examples[index]
@@ -167,7 +179,8 @@ def epoch_here(text: Text, tokenizer, shape: ExampleArguments, seed: int = 0) ->
         chosen = labels != IGNORED
         fate = fates(labels[chosen], after[chosen], tokenizer.mask_token_id)
         maskable = int((~np.isin(inside, specials)).sum())
-        drawn = (feature["next_sentence_label"] == STRANGER, False, target[np.searchsorted(ends, a[0], side="right")])
+        home = np.searchsorted(ends, a[0], side="right")
+        drawn = (feature["next_sentence_label"] == NOT_NEXT, False, feature["number"].index < chunks, target[home])
         rows.append((spans(a, b), spans(*cut), *drawn, maskable, fate))
     return Epoch(length, text, *map(np.array, zip(*rows, strict=True)))
 
@@ -191,10 +204,10 @@ def label_from_lengths(epoch: Epoch) -> float:
     examples guesses the other half."""
     a, b = (epoch.used[:, 1] - epoch.used[:, 0]) // 8, (epoch.used[:, 3] - epoch.used[:, 2]) // 8
     cell = a * (epoch.max_seq_length // 8 + 1) + b
-    votes = np.bincount(cell[::2], weights=np.where(epoch.stranger[::2], 1, -1), minlength=cell.max() + 1)
-    majority = epoch.stranger[::2].mean() > 0.5
+    votes = np.bincount(cell[::2], weights=np.where(epoch.not_next[::2], 1, -1), minlength=cell.max() + 1)
+    majority = epoch.not_next[::2].mean() > 0.5
     guess = np.where(votes == 0, majority, votes > 0)[cell[1::2]]
-    return float((guess == epoch.stranger[1::2]).mean())
+    return float((guess == epoch.not_next[1::2]).mean())
 
 
 def times_used(spans: np.ndarray, tokens: int) -> np.ndarray:
@@ -213,8 +226,8 @@ def statistics(epoch: Epoch) -> dict[str, float | tuple[float, float]]:
     length = length_a + length_b + SPECIALS
     part_a = length_a / (length_a + length_b)
     gathered = (epoch.gathered[:, [1, 3]] - epoch.gathered[:, [0, 2]]).sum(1)
-    following, one, short = ~epoch.stranger, np.ones(len(length)), epoch.target < limit
-    inside = following & (epoch.gathered[:, 3] < ends[home])  # the chunk did not end for want of text
+    following, one, short = ~epoch.not_next, np.ones(len(length)), epoch.target < limit
+    inside = following & epoch.whole & (epoch.gathered[:, 3] < ends[home])  # the chunk did not end for want of text
     if (gathered < epoch.target)[inside].any():
         raise AssertionError("a chunk inside a document stops short of its target")
     documents, first = np.unique(home, return_index=True)
@@ -235,9 +248,9 @@ def statistics(epoch: Epoch) -> dict[str, float | tuple[float, float]]:
         "A's share of A + B: mean": part_a.mean(),
         **{f"A's share of A + B: p{p}": np.percentile(part_a, p) for p in (10, 50, 90)},
         "A's share, Next inside a document, full target: mean": part_a[whole].mean(),
-        "NotNext": epoch.stranger.mean(),
-        "NotNext, chunks of two sentences or more": share(epoch.stranger & ~epoch.lone, ~epoch.lone, home),
-        "NotNext, chunks of one sentence": share(epoch.stranger & epoch.lone, epoch.lone, home)[0],
+        "NotNext": epoch.not_next.mean(),
+        "NotNext, chunks of two sentences or more": share(epoch.not_next & ~epoch.lone, ~epoch.lone, home),
+        "NotNext, chunks of one sentence": share(epoch.not_next & epoch.lone, epoch.lone, home)[0],
         "chunks of one sentence": epoch.lone.mean(),
         "label told from the lengths of A and B alone": label_from_lengths(epoch),
         "predicted share of the maskable": fate.sum() / epoch.maskable.sum(),
@@ -255,25 +268,93 @@ def statistics(epoch: Epoch) -> dict[str, float | tuple[float, float]]:
     return {name: value if isinstance(value, tuple) else float(value) for name, value in result.items()}
 
 
-# ---- the table
+# ---- what the lengths of A and B tell
+
+
+def short_documents(text: Text, lone_share: float, seed: int = 0, tokens: int = LEAK_TOKENS) -> Text:
+    """The first so many tokens, cut into documents of 2 to 20 sentences; a share of these keep one random sentence.
+
+    Example: a document of 7 sentences and draws of 4 and 2. Documents of sentences 0–3 and 4–5 would leave sentence 6
+    alone, so the last one takes it in: 0–3 and 4–6.
+    """
+    rng = np.random.default_rng(seed)
+    starts, ends = [], []
+    for start, end in zip(text.document_starts.tolist(), text.document_ends.tolist(), strict=True):
+        while start < end and text.token_offsets[start] < tokens:
+            stop = start + int(rng.integers(2, 21))
+            stop = end if end - stop < 2 else stop
+            starts.append(start)
+            ends.append(stop)
+            start = stop
+
+    starts, ends = np.array(starts), np.array(ends)
+    several = ends - starts > 1
+    starts, ends = starts[several], ends[several]
+    lone = rng.random(len(starts)) < lone_share
+    kept = rng.integers(starts, ends)
+    return Text(text.tokens, text.token_offsets, np.where(lone, kept, starts), np.where(lone, kept + 1, ends))
+
+
+Lengths = tuple[np.ndarray, np.ndarray, np.ndarray]  # of A and B after truncation, and the labels; (N,) each
+
+
+def lengths_2018(text: Text, max_seq_length: int, short_seq_probability: float, seed: int) -> Lengths:
+    """Lengths and labels of one pass of the 2018 algorithm."""
+    rng, documents, rows = Random(seed), text.positions(), []
+    for home in range(len(documents)):
+        for pair in pairs_of_document(documents, home, max_seq_length, short_seq_probability, rng):
+            rows.append((len(pair.a), len(pair.b), int(pair.is_random_next)))
+    a, b, label = np.array(rows).T
+    return *truncated_lengths(a, b, max_seq_length - SPECIALS), label
+
+
+def lengths_here(text: Text, max_seq_length: int, short_seq_probability: float, seed: int) -> Lengths:
+    """Lengths and labels of the first epoch here."""
+    phases = (Phase(max_seq_length, None),)
+    examples = PreTrainingExamples(text, phases, seed=seed, short_seq_probability=short_seq_probability)
+    plan, offsets = examples.plan(0, 0)[1], text.token_offsets
+    a, b = offsets[plan.a_end] - offsets[plan.a_start], offsets[plan.b_end] - offsets[plan.b_start]
+    return *truncated_lengths(a, b, max_seq_length - SPECIALS), plan.label
+
+
+def leak_of(make: Callable[..., Lengths], text: Text, *asked) -> tuple[LengthLeak, int]:
+    """What the lengths tell of the labels, and of how many pairs."""
+    a, b, label = make(text, *asked)
+    some = np.random.default_rng(0).permutation(len(label))[:LEAK_PAIRS]
+    return length_leak(a[some], b[some], label[some]), len(some)
+
+
+def leak_rows(text: Text, short_seq_probability: float, seed: int = 0) -> Iterator[dict]:
+    """The second table: one row a length and share of one-sentence documents."""
+    for max_seq_length in LEAK_LENGTHS:
+        for lone_share in LONE_SHARES:
+            documents = short_documents(text, lone_share, seed)
+            row = {"max_seq_length": max_seq_length, "lone_share": lone_share}
+            for name, make in (("2018", lengths_2018), ("here", lengths_here)):
+                leak, pairs = leak_of(make, documents, max_seq_length, short_seq_probability, seed)
+                row[name] = {"pairs": pairs, **leak._asdict()}
+            yield row
+
+
+# ---- the tables
 
 WHY = {  # beginning of a statistic's name → why it differs; one that must agree also shows z
-    "examples": "on purpose: displaced text is dealt out as strangers, not read again",
-    "length": "a stranger is as long as what it displaces; in 2018 its document may end before the target",
+    "examples": "on purpose: a replaced segment is another pair's B, and is not read again",
+    "length": "B is as long as what it replaces; in 2018 its document may end before the target",
     "documents with a short target": "the same draw, once a document",
     "examples with a short target": "on purpose: two sentences at least, so such a document gives fewer",
     "A's share of A + B": "on purpose: two sentences at least, so no A fills a chunk alone",
-    "A's share, Next inside a document": "2018 reads displaced text again: its long last sentence may be in A",
+    "A's share, Next inside a document": "2018 reads replaced text again: its long last sentence may be in A",
     "NotNext": "on purpose: one half",
     "NotNext, chunks of two sentences or more": "a coin in both",
     "NotNext, chunks of one sentence": "on purpose: a chunk has two sentences",
     "chunks of one sentence": "on purpose: a chunk has two sentences",
-    "label told from the lengths of A and B alone": "on purpose: a stranger is as long as what it displaces",
+    "label told from the lengths of A and B alone": "on purpose: B is as long as what it replaces",
     "predicted share of the maskable": "on purpose: 15 % of the maskable, not of these and three specials",
     "predictions": "the same but for the three specials; 2018 stops at its maximum",
     "predicted": "the same draw",
     "corpus tokens used, before truncation": "every sentence, in both",
-    "corpus tokens used, after truncation": "a stranger's copy may spare what truncation cut elsewhere",
+    "corpus tokens used, after truncation": "text that 2018 reads twice may be cut off once only",
     "corpus tokens used twice or more, before truncation": "on purpose: nothing is read twice",
     "tokens read for each corpus token": "on purpose: nothing is read twice",
     "cut off by truncation": "see length",
@@ -296,6 +377,20 @@ def shown(value) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" if value > 1 else f"{value:.4f}"
 
 
+def print_leaks(rows: list[dict]) -> None:
+    print()
+    print(
+        "labels told from the lengths of A and B by boosted trees, and by always guessing the more frequent label, %"
+    )
+    print(f"{'length':>6} {'one-sentence documents':>22} {'2018':>13} {'here':>13} {'± 1 s.e.':>8} {'pairs here':>10}")
+    for row in rows:
+        told = [f"{100 * row[name]['accuracy']:.1f} ({100 * row[name]['chance']:.1f})" for name in ("2018", "here")]
+        print(
+            f"{row['max_seq_length']:>6} {row['lone_share']:>22.0%} {told[0]:>13} {told[1]:>13} "
+            f"{100 * row['here']['error']:>8.1f} {row['here']['pairs']:>10,}"
+        )
+
+
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     tokens, source, shape, asked = parse(
@@ -305,6 +400,7 @@ def main(argv: list[str] | None = None) -> int:
     text = Text.first(corpus_for(source, tokenizer, source.train_file), asked.documents)
     theirs = statistics(epoch_2018(text, tokenizer, shape, asked.max_predictions_per_seq, asked.seed))
     ours = statistics(epoch_here(text, tokenizer, shape, asked.seed))
+    leaks = list(leak_rows(text, shape.short_seq_probability, asked.seed))
     size = {
         "documents": len(text.document_starts),
         "sentences": len(text.token_offsets) - 1,
@@ -316,11 +412,13 @@ def main(argv: list[str] | None = None) -> int:
     for name in theirs:
         why = difference(name, theirs[name], ours[name])
         print(f"{name:{width}} {shown(theirs[name]):>9} {shown(ours[name]):>9}  {why}")
+    print_leaks(leaks)
     plain = {
         which: {name: value[0] if isinstance(value, tuple) else value for name, value in figures.items()}
         for which, figures in (("2018", theirs), ("here", ours))
     }
-    print(json.dumps({**size, "max_seq_length": shape.max_seq_length, **plain}).replace("NaN", "null"))
+    figures = {**size, "max_seq_length": shape.max_seq_length, **plain, "length_leak": leaks}
+    print(json.dumps(figures).replace("NaN", "null"))
     return 0
 
 

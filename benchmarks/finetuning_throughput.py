@@ -48,6 +48,7 @@ class ThroughputArguments:
     steps: int = option(24, "Steps of a turn that count, at most.")
     warmup: int = option(2, "Steps of a turn that do not.")
     pairs: int = option(5, "Turns of every side.")
+    bf16: bool = option(False, "bf16 autocast on all sides.")
 
 
 def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, tokenizer, asked) -> tuple:
@@ -68,7 +69,7 @@ def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, 
         args = kind(
             output_dir=folder, per_device_train_batch_size=asked.batch_size, max_steps=asked.warmup + steps, seed=1,
             use_cpu=not torch.cuda.is_available(), logging_steps=10_000, save_strategy="no", report_to="none",
-            disable_tqdm=True,
+            disable_tqdm=True, bf16=asked.bf16,
         )  # fmt: skip
         data = padded if side == STOCK else rows
         (SafeTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()

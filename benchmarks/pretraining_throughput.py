@@ -37,13 +37,13 @@ from bert_hf.arguments import (
     CorpusArguments,
     PreTrainingArguments,
     TokenizerArguments,
-    multiplies_in_bf16,
     option,
     parse,
 )
 from bert_hf.corpus import corpus_for, tokenizer_for
 from bert_hf.cost import matrix_product_rate, training_flops
 from bert_hf.errors import one_line_errors
+from bert_hf.precision import choose_on_cpu, choose_on_gpu, cpu_units
 from bert_hf.sampling import Phase, RunSampler
 
 STOCK, STILL, PAPER, FAST = "stock", "stock, dropout 0", "ours, paper's dropout", "ours, fast recipe"
@@ -55,7 +55,7 @@ class ThroughputArguments:
     max_seq_length: int = option(128, "Tokens in a row.")
     batch_size: int = option(64, "Rows in a batch.")
     device: str | None = option(None, "cpu or cuda; by default what is there.", ("cpu", "cuda"))
-    bf16: bool | None = option(None, "bf16 autocast on all sides; by default where the hardware multiplies in it.")
+    bf16: bool | None = option(None, "bf16 autocast on all sides; by default as a run of this model takes it.")
     torch_compile: bool = option(False, "Compile ours, too.")
     compile_stock: bool = option(False, "Compile the stock side.")
     sides: str = option("stock,paper,fast", "Which sides run; still: stock without dropout, too.")
@@ -271,10 +271,12 @@ def main(argv: list[str] | None = None) -> int:
     tokens, text, asked = parse((TokenizerArguments, CorpusArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     asked.device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    asked.bf16 = multiplies_in_bf16(asked.device == "cpu") if asked.bf16 is None else asked.bf16
     tokenizer = tokenizer_for(tokens, text)
     corpus = corpus_for(text, tokenizer, text.train_file)
     config = BertConfig.from_json_file(asked.config_name)
+    if asked.bf16 is None:
+        on_cpu = asked.device == "cpu"
+        asked.bf16 = (choose_on_cpu(cpu_units(), config.hidden_size) if on_cpu else choose_on_gpu()).bf16
     collator = DataCollatorForPreTraining(tokenizer)
     names = {"stock": STOCK, "still": STILL, "paper": PAPER, "fast": FAST}
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.

@@ -33,6 +33,7 @@ from bert_hf.cost import (
 )
 from bert_hf.doctor import memory
 from bert_hf.errors import InputError, one_line_errors
+from bert_hf.precision import choose_on_cpu, cpu_units
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
@@ -76,10 +77,11 @@ def main(argv: list[str] | None = None) -> int:
     long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
     stretches = ((shape.max_seq_length, steps - long_steps), (shape.long_seq_length, long_steps))
     cpu = asked.device == "cpu"
-    half = not cpu or args.bf16 or args.fp16
+    by_rule = choose_on_cpu(cpu_units(), config.hidden_size).bf16
+    half = not cpu or args.fp16 or (by_rule if args.bf16 is None else args.bf16)
     plan = Plan(
         config, tuple(stretch for stretch in stretches if stretch[1]), asked.global_batch,
-        args.per_device_train_batch_size, fill, shape.mlm_probability, half, args.adam_bias_correction, cpu,
+        args.per_device_train_batch_size, fill, shape.mlm_probability, half, cpu,
     )  # fmt: skip
 
     # 4. Machine

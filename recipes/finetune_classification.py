@@ -14,7 +14,17 @@ from bert_hf.arguments import ClassificationArguments, FineTuningArguments, pars
 from bert_hf.classification import classification_card, classification_identity, make_classifier, report_test
 from bert_hf.features import baseline_predictions, load_splits, tokenized
 from bert_hf.metrics import ClassificationMetric, compute_from_logits, confusion
-from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
+from bert_hf.run import (
+    choose_precision,
+    command,
+    command_line,
+    describe_machine,
+    finish,
+    program,
+    say,
+    start,
+    take_push,
+)
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.tokenization import check_tokenizer, load_tokenizer
 
@@ -39,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: stock transformers, the checkpoint and one new layer
     model = make_classifier(asked, names, seed=args.seed)
     check_tokenizer(tokenizer, model.config.vocab_size)
+    choose_precision(args, model.config.hidden_size)
     identity = classification_identity(args, asked, model.config, parts, names)
     begun = start(args, identity)
     if begun.finished:
@@ -66,8 +77,8 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     say(args, report_test(tested.metrics, baseline))
     say(args, confusion(tested.label_ids, np.argmax(tested.predictions, axis=-1), names))
-    say(args, f"model: {args.output_dir}\nnext: python -c \"from transformers import pipeline; "
-              f"print(pipeline('text-classification', '{args.output_dir}')('You have won a prize!'))\"")  # fmt: skip
+    say(args, f"model: {args.output_dir}\nnext: {program('python')} -c \"from transformers import pipeline; "
+              f"print(pipeline('text-classification', '{args.output_dir}')('You have won a prize.'))\"")  # fmt: skip
     return 0
 
 

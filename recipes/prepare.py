@@ -2,13 +2,14 @@
 
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 
-Each input file becomes a shard. Interrupted, the same command goes on where it stopped; with `--shard i/n` it makes
-one of n parts, on any machine that sees the text, and whichever part ends last completes the folder. With
-`--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
+Each input file becomes a shard, or several of 64 M tokens. Interrupted, the same command goes on where it stopped;
+with `--shard i/n` it makes one of n parts, on any machine that sees the text, and whichever part ends last completes
+the folder. With `--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
 """
 
 import sys
 import time
+from pathlib import Path
 
 from bert_hf import preflight
 from bert_hf.arguments import (
@@ -22,7 +23,9 @@ from bert_hf.arguments import (
 from bert_hf.corpus import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.doctor import check
 from bert_hf.errors import one_line_errors
-from bert_hf.run import free_folder
+from bert_hf.run import free_folder, next_command
+
+ROOT = Path(__file__).parents[1]
 
 
 @one_line_errors
@@ -71,8 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "
           f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens in {seconds:.1f} s")  # fmt: skip
     print(f"{size / manifest['tokens']:.2f} bytes a token, unknown tokens {manifest['unknown_share']:.4%}")
-    launch = "accelerate launch recipes/pretrain.py --config configs/pretrain/bert-mini-cpu.yaml"
-    print(f"next: {launch} --train_file {folder}")
+    config = "configs/pretrain/bert-mini-cpu.yaml"
+    print(f"next: {next_command(ROOT, 'pretrain', config, train_file=folder)}")
     return 0
 
 

@@ -5,11 +5,10 @@ On your text:              accelerate launch --config_file accelerate_config.yam
                                --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
 """
 
-import hashlib
 import sys
 from pathlib import Path
 
-from bert_hf import preflight
+from bert_hf import preflight, run
 from bert_hf.arguments import (
     CorpusArguments,
     ExampleArguments,
@@ -21,32 +20,29 @@ from bert_hf.arguments import (
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import split_for, tokenizer_for
 from bert_hf.curve import CurveReader
-from bert_hf.doctor import examine, planned_run
+from bert_hf.doctor import planned_run
 from bert_hf.planning import resolve_steps
 from bert_hf.pretraining import (
     HeldOutBefore,
     baselines,
     held_out_examples,
+    hidden_size,
     make_model,
     pretraining_card,
     pretraining_identity,
+    report_corpus,
     report_heldout,
 )
-from bert_hf.run import command, command_line, describe_machine, finish, say, start, take_push
-from bert_hf.tokenization import fingerprint_text
 from bert_hf.trainer import PreTrainer
 
-DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
+ROOT = Path(__file__).parents[1]
+DEFAULT = ROOT / "configs/pretrain/default.yaml"
 
 
-@command
+@run.command
 def main(argv: list[str] | None = None) -> int:
-    asked = parse(
-        (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments),
-        argv,
-        str(DEFAULT),
-        preflight.pretraining,
-    )
+    classes = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+    asked = parse(classes, argv, str(DEFAULT), preflight.pretraining)
     if asked is None:  # --check
         return 0
     tokens, text, network, shape, args = asked
@@ -57,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Dataset: sentences, and the pairs drawn from them; fixed pairs and masks for the held-out documents
     corpus, held_out = split_for(text, tokenizer)
+    run.choose_precision(args, hidden_size(network))  # before steps are timed, for --max_hours
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
     drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
     examples = PreTrainingExamples(corpus, phases, seed=args.data_seed, batch_length=shape.max_seq_length, **drawn)
@@ -69,40 +66,40 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(network, shape, tokenizer, seed=args.seed)
-    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
-    data_hash = f"{corpus.fingerprint[:16]}+{held_out.fingerprint[:16]}"
-    identity = pretraining_identity(args, model.config, tokenizer_hash, data_hash, shape)
-    begun = start(args, identity)
+    identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), shape)
+    begun = run.start(args, identity)
     if begun.finished:
         return 0
 
     # 5. Trainer
-    push_to = take_push(args)
+    push_to = run.take_push(args)
     args.eval_on_start = begun.checkpoint is None
     trainer = PreTrainer(
         model, args, collator, examples, evaluation, tokenizer,
         longer_eval_datasets=longer, facts={"identity": identity},
     )  # fmt: skip
-    say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {describe_machine(args)}")
+    run.say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {run.describe_machine(args)}")
     if begun.checkpoint is None and args.process_index == 0:
-        looked_at = PreTrainingExamples(corpus, evaluation.phases, fixed=True, seed=args.data_seed, **drawn)
         planned = planned_run(args, model, shape, from_scratch=network.model_name_or_path is None)
-        print(*examine(corpus, looked_at, collator, planned=planned), sep="\n", flush=True)
+        report_corpus(corpus, evaluation.phases, collator, planned, seed=args.data_seed, **drawn)
     planned_tokens = args.max_steps * trainer.global_batch * shape.max_seq_length
     reference = baselines(evaluation, collator, corpus, planned_tokens)
     trainer.add_callback(HeldOutBefore(reference))
     trainer.add_callback(CurveReader(reference["unigram_mlm_loss"], trainer.global_batch))
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
-    card = pretraining_card(args, text, shape, model, tokenizer, corpus, describe_machine(args), command_line())
-    finish(
+    card = pretraining_card(
+        args, text, shape, model, tokenizer, corpus, run.describe_machine(args), run.command_line(DEFAULT)
+    )
+    run.finish(
         trainer, trained.metrics, identity=identity, card=card, push_to=push_to, metrics={"eval": after},
         baselines=reference,
     )  # fmt: skip
     if args.process_index == 0:
         report_heldout("after", after, reference, longer)
-    say(args, f"checkpoint: {args.output_dir}\nnext: accelerate launch recipes/finetune_classification.py "
-              f"--model_name_or_path {args.output_dir} --task spam")  # fmt: skip
+    spam = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
+    launch = run.next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **spam)
+    run.say(args, "\n".join([f"checkpoint: {args.output_dir}", *card.limits, f"next: {launch}"]))
     return 0
 
 

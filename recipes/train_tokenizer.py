@@ -3,6 +3,7 @@
 python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --vocab_size 30522 --output_dir runs/tokenizer
 """
 
+import shlex
 import sys
 import time
 
@@ -14,7 +15,8 @@ from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArgumen
 from bert_hf.corpus import inputs_of, sample_inputs
 from bert_hf.encoding import Encoder
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.run import free_folder
+from bert_hf.round_trip import measure
+from bert_hf.run import free_folder, program
 from bert_hf.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 
 
@@ -31,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(texts, **tokens.training())
+    tokenizer = train_tokenizer(texts, **tokens.training(), language=text.language, log=print)
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that what is loaded gives the same ids on the whole sample
@@ -46,12 +48,14 @@ def main(argv: list[str] | None = None) -> int:
             )
         total, unknown = total + len(ids), unknown + int((ids == tokenizer.unk_token_id).sum())
 
-    # 4. Report
-    print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s; round trip equal")
+    # 4. Report: what comes back of the text, and what is lost
+    print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
+    print(*measure(texts, backend(tokenizer)).findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    files = f" --train_file {' '.join(text.train_file)}" if text.train_file else ""
-    print(f"next: python recipes/prepare.py --tokenizer_name {folder}{files} --output_dir runs/corpus")
+    files = ["--train_file", *text.train_file] if text.train_file else []
+    words = ["recipes/prepare.py", "--tokenizer_name", str(folder), *files, "--output_dir", "runs/corpus"]
+    print(f"next: {program('python')} {shlex.join(words)}")
     return 0
 
 

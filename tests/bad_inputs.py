@@ -98,6 +98,7 @@ PRETRAIN = (
     "--config_name good/model.json --tokenizer_name good/vocab.txt --max_seq_length 32 --max_steps 2 --output_dir out"
 )
 TUNE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out --max_steps 2"
+PROBE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out"
 
 
 def pretrain(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
@@ -240,6 +241,30 @@ COMMAND_LINE = [
         "good/model.json:8: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
     Bad("an estimate of nothing", "estimate", "--max_steps 10",
         "--config_name: no model is named; give e.g. configs/model/mini.json"),
+    Bad("a probe of nothing", "probe", "--output_dir out --train_file good/rows.tsv",
+        "--model_name_or_path: no checkpoint is named; give a BERT checkpoint"),
+    Bad("a probe without a folder", "probe", "--model_name_or_path good/bert --train_file good/rows.tsv",
+        "--output_dir: no output folder is named; give one"),
+    Bad("a probe without data", "probe", PROBE,
+        "--train_file: there is nothing to probe with; give --train_file, --validation_file or --blimp"),
+    Bad("a part without data", "probe", f"{PROBE} --train_file good/rows.tsv --parts grammar",
+        "--parts: the part 'grammar' has no data; give --blimp"),
+    Bad("a part that nobody knows", "probe", f"{PROBE} --train_file good/rows.tsv --parts grammer",
+        "--parts: no part 'grammer'; did you mean 'grammar'?"),
+    Bad("a probe of texts too long", "probe", f"{PROBE} --train_file good/rows.tsv --max_seq_length 128",
+        "good/bert/config.json:<number>: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    Bad("more draws than folds", "probe", f"{PROBE} --train_file good/rows.tsv --tune_draws 6",
+        "arguments: --tune_draws must be at most --folds (5): each draw is tested on its own fold; change the option it names"),
+    Bad("fewer labels than can be split", "probe", f"{PROBE} --train_file good/rows.tsv --labels 2",
+        "arguments: --labels and --tune_labels must be at least 4; change the option it names"),
+    Bad("one fold", "probe", f"{PROBE} --train_file good/rows.tsv --folds 1",
+        "arguments: --folds must be at least 2, not 1; change the option it names"),
+    Bad("a line without a minimal pair", "probe", f"{PROBE} --blimp pairs.jsonl",
+        "pairs.jsonl:1: no minimal pair; give sentence_good and sentence_bad, both text",
+        {"pairs.jsonl": '{"sentence_good": "a b"}\n'}, later=True),
+    Bad("rows to probe of one label", "probe", f"{PROBE} --train_file a.tsv",
+        "a.tsv: only one label: ham; give rows of two labels or more",
+        {"a.tsv": "label\ttext\nham\tone\nham\ttwo\n"}, later=True),
 ]
 
 NUMBERS = [

@@ -75,12 +75,6 @@ def test_threads_are_cores_by_local_ranks_unless_the_user_says(monkeypatch):
     assert arguments.cpu_threads() == 3
 
 
-def test_bf16_is_the_hardware_s_unless_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(arguments, "multiplies_in_bf16", lambda use_cpu: True)
-    assert PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True).bf16
-    assert not PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False).bf16
-
-
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_without_an_accelerator_the_cpu_is_used(tmp_path):
     assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
@@ -147,3 +141,14 @@ def test_sequence_length_warmup():
 def test_a_sequence_length_warmup_that_cannot_be_meant(entries, message):
     with pytest.raises(ValueError, match=message):
         ExampleArguments(seq_length_warmup=entries)
+
+
+def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):
+    with pytest.raises(SystemExit):
+        parse(CLASSES, ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--no_nsp, --no-nsp The same as --nsp false." in text
+    assert text.count("Next-sentence prediction; false trains the masked language model alone.") == 1
+    assert "(default: False)" not in text.split("--no_nsp, --no-nsp")[1].split("--")[1]
+    assert parse(CLASSES, ["--no_nsp", "--use_cpu"])[1].nsp is False
+    assert parse(CLASSES, ["--use_cpu"])[1].nsp is True

@@ -285,13 +285,6 @@ def test_a_long_row_needs_its_tokens():
     assert activation_bytes(both, 8) == activation_bytes(short, 8)
 
 
-def test_the_2018_adam_needs_room_for_its_update():
-    parameters = parameter_count(model("base"))
-    fused, ours = (device_bytes(plan(bias_correction=fused), 0, 1, 1) for fused in (True, False))
-    assert ours - fused == pytest.approx(8 * parameters - activation_bytes(plan(), 1))
-    assert device_bytes(plan(bias_correction=False), 0, 1, 64) == device_bytes(plan(), 0, 1, 64)
-
-
 def test_the_largest_micro_batch_is_the_largest():
     for stage in range(4):
         most = largest_micro_batch(plan("large"), stage, H200, 8)

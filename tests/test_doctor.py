@@ -208,3 +208,53 @@ def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypat
     capsys.readouterr()
     assert recipe.main(["--check", "true", "--train_file", "corpus"]) == 0
     assert "240 documents" in capsys.readouterr().out
+
+
+def test_markup_is_named_with_its_share(texts, tmp_path):
+    dirty = [text + "\n{{cite web|url=x}} &lt;br&gt; &amp;nbsp;" for text in texts]
+    tokenizer = train_tokenizer(dirty, vocab_size=400)
+    collator = DataCollatorForPreTraining(tokenizer, nsp=False)
+    for name, documents, share in (("dirty", dirty, "100.0%"), ("clean", texts, "")):
+        corpus = prepare([Texts(tuple(documents))], tokenizer, tmp_path / name)
+        for given in (documents, None):  # the text itself; decoded tokens
+            found = examine(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=given)
+            (line,) = [str(finding) for finding in found if "wiki markup" in finding.what]
+            if share:
+                assert line.startswith("! HTML or wiki markup in 100.0% of 2"), line
+                assert "wiki templates" in line
+                assert "HTML tags" in line
+            else:
+                assert line == "  no HTML or wiki markup in the text"
+
+
+def test_what_the_tokenizer_loses_is_reported(texts, tmp_path):
+    """Of raw text: how many characters, and which. Of a prepared corpus: that its script needs the marks."""
+    from paragraphs import PARAGRAPHS
+
+    hindi = [PARAGRAPHS["hi"] + f"\n{text}" for text in texts[:60]]
+    lines = {}
+    for strip in (None, True):
+        tokenizer = train_tokenizer(hindi, vocab_size=800, strip_accents=strip)
+        corpus = prepare([Texts(tuple(hindi))], tokenizer, tmp_path / str(strip), language="hi")
+        collator = DataCollatorForPreTraining(tokenizer, nsp=False)
+        for raw in (hindi, None):
+            found = examine(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=raw)
+            lines[strip, raw is None] = "\n".join(map(str, found))
+    assert "round trip equal up to case; 0 of" in lines[None, False]
+    assert "round trip not equal" in lines[True, False]
+    assert "(Devanagari 2,760)" in lines[True, False]
+    assert "removes the marks of every script" not in lines[None, True]
+    assert "! the tokenizer removes the marks of every script, and" in lines[True, True]
+
+
+def test_check_says_what_it_does_with_accents(tmp_path, capsys):
+    from paragraphs import PARAGRAPHS
+
+    from bert_hf.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
+
+    (tmp_path / "a.txt").write_text("\n\n".join([PARAGRAPHS["ja"]] * 3))
+    text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], language="ja")
+    arguments = (TokenizerArguments(vocab_size=300), text, ExampleArguments(nsp=False), PrepareArguments())
+    lines = list(doctor.check(*arguments))
+    assert "  accents are kept, for --language ja" in lines
+    assert "  round trip equal up to case; 0 of 432 characters (0.000%) are lost" in lines

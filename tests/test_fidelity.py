@@ -81,25 +81,25 @@ def test_every_statistic_with_an_error_is_one_that_must_agree(both):
 
 
 def test_chunks_of_full_target_are_cut_alike(both):
-    """Uniformly over the sentence ends. 2018 is up to 0.01 higher: it reads displaced tails again (see the table)."""
+    """Uniformly over the sentence ends. 2018 is up to 0.01 higher: it reads replaced text again (see the table)."""
     name = "A's share, Next inside a document, full target: mean"
     error = 4 * 0.2 * np.sqrt(2 / 1000)  # about 1,000 such pairs in each, a standard deviation of 0.2
     assert -error < both[0][name] - both[1][name] < error + 0.01
 
 
-def test_strangers_are_half_here_and_more_in_2018(epochs, both):
+def test_not_next_are_half_here_and_more_in_2018(epochs, both):
     theirs, ours = (statistics["NotNext"] for statistics in both)
     lone = both[0]["chunks of one sentence"]
-    error = 0.5 / np.sqrt(len(epochs[1].stranger))
+    error = 0.5 / np.sqrt(len(epochs[1].not_next))
     assert abs(ours - 0.5) < 4 * error
-    assert abs(theirs - (lone + (1 - lone) / 2)) < 4 * error  # a chunk of one sentence always gets a stranger
+    assert abs(theirs - (lone + (1 - lone) / 2)) < 4 * error  # a chunk of one sentence is always NotNext
     assert 0.02 < theirs - ours < 0.08
     assert both[0]["NotNext, chunks of one sentence"] == 1
     assert both[1]["chunks of one sentence"] == 0
 
 
 def test_each_token_is_gathered_once_here_and_some_twice_in_2018(both):
-    """2018 reads displaced text again, so that it makes a third more examples of the same text."""
+    """2018 reads replaced text again, so that it makes a third more examples of the same text."""
     theirs, ours = both
     assert ours["corpus tokens used, before truncation"] == theirs["corpus tokens used, before truncation"] == 1
     assert ours["corpus tokens used twice or more, before truncation"] == 0
@@ -109,11 +109,11 @@ def test_each_token_is_gathered_once_here_and_some_twice_in_2018(both):
 
 
 def test_lengths_do_not_tell_the_label(epochs, both):
-    """A stranger is as long as what it displaces. In 2018 its length told a little: 0.55 beside 0.54 of Wikipedia."""
-    chance = 0.5 / np.sqrt(len(epochs[1].stranger) / 2)  # half the examples are guessed
+    """B is as long as what it replaces. In 2018 its length told a little: 0.55 beside 0.54 of Wikipedia."""
+    chance = 0.5 / np.sqrt(len(epochs[1].not_next) / 2)  # half the examples are guessed
     assert both[1]["label told from the lengths of A and B alone"] < 0.5 + 4 * chance
     difference = both[1]["length, Next: mean"] - both[1]["length, NotNext: mean"]
-    assert abs(difference) < 4 * 25 * 2 / np.sqrt(len(epochs[1].stranger))  # a standard deviation of 25 tokens
+    assert abs(difference) < 4 * 25 * 2 / np.sqrt(len(epochs[1].not_next))  # a standard deviation of 25 tokens
     assert both[1]["cut off by truncation"] < both[0]["cut off by truncation"] + 0.02
 
 

@@ -162,3 +162,43 @@ def test_curves(tmp_path):
     with Image.open(tmp_path / "loss.png") as picture:
         assert picture.size == (1320, 480)
         assert len(picture.convert("RGB").getcolors(1_000_000)) > 20
+
+
+def test_each_task_has_a_panel_with_its_baseline():
+    """MLM losses lie between 2 and 10 nats, NSP losses below 0.7: on one axis the second is a flat line."""
+    figure = hub.draw_curves(HISTORY, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
+    shown = [[(line.get_label(), list(map(float, line.get_ydata()))) for line in axes.lines] for axes in figure.axes]
+    hub.plt.close(figure)
+    assert shown == [
+        [("MLM loss, held out", [5.4]), ("MLM loss, training", [6.3]), ("unigram frequencies (6.500)", [6.5, 6.5])],
+        [("NSP accuracy, held out", [0.6]), ("NSP accuracy, training", [0.5]), ("majority class (0.520)", [0.52] * 2)],
+    ]
+
+
+def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
+    alone = [{"step": 1, "loss": 7.0, "mlm_loss": 7.0, "mlm_accuracy": 0.1}]
+    classifier = [{"step": 1, "loss": 0.7}, {"step": 1, "eval_loss": 0.6, "eval_f1": 0.5, "eval_accuracy": 0.9}]
+    labels = []
+    for history in (alone, classifier):
+        figure = hub.draw_curves(history, {})
+        labels.append([[line.get_label() for line in axes.lines] for axes in figure.axes])
+        hub.plt.close(figure)
+    assert labels == [
+        [["MLM loss, training"], ["MLM accuracy, training"]],
+        [["loss, held out", "loss, training"], ["accuracy, held out", "F1, held out"]],
+    ]
+
+
+def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
+    said = {
+        hub.held_out_text(None, "--validation_file", "documents held out"): "documents held out",
+        hub.held_out_text(["https://u:secret@h/a/valid.txt?key=x", "b/c.txt"], "--validation_file", ""): (
+            "the text given by --validation_file (valid.txt, c.txt)"
+        ),
+        hub.held_out_text(list("abcde"), "--test_file", ""): "the text given by --test_file (a, b, c and 2 more)",
+    }
+    for given, expected in said.items():
+        hub.write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)
+        text = (tmp_path / "README.md").read_text()
+        assert f"The figures are those of {expected}. The model repeats" in text
+        assert "\n\nTrained at 128.\n" in text

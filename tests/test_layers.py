@@ -1,44 +1,28 @@
-"""The picture of the house, as law: who may import whom inside src/bert_hf (see README, "The house")."""
+"""Imports run one way through the packages of src/bert_hf, and without cycles."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 SOURCE = Path(__file__).parents[1] / "src/bert_hf"
 
-GROUND = {"errors", "files", "kernels", "muon", "options", "pretrained"}
-STONES = {
-    "arguments", "checkpointing", "cost", "curve", "documentation", "duplicates", "encoding", "finite",
-    "learning_checks", "masking", "metrics", "modeling", "optimization", "pairing", "ranges", "ranks", "remote",
-    "sampling", "shapes", "sources", "store", "tasks", "tokenization", "training_options", "trigrams", "watch",
-}  # fmt: skip
-JOINTS = {  # joint: the stones it may import, beside the ground
-    "corpus": {"arguments", "documentation", "duplicates", "encoding", "remote", "sources", "store", "tokenization"},
-    "collator": {"masking", "modeling", "pairing", "remote", "sampling"},
-    "stored_trainer": {"arguments", "checkpointing", "ranks"},
-    # Trainers alone stand on each other: stored, then safe, then with BERT's two losses.
-    "safe_trainer": {
-        "stored_trainer",
-        "checkpointing",
-        "finite",
-        "optimization",
-        "sampling",
-        "training_options",
-        "watch",
-    },
-    "trainer": {
-        "safe_trainer",
-        "checkpointing",
-        "cost",
-        "modeling",
-        "optimization",
-        "remote",
-        "sampling",
-        "training_options",
-    },
-    "features": {"arguments", "sources", "tasks"},
-    "hub": set(),
+# The package of each module, in the order of imports: a package may import those before it (design: data flow).
+PACKAGES = {
+    "errors": "errors progress",
+    "config": "arguments files learning_checks options precision ranges training_options",
+    "models": "cost fast_path kernels modeling muon optimization pretrained shapes",
+    "data": "collator corpus doctor documentation duplicates encoding finding input_shards length_leak markup masking pairing remote round_trip "
+    "sampling scripts sources store text_corpus tokenization trigrams",
+    "training": "checkpointing curve exact_backward finite hub identity planning pretraining ranks run "
+    "running_sums safe_trainer stored_trainer trainer watch",
+    "finetuning": "classification features metrics tasks",
+    "preflight": "preflight",
+    "probe": "probe_arguments probe_data probe_features probe_geometry probe_grammar probe_language probe_network "
+    "probe_parts probe_report probe_tuning",
 }
-BETWEEN = {"classification", "doctor", "planning", "preflight", "pretraining", "run"}
+PLACE = {module: number for number, modules in enumerate(PACKAGES.values()) for module in modules.split()}
 
 
 def imports(path: Path) -> set[str]:
@@ -53,30 +37,29 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_every_module_is_in_the_picture():
-    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
-    assert modules == GROUND | STONES | JOINTS.keys() | BETWEEN
+GRAPH = {path.stem: imports(path) for path in SOURCE.glob("*.py") if path.stem != "__init__"}
 
 
-def test_stones_stand_on_the_ground():
-    for name in GROUND:  # errors.py lies lowest, files.py on it
-        assert imports(SOURCE / f"{name}.py") <= {"errors", "files"} - {name}, name
-    for name in STONES:
-        assert imports(SOURCE / f"{name}.py") <= GROUND, name
+def test_every_module_belongs_to_a_package():
+    assert GRAPH.keys() == PLACE.keys()
 
 
-def test_joints_join_stones_and_not_joints():
-    for name, allowed in JOINTS.items():
-        assert imports(SOURCE / f"{name}.py") <= allowed | GROUND, name
+@pytest.mark.parametrize("module", sorted(GRAPH))
+def test_a_module_imports_its_own_package_and_those_before(module):
+    later = {other for other in GRAPH[module] if PLACE[other] > PLACE[module]}
+    assert not later
 
 
-def test_nothing_imports_a_door():
+def test_there_are_no_cycles():
+    assert list(TopologicalSorter(GRAPH).static_order())
+
+
+def test_nothing_imports_a_recipe():
     for path in SOURCE.glob("*.py"):
-        assert not any(
-            "recipes" in line for line in path.read_text().splitlines() if line.startswith(("import", "from"))
-        )
+        lines = path.read_text().splitlines()
+        assert not any("recipes" in line for line in lines if line.startswith(("import", "from"))), path.name
 
 
-def test_doors_are_thin():
+def test_recipes_are_short():
     for path in (SOURCE.parents[1] / "recipes").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 110, path.name

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from bert_hf.pairing import plan_epoch, truncate
 
-NEXT, STRANGER = 0, 1  # written out: the meaning is Google's and transformers', whatever the code calls it
+NEXT, NOT_NEXT = 0, 1  # written out: the meaning is Google's and transformers', whatever the code calls it
 
 
 def store(sizes: list[int], tokens_in_sentence: int = 10):
@@ -31,7 +31,7 @@ def check(plan, starts, ends):
     covered = np.zeros(ends[-1], dtype=bool)
     for a_start, a_end, b_start, b_end in zip(*plan[:4], strict=True):
         covered[a_start:a_end] = covered[b_start:b_end] = True
-    assert covered.all()  # every sentence stands in at least one example
+    assert covered.all()  # every sentence is in at least one example
 
 
 @given(
@@ -41,7 +41,7 @@ def check(plan, starts, ends):
     st.sampled_from([0.0, 0.1, 1.0]),
     st.integers(0, 2**32),
 )
-def test_a_plan_pairs_covers_and_never_marries_a_document_to_itself(sizes, longest, max_tokens, short, seed):
+def test_a_plan_has_right_labels_and_every_sentence(sizes, longest, max_tokens, short, seed):
     """P6, P7 and P9."""
     rng = np.random.default_rng(seed)
     starts, ends, _ = store(sizes)
@@ -49,41 +49,41 @@ def test_a_plan_pairs_covers_and_never_marries_a_document_to_itself(sizes, longe
     check(plan_epoch(starts, ends, offsets, max_tokens, short, True, rng), starts, ends)
 
 
-def test_half_are_strangers_with_one_sentence_documents_too(rng):
+def test_half_are_not_next_with_one_sentence_documents_too(rng):
     sizes = rng.integers(1, 30, 4000)
     starts, ends, offsets = store(sizes)
     plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == STRANGER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
 
 
-def test_displaced_tails_are_dealt_and_not_drawn(rng):
-    """Where no document is large, every sentence stands in exactly one example."""
+def test_replaced_segments_are_exchanged_and_not_drawn(rng):
+    """Where no document is large, every sentence is in exactly one example."""
     starts, ends, offsets = store(rng.integers(2, 30, 300))
     plan = plan_epoch(starts, ends, offsets, 60, 0.1, True, rng)
-    stands = np.zeros(ends[-1], dtype=int)
+    used = np.zeros(ends[-1], dtype=int)
     for a_start, a_end, b_start, b_end in zip(*plan[:4], strict=True):
-        stands[a_start:a_end] += 1
-        stands[b_start:b_end] += 1
-    assert (stands == 1).all()
+        used[a_start:a_end] += 1
+        used[b_start:b_end] += 1
+    assert (used == 1).all()
 
 
-def test_a_stranger_is_as_long_as_what_it_displaces(rng):
+def test_a_not_next_segment_is_as_long_as_what_it_replaces(rng):
     starts, ends, offsets = store(rng.integers(2, 30, 300))
     plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
     inside = plan.a_end < ends[document_of(ends, plan.a_start)] - 6  # the chunk did not end with the document
     lengths = (plan.a_end - plan.a_start + plan.b_end - plan.b_start)[inside]
-    assert (lengths == 6).mean() > 0.99  # sentences of ten tokens; a rare swap between neighbours apart
+    assert (lengths == 6).mean() > 0.99  # sentences of ten tokens; but for rare exchanges of unequal ones
 
 
 def test_one_document_that_holds_most_of_the_text(rng):
-    """Strangers are drawn then: still half, still as long as what they displace, and nothing is lost."""
+    """Segments of the others are drawn then: still half, still as long as what they replace, and nothing is lost."""
     starts, ends, offsets = store([2000, 80, 80])
     plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == STRANGER).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
     lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
-    full = [(lengths[plan.label == label] == 60).mean() for label in (NEXT, STRANGER)]
+    full = [(lengths[plan.label == label] == 60).mean() for label in (NEXT, NOT_NEXT)]
     assert full[0] > 0.95
     assert full[1] > 0.85  # a drawn one may meet its document's end
 

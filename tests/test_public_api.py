@@ -9,6 +9,7 @@ def test_all_is_exactly_this():
         "DataCollatorForPreTraining",
         "InputError",
         "PreTrainer",
+        "PreTrainingArguments",
         "PreTrainingExamples",
         "SafeTrainer",
         "load_tokenizer",

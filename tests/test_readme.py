@@ -1,9 +1,11 @@
 """What the README says is so: every path is there, every command's flags parse, the tree is the house."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
+import datasets
 import pytest
 from test_configs import FINETUNE, PRETRAIN
 
@@ -69,3 +71,22 @@ def test_the_tree_names_every_room_and_door():
     for path in [*(ROOT / "src/bert_hf").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
         if path.stem != "__init__":
             assert re.search(rf"\b{path.stem}\.py", README), path.name
+
+
+def test_the_lines_of_python_run(tmp_path, monkeypatch, documents):
+    """As they stand there, but for their size."""
+    code = re.search(r"^```python\n(.+?)^```", README, re.MULTILINE | re.DOTALL)[1]
+    assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
+    smaller = [("8192", "300"), ("256", "32"), ("1024", "64"), ("4000", "2")]
+    for size, small in smaller:
+        assert code.count(size) == 1
+        code = code.replace(size, small)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    rows = [json.dumps({"text": text, "url": "elsewhere"}) for text in 3 * documents]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(rows))
+    names = {}
+    exec(code, names)
+    assert names["trainer"].state.global_step == 2
+    assert {"eval_mlm_loss", "eval_nsp_accuracy"} <= names["trainer"].evaluate().keys()

@@ -15,9 +15,10 @@ import torch
 from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
-from bert_hf.muon import MUON
 from bert_hf.options import parse as parse  # how they are filled
+from bert_hf.precision import choose_on_gpu
 
+MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
@@ -36,14 +37,23 @@ class TokenizerArguments:
     tokenizer_name: str | None = option(None, "Folder, Hub id or bare vocab.txt. Without it a tokenizer is trained.")
     vocab_size: int = option(30522, "Size of a trained vocabulary (30,522 as the published uncased models).")
     do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
-    strip_accents: bool | None = option(None, "Strip accents? By default as do_lower_case says.")
+    strip_accents: bool | None = option(
+        None,
+        "Strip accents? By default as do_lower_case says, but a vocabulary trained here keeps them where --language "
+        "or the text is not Latin, Greek or Cyrillic (docs/data.md).",
+    )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     min_frequency: int = option(2, "A piece enters a trained vocabulary when it was seen this often.")
-    limit_alphabet: int = option(1000, "Characters kept in a trained vocabulary; rarer ones become [UNK].")
+    limit_alphabet: int | None = option(
+        None,
+        "Characters kept in a trained vocabulary; rarer ones become [UNK]. By default 1000, or as many as make up "
+        "99.95 % of the text.",
+    )
     tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
 
     def __post_init__(self):
-        if min(self.vocab_size, self.limit_alphabet, self.min_frequency, self.tokenizer_sample_bytes) < 1:
+        alphabet = 1 if self.limit_alphabet is None else self.limit_alphabet
+        if min(self.vocab_size, alphabet, self.min_frequency, self.tokenizer_sample_bytes) < 1:
             names = "--vocab_size, --limit_alphabet, --min_frequency and --tokenizer_sample_bytes"
             raise ValueError(f"{names} must be at least 1")
 
@@ -256,7 +266,7 @@ class ClassificationArguments:
 class RunArguments(TrainingArguments):
     """`TrainingArguments` that find their device, threads and precision."""
 
-    bf16: bool | None = option(None, "bf16 autocast. By default where the hardware multiplies in bf16.")
+    bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
     eval_strategy: str | None = option(
@@ -268,6 +278,11 @@ class RunArguments(TrainingArguments):
     save_steps: float | None = option(None, "A checkpoint every so many steps, beside those of save_minutes.")
     save_total_limit: int | None = option(2, "Checkpoints that are kept: the newest. 0 keeps all.")
     skip_bad_steps: int = option(0, "Updates that may be left out for a loss or gradient that is not finite.")
+    hang_timeout: float = option(
+        50.0,
+        "Seconds without progress after which a run is ended as hanging; at least 18 median steps are waited for. "
+        "Planning, compiling, evaluating, saving may take 36 times as long.",
+    )
 
     def __post_init__(self):
         if self.hub_token is not None:  # it would stand in the process list and in the history of the shell
@@ -284,8 +299,7 @@ class RunArguments(TrainingArguments):
             raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
         if not torch.accelerator.is_available():
             self.use_cpu = True
-        if self.bf16 is None:
-            self.bf16 = False if self.fp16 else multiplies_in_bf16(self.use_cpu)
+        self._take_given_precision()
         if self.use_cpu or not torch.accelerator.is_available():
             torch.set_num_threads(cpu_threads())
             keep_freed_memory()
@@ -294,9 +308,24 @@ class RunArguments(TrainingArguments):
             print("no C++ compiler is found: this run is not compiled", flush=True)
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
         super().__post_init__()
+        if self.bf16 is False and not self.fp16:  # said with --bf16; the stock class takes the launcher's word
+            self.mixed_precision = "no"
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
             print(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all", flush=True)
             self._n_gpu = 1
+
+    def _take_given_precision(self) -> None:
+        """Precision as far as it is given, here or to the launcher. Else `bf16` stays None: see `precision.py`."""
+        if self.bf16 is not None:
+            return
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if self.fp16 or launcher == "fp16":
+            self.bf16, self.fp16 = False, True
+        elif launcher == "bf16":
+            self.bf16 = True
+        elif engine(self) == "deepspeed":
+            # Its engine is told the precision below. On a CPU its bf16 optimizer gives other numbers: only if asked.
+            self.bf16 = not self.use_cpu and torch.cuda.is_available() and choose_on_gpu().bf16
 
 
 @dataclass
@@ -318,7 +347,9 @@ class PreTrainingArguments(RunArguments):
         None, "In place of --max_steps: as many as fit, by a speed that is measured once; pauses do not count."
     )
     adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
-    optim: str = option("adamw_torch_fused", "muon, adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor.")
+    optim: str = option(
+        "adamw_torch_fused", "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, or muon."
+    )
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
     data_seed: int | None = option(None, "Seed of pairs, masks and their order. By default --seed.")
@@ -329,9 +360,19 @@ class PreTrainingArguments(RunArguments):
         False, "true: the linear decay of the 2018 code, which counts from step 0 and not from the end of warm-up."
     )
 
+    fast_path: str = option(
+        "auto",
+        "auto: the first batch is computed without padding and with it, and where they differ the run keeps padding. "
+        "on: nothing is compared. off: padding is kept.",
+    )
+
     def __post_init__(self):
         if self.data_seed is None:
             self.data_seed = self.seed
+        yaml_words = {"true": "on", "false": "off"}  # YAML reads on and off as truth values
+        self.fast_path = yaml_words.get(str(self.fast_path).lower(), self.fast_path)
+        if self.fast_path not in ("auto", "on", "off"):
+            raise ValueError(f"--fast_path must be auto, on or off, not {self.fast_path!r}")
         if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
             raise ValueError("--max_hours must be positive, and excludes --max_steps")
         if self.dataloader_num_workers is None:
@@ -386,15 +427,6 @@ def engine(args: TrainingArguments | None = None) -> str:
     """Whose files hold the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
     launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
-
-
-def multiplies_in_bf16(use_cpu: bool) -> bool:
-    """True where bf16 matrix products are faster than fp32 ones: tensor cores, or AMX / AVX512-BF16 on a CPU."""
-    if not use_cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if engine() == "deepspeed":
-        return False  # its bf16 optimizer on a CPU is another engine with other numbers: only when asked for
-    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
 def cpu_threads() -> int:

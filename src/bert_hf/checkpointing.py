@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from bert_hf.errors import InputError
+from bert_hf.identity import same
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
@@ -211,7 +212,7 @@ def verify(folder: Path, **belongs: Any) -> dict:
     if named and manifest.get("step") != int(named[1]):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
     for fact, value in belongs.items():
-        if manifest.get(fact) != value:
+        if not same(manifest.get(fact), value):
             raise DamagedCheckpoint(f"{folder.name}: belongs to another run ({fact} differs)")
     _compare(folder, entries)
     return manifest

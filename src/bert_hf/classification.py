@@ -11,8 +11,14 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrai
 from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.optimization import optimizer_name
+from bert_hf.identity import settings
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network
+
+# In the order of the lists of earlier records (see `identity`): a new entry comes last.
+_OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
+_OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
+_SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
 
 
 def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed: int) -> PreTrainedModel:
@@ -55,9 +61,6 @@ def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed
 def classification_identity(args, asked: ClassificationArguments, config, parts: dict, names) -> dict:
     """What makes a fine-tuning run this one."""
     rows = json.dumps([[rows.texts, rows.labels] for rows in parts.values()]).encode()
-    optimizer = [args.learning_rate, args.weight_decay, args.adam_beta1, args.adam_beta2, args.adam_epsilon]
-    optimizer += [args.max_grad_norm, optimizer_name(args), args.optim_args, args.bf16, args.fp16]
-    schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps]
     return {
         "checkpoint": asked.model_name_or_path,
         "from_scratch": asked.from_scratch,
@@ -68,8 +71,9 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "seed": args.seed,
         "data_seed": args.data_seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "optimizer": optimizer,
-        "schedule": [*schedule, str(args.lr_scheduler_type), args.lr_scheduler_kwargs],
+        "optimizer": settings(args, _OPTIMIZER),
+        "precision": precision_name(args),
+        "schedule": settings(args, _SCHEDULE),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
@@ -88,6 +92,7 @@ def classification_card(args, asked: ClassificationArguments, names, parts: dict
         license=asked.dataset_license,
         language=asked.language,
         base_model=None if asked.from_scratch or Path(base).exists() else base,
+        held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
         example=parts["test"].texts[0][:80].replace('"', "'"),
         corpus={part: f"{len(rows):,} rows" for part, rows in parts.items()},
         training={

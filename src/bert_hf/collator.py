@@ -1,18 +1,25 @@
 """Example numbers → one batch: `PreTrainingExamples` looks up pairs, `DataCollatorForPreTraining` masks and pads."""
 
-from collections.abc import Sequence
+from collections import UserDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from bert_hf.errors import InputError
 from bert_hf.kernels import IGNORED
 from bert_hf.masking import choose_tokens, choose_words, replace
 from bert_hf.pairing import EpochPlan, plan_epoch, truncate
+from bert_hf.progress import beat, busy
 from bert_hf.sampling import MASK, ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
+from bert_hf.text_corpus import open_corpus
+
+logger = logging.get_logger(__name__)
 
 NSP_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP] · [CLS] A [SEP]
 
@@ -38,15 +45,31 @@ class WindowedCorpus(Protocol):
 
 
 class PreTrainingExamples(Dataset):
-    """The examples of a corpus, addressed by `ExampleNumber`; a plain index means that example of the first window.
+    """The examples of a corpus, each a dict of `segment_a`, `segment_b`, `next_sentence_label` (see `__getitem__`).
 
     Pairs and lengths are drawn anew every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and
     memory is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
     are fixed.
 
+        >>> train, held_out = Corpus("runs/corpus").split(percentage=5)
+        >>> examples = PreTrainingExamples(train, max_seq_length=512)
+        >>> evaluation = PreTrainingExamples(held_out, max_seq_length=512, fixed=True)
+
+        >>> texts = load_dataset(…, split="train").train_test_split(0.05)
+        >>> examples = PreTrainingExamples(texts["train"], tokenizer=tokenizer, max_seq_length=512)
+
+    `PreTrainer` addresses them by `ExampleNumber`. With a stock `Trainer` or a `DataLoader` of one's own, which know
+    plain indices, an index means that example of the first window (256 million tokens; a warning says so where there
+    are more), in the epoch that `set_epoch` named last: Trainer calls it on one process, not on several.
+
     Args:
-        corpus: the tokenized text.
-        phases: sequence lengths of the run (`sampling.phases_of_run`).
+        corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
+            and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
+        phases: sequence lengths of the run (`sampling.phases_of_run`); in its place
+        max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
+        tokenizer: of the texts, and the collator's. With a prepared corpus it is compared with the one that made it.
+        text_column: of the rows; by default "text", or the only one of strings.
+        language: of the texts, for the sentence splitter (ISO 639); None: a line is a sentence.
         batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
             in as many pieces as keep its number of tokens. By default the length of the first phase.
         mlm_probability: share of these examples' tokens that is predicted, in place of the collator's: held-out
@@ -61,14 +84,19 @@ class PreTrainingExamples(Dataset):
             run that goes on is given it, and does not open what it has read already.
 
     Raises:
-        InputError: pairs asked of a corpus that has no two documents, or no document of two sentences.
+        InputError: no corpus or text, no tokenizer for texts; pairs asked of a corpus that has no two documents, or no
+            document of two sentences.
     """
 
     def __init__(
         self,
-        corpus: WindowedCorpus,
-        phases: tuple[Phase, ...] = (Phase(128, None),),
+        corpus: WindowedCorpus | str | Path | Iterable,
+        phases: tuple[Phase, ...] | None = None,
         *,
+        max_seq_length: int | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        text_column: str | None = None,
+        language: str | None = "en",
         nsp: bool = True,
         short_seq_probability: float = 0.1,
         seed: int = 42,
@@ -77,6 +105,10 @@ class PreTrainingExamples(Dataset):
         batch_length: int | None = None,
         mlm_probability: float | None = None,
     ):
+        if phases is not None and max_seq_length is not None:
+            raise ValueError("give phases or max_seq_length, and not both")
+        corpus = open_corpus(corpus, tokenizer, text_column, language)
+        phases = phases or (Phase(max_seq_length or 128, None),)
         self.corpus, self.phases, self.nsp, self.seed = corpus, phases, nsp, seed
         self.batch_length = batch_length or phases[0].max_seq_length
         self.mlm_probability = mlm_probability
@@ -84,13 +116,15 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
         self.lengths: dict[tuple[int, int, int], int | None] = {}
         self._parts: tuple[tuple[int, int], Sequence] | None = None
-        self._plan: tuple[tuple[int, int, int], TokenStore, EpochPlan] | None = None
-        self._order: np.ndarray | None = None
+        self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
+        # Of plain indices. In shared memory: worker processes that outlive an epoch see the next one.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._order: tuple[int, np.ndarray] | None = None
         if nsp:  # a corpus that gives no pairs is noticed now, by its first part: the run may go on elsewhere
             self._check_pairs(corpus.window(corpus.windows()[0]))
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_plan": None}  # a worker draws it itself
+        return {**self.__dict__, "_plans": {}}  # a worker draws them itself
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
         if self._parts is None or self._parts[0] != (phase, epoch):
@@ -114,23 +148,35 @@ class PreTrainingExamples(Dataset):
             )
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
-        """The documents of a window and the pairs drawn from them; the last ones asked for are kept."""
-        if self._plan is None or self._plan[0] != (phase, epoch, window):
-            parts = self._windows(phase, epoch)
-            store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
-            if self.nsp:
-                self._check_pairs(store)
-            plan = plan_epoch(
-                store.document_starts,
-                store.document_ends,
-                store.token_offsets,
-                self.phases[phase].max_seq_length - (NSP_SPECIALS if self.nsp else SINGLE_SPECIALS),
-                self.short_seq_probability,
-                self.nsp,
-                generator(self.seed, PLAN, phase, epoch, window),
-            )
-            self._plan = (phase, epoch, window), store, plan
-        return self._plan[1:]
+        """The documents of a window and the pairs drawn from them.
+
+        The last two that were asked for are kept: the sampler asks how long the next window is while examples of this
+        one are still to be read.
+        """
+        key = (phase, epoch, window)
+        if key not in self._plans:
+            while len(self._plans) > 1:
+                del self._plans[next(iter(self._plans))]
+            with busy():
+                self._plans[key] = self._make_plan(*key)
+        return self._plans[key]
+
+    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
+        parts = self._windows(phase, epoch)
+        store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
+        if self.nsp:
+            self._check_pairs(store)
+        specials = NSP_SPECIALS if self.nsp else SINGLE_SPECIALS
+        plan = plan_epoch(
+            store.document_starts,
+            store.document_ends,
+            store.token_offsets,
+            self.phases[phase].max_seq_length - specials,
+            self.short_seq_probability,
+            self.nsp,
+            generator(self.seed, PLAN, phase, epoch, window),
+        )
+        return store, plan
 
     def _following(self, phase: int, epoch: int, window: int) -> Sequence:
         parts = self._windows(phase, epoch)
@@ -156,6 +202,32 @@ class PreTrainingExamples(Dataset):
         length = self.window_length(0, 0, 0)
         return length if self.limit is None else min(length, self.limit)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Names the epoch that plain indices mean from now on; a held-out set (`fixed`) keeps to the first."""
+        self._epoch.fill_(0 if self.fixed else epoch)
+
+    def _numbered(self, index: int) -> ExampleNumber:
+        """The example that a plain index means, in shuffled order, so that a limit takes from all documents."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if not self.fixed and self.limit is None and self.window_count(0, 0) > 1:
+            logger.warning_once("plain indices reach the first window of the corpus only; PreTrainer reads all of it")
+
+        epoch = int(self._epoch)
+        if self._order is None or self._order[0] != epoch:
+            order = generator(self.seed, ORDER, 0, epoch).permutation(self.window_length(0, epoch, 0))
+            self._order = epoch, order
+        order = self._order[1]
+        return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # epochs differ by a few examples
+
+    def __getitems__(self, numbers: list) -> list[Mapping]:
+        """Several rows at once, which is how a `DataLoader` asks.
+
+        They are mappings, but no `dict`s: from those a stock `Trainer` would take away what the model's `forward` does
+        not name (`remove_unused_columns`), before the collator sees them.
+        """
+        return [UserDict(self[number]) for number in numbers]
+
     def __getitem__(self, number: ExampleNumber | int) -> dict:
         """The example before truncation and masking.
 
@@ -165,12 +237,8 @@ class PreTrainingExamples(Dataset):
             example's own draws.
         """
         if not isinstance(number, tuple):
-            if not 0 <= number < len(self):
-                raise IndexError(number)
-            # In shuffled order, so that a limit takes from all documents.
-            if self._order is None:
-                self._order = generator(self.seed, ORDER, 0, 0).permutation(self.window_length(0, 0, 0))
-            number = ExampleNumber(0, 0, 0, int(self._order[number]))
+            number = self._numbered(int(number))
+        beat()
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)
         a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)
@@ -186,14 +254,25 @@ class PreTrainingExamples(Dataset):
 
 
 class DataCollatorForPreTraining:
-    """Pairs of segments → a batch for `BertForPreTraining`: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
+    """Rows → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
 
-    Every draw is keyed by the example's seed and number, so a batch's neighbours, the worker and the rank
-    make no difference.
-
-        >>> examples = PreTrainingExamples(corpus, nsp=True)
-        >>> collator = DataCollatorForPreTraining(tokenizer)
+        >>> examples = PreTrainingExamples("runs/corpus", max_seq_length=512)
+        >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
         >>> batch = collator([examples[0], examples[1]])
+
+    A row is a mapping of one of these kinds; what else it holds is ignored.
+
+    - Of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, so a batch's neighbours, the
+      worker, the rank and a resume make no difference.
+    - `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and `next_sentence_label`, without
+      `seed` and `number`.
+    - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
+      `next_sentence_label` where there are any. With `labels` a row is masked already and only padded.
+
+    Rows without `seed` and `number` draw from torch's global generator. A run then repeats its masks with the same
+    seed, batch size, ranks and number of workers only; one that is resumed within an epoch does not, and an evaluation
+    has other masks every time (give it rows with `labels`). Of `datasets` with columns other than `forward`'s a stock
+    `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
 
     Args:
         tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
@@ -201,12 +280,19 @@ class DataCollatorForPreTraining:
         whole_word_mask: choose whole words.
         nsp: send `next_sentence_label`.
         pad_to_multiple_of: pad to a multiple of so many tokens.
+        max_seq_length: to which pairs of segments are cut that do not say it themselves. By default what the tokenizer
+            says (`model_max_length`).
 
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending.
+        indices into the flattened B·L, ascending. (Stock models take the last two as keywords that they ignore.)
+
+    Raises (when called):
+        InputError: a row of another kind, without a label though `nsp`, or with ids that the tokenizer does not have.
     """
+
+    needs_all_columns = True  # tells `PreTrainer` to leave the columns of a dataset as they are
 
     def __init__(
         self,
@@ -216,7 +302,9 @@ class DataCollatorForPreTraining:
         whole_word_mask: bool = False,
         nsp: bool = True,
         pad_to_multiple_of: int | None = None,
+        max_seq_length: int | None = None,
     ):
+        self.max_seq_length = max_seq_length or tokenizer.model_max_length
         self.tokenizer, self.nsp, self.pad_to_multiple_of = tokenizer, nsp, pad_to_multiple_of
         self.mlm_probability, self.whole_word_mask = mlm_probability, whole_word_mask
         # Asked of the tokenizer once: asked for every example they were an eighth of the loader's time.
@@ -229,28 +317,59 @@ class DataCollatorForPreTraining:
         self._continues = np.zeros(len(special), dtype=bool)
         self._continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
 
-    def example(self, feature: dict) -> dict[str, np.ndarray]:
+    def example(self, feature: Mapping) -> dict[str, np.ndarray]:
         """One example: input_ids, token_type_ids, labels, each (l,) int64."""
-        rng = generator(feature["seed"], MASK, *feature["number"])
+        if "seed" in feature and "number" in feature:
+            rng = generator(feature["seed"], MASK, *feature["number"])
+        else:
+            rng = np.random.default_rng(int(torch.randint(2**63 - 1, ())))
+
+        if "segment_a" in feature:
+            ids, segments = self._joined(feature, rng)
+        elif "input_ids" in feature:
+            ids, segments, labels = _ready(feature)
+            if labels is not None:
+                return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+        else:
+            raise InputError(
+                f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
+                where="DataCollatorForPreTraining",
+                remedy="pass remove_unused_columns=False if the trainer took them away",
+            )
+        share = feature.get("mlm_probability") or self.mlm_probability
+        masked, labels = self._mask_tokens(ids, share, rng)
+        return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
+
+    def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """[CLS] A [SEP] B [SEP], cut to the longest allowed, and its token types."""
         a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
         specials = NSP_SPECIALS if len(b) else SINGLE_SPECIALS
-        a, b = truncate(a, b, feature["max_seq_length"] - specials, rng)
+        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
         cls, sep = (self._cls,), (self._sep,)
         ids = np.concatenate([cls, a, sep, b, sep] if len(b) else [cls, a, sep])
         segments = np.zeros(len(ids), dtype=np.int64)
         segments[len(a) + 2 :] = 1
-        maskable = ~self._special[ids]
-        share = feature.get("mlm_probability") or self.mlm_probability
+        return ids, segments
+
+    def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
+        try:
+            maskable = ~self._special[ids]
+        except IndexError:
+            raise InputError(
+                f"token id {ids.max()} is beyond the tokenizer's {len(self._special) - 1}",
+                where="DataCollatorForPreTraining",
+                remedy="use the tokenizer that made the ids",
+            ) from None
         if self.whole_word_mask:
             chosen = choose_words(maskable, self._continues[ids], share, rng)
         else:
             chosen = choose_tokens(maskable, share, rng)
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
         labels[chosen] = ids[chosen]
-        masked = replace(ids, chosen, self._mask, self._random_ids, rng)
-        return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
+        return replace(ids, chosen, self._mask, self._random_ids, rng), labels
 
-    def __call__(self, features: list[dict]) -> dict[str, torch.Tensor]:
+    def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
         lengths = np.array([len(example["input_ids"]) for example in examples])
         width = int(lengths.max())
@@ -267,5 +386,24 @@ class DataCollatorForPreTraining:
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
         if self.nsp:
-            batch["next_sentence_label"] = torch.tensor([feature["next_sentence_label"] for feature in features])
+            batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
         return batch
+
+
+def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """input_ids, token_type_ids and labels of a row of ready ids, without its padding."""
+    ids = np.asarray(feature["input_ids"], dtype=np.int64)
+    real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
+    segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
+    labels = feature.get("labels")
+    return ids[real], segments[real], None if labels is None else np.asarray(labels, dtype=np.int64)[real]
+
+
+def _label(feature: Mapping) -> int:
+    if "next_sentence_label" not in feature:
+        raise InputError(
+            "a row has no next_sentence_label",
+            where="DataCollatorForPreTraining",
+            remedy="pass nsp=False to train the masked language model alone",
+        )
+    return int(feature["next_sentence_label"])

@@ -1,4 +1,4 @@
-"""Any text → a prepared corpus: each input becomes one shard, made once, in any number of processes or machines."""
+"""Any text → a prepared corpus: each input becomes a shard, or several, made once, by any number of processes."""
 
 import contextlib
 import hashlib
@@ -11,8 +11,9 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 from pathlib import Path
 
 import filelock
@@ -26,19 +27,31 @@ from bert_hf.documentation import default_documents, default_versions
 from bert_hf.duplicates import METHOD, Duplicates, find_duplicates
 from bert_hf.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.errors import InputError
+from bert_hf.input_shards import (
+    InputShards,
+    all_recorded,
+    finished_shards,
+    is_complete,
+    remove_input_leftovers,
+)
 from bert_hf.remote import RemoteShelf
+from bert_hf.round_trip import measure
 from bert_hf.sources import KINDS, Piece, TextFile, Texts, expand, hub_shards, is_url, kind_of, packing
 from bert_hf.store import (
     FORMAT,
     MANIFEST,
     Corpus,
-    ShardWriter,
-    finished_shard,
-    remove_leftovers,
     write_json,
     write_manifest,
 )
-from bert_hf.tokenization import TOKENIZER_FILES, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.tokenization import (
+    TOKENIZER_FILES,
+    backend,
+    fingerprint_text,
+    load_tokenizer,
+    save_tokenizer,
+    train_tokenizer,
+)
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
 # What `prepare` writes into a folder, as globs; by the first such a folder is known.
@@ -81,7 +94,7 @@ def prepare(
     without: dict[int, frozenset] | None = None,
     options: dict | None = None,
 ) -> Corpus | None:
-    """Inputs → sentences → ids, a shard of `folder` each. What is there already is not made again.
+    """Inputs → sentences → ids, a shard of `folder` each, or several. What is there already is not made again.
 
     Args:
         inputs: sources (see `sources`): anything with `name`, `checksum()` and `read()`.
@@ -112,15 +125,15 @@ def prepare(
         for number, source in enumerate(inputs)
     ]
     _look(jobs[shard[0] :: shard[1]], num_proc)
-    todo = [job for job in jobs[shard[0] :: shard[1]] if job.entry is None]
+    todo = [job for job in jobs[shard[0] :: shard[1]] if not is_complete(job.entries)]
     version = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
     with _working(), _swept(todo):
         if len(todo) >= num_proc > 1:  # whole inputs side by side
             made = _ahead(encode_source, ((*job.work(), version, language, job.without) for job in todo), num_proc)
         else:  # or one after the other, each by all processes
             made = (_encode(job, version, language, num_proc) for job in todo)
-        for job, entry in zip(todo, made, strict=True):
-            job.entry = entry
+        for job, entries in zip(todo, made, strict=True):
+            job.entries = entries
     return _complete(folder, recipe, jobs, num_proc)
 
 
@@ -131,7 +144,7 @@ def _swept(jobs: list["_Job"]):
         yield
     except BaseException:
         for job in jobs:
-            remove_leftovers(job.path)
+            remove_input_leftovers(job.path)
         raise
 
 
@@ -150,28 +163,28 @@ def _working():
 
 @dataclass
 class _Job:
-    """One input and its shard."""
+    """One input and its shards."""
 
     source: object
-    path: Path
+    path: Path  # of the first shard
     recipe: dict
     without: frozenset
-    entry: dict | None = None  # the shard's record, where it is known to stand
+    entries: list[dict] = field(default_factory=list)  # the records of the shards that are known to be whole
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of what the shard is made of. The input is read for it: of one's own part, and of all at the end."""
+        """Of what the shards are made of. The input is read for it: of one's own part, and of all at the end."""
         own = {key: value for key, value in self.recipe.items() if key != "inputs"}
         parts = [own, self.source.name, self.source.checksum(), sorted(self.without)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def look(self) -> None:
-        """Finds out whether the shard stands. Where it does, input and shard are read."""
-        if self.entry is None and self.path.with_suffix(".json").is_file():
-            self.entry = finished_shard(self.path, self.fingerprint)
+        """Finds out which of the shards are finished. Where there are any, input and shards are read."""
+        if not is_complete(self.entries) and self.path.with_suffix(".json").is_file():
+            self.entries = finished_shards(self.path, self.fingerprint)
 
     def work(self) -> tuple:
-        return self.source, ShardWriter(self.path, {"source": self.source.name, "fingerprint": self.fingerprint})
+        return self.source, InputShards(self.path, self.source.name, self.fingerprint, self.entries)
 
 
 def _look(jobs: list[_Job], num_proc: int) -> None:
@@ -210,15 +223,16 @@ def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
                 os.replace(file, folder / file.name)
 
 
-def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc: int) -> dict:
+def _encode(job: _Job, version: tuple[str, str], language: str | None, num_proc: int) -> list[dict]:
     source, writer = job.work()
     groups = group_pieces(leave_out(source.read(), job.without))
+    groups = islice(groups, writer.groups_done, None)
     one = partial(encode_group, tokenizer=version, language=language)
     encoded = _ahead(one, ((group,) for group in groups), num_proc) if num_proc > 1 else map(one, groups)
     with writer:
         for group in encoded:
             writer.add(group)
-    return writer.entry
+    return writer.entries
 
 
 def _ahead(work, arguments: Iterable[tuple], num_proc: int) -> Iterator:
@@ -247,12 +261,12 @@ def _pool(num_proc: int) -> ProcessPoolExecutor:
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[_Job], num_proc: int) -> Corpus | None:
-    if not all(job.path.with_suffix(".json").is_file() for job in jobs):
+    if not all(all_recorded(job.path) for job in jobs):
         return None  # before anything is read: the last part alone reads the other parts' shards
     _look(jobs, num_proc)
-    entries = [job.entry for job in jobs]
-    if None in entries:
+    if not all(is_complete(job.entries) for job in jobs):
         return None  # one is being made anew
+    entries = [entry for job in jobs for entry in job.entries]
     if not any(entry["tokens"] for entry in entries):
         for path in [path for pattern in reversed(OWNED) for path in folder.glob(pattern)]:
             path.unlink(missing_ok=True)
@@ -349,11 +363,13 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     if is_prepared(corpus.train_file):
         return load_tokenizer(open_prepared(corpus, corpus.train_file[0]).tokenizer())
     inputs = inputs_of(corpus, corpus.train_file)
-    key = json.dumps([FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes], sort_keys=True)
-    folder = _cached(corpus, "tokenizer", key)
+    made_from = [FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes]
+    if args.strip_accents is None and args.do_lower_case:
+        made_from += ["accents by script", corpus.language]
+    folder = _cached(corpus, "tokenizer", json.dumps(made_from, sort_keys=True))
     with _alone(folder):
         if not folder.is_dir():
-            trained = train_tokenizer(sample_inputs(inputs, args.tokenizer_sample_bytes), **args.training())
+            trained = _train_and_report(args, corpus, sample_inputs(inputs, args.tokenizer_sample_bytes))
             temporary = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}")
             save_tokenizer(trained, temporary)
             try:
@@ -361,6 +377,16 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
             except OSError:  # another process was first
                 shutil.rmtree(temporary)
     return load_tokenizer(folder)
+
+
+def _train_and_report(args: TokenizerArguments, corpus: CorpusArguments, texts: list[str]) -> PreTrainedTokenizerBase:
+    """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
+    trained = train_tokenizer(
+        texts, **args.training(), language=corpus.language, log=lambda line: print(f"tokenizer: {line}", flush=True)
+    )
+    if (trip := measure(texts, backend(trained))) is not None:
+        print(*(f"tokenizer: {finding}" for finding in trip.findings()), sep="\n", flush=True)
+    return trained
 
 
 @contextlib.contextmanager

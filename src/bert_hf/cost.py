@@ -74,7 +74,7 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
 
 
 def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
-    """FLOP/s of a plain matrix product here and now: what MFU is a share of."""
+    """FLOP/s of a plain square product here and now; what `train_mfu` is a share of is `model_product_rate`."""
     side = 8192 if device.type == "cuda" else 1024
     left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
     products, begin = 0, time.perf_counter()
@@ -86,6 +86,40 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float
             torch.cuda.synchronize(device)
         products += 1
     return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
+
+
+def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
+    """FLOP/s of the fastest of the products that a model makes of so many tokens, and of a large square one.
+
+    The fastest single round of each counts: what else the machine does meanwhile only lowers a rate. A square product
+    alone is no upper bound: on some CPUs a library multiplies other shapes faster.
+    """
+    hidden, wide = config.hidden_size, config.intermediate_size
+    side = 8192 if device.type == "cuda" else 1024
+    masked = max(1, round(0.15 * tokens))
+    shapes = [(side, side, side), (tokens, hidden, hidden), (tokens, hidden, wide), (tokens, wide, hidden)]
+    shapes += [(masked, hidden, config.vocab_size), (wide, tokens, hidden)]  # the head; a gradient of weights
+    return max(_fastest_product(device, dtype, shape) for shape in shapes)
+
+
+def _fastest_product(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float = 0.1):
+    """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""
+    rows, inner, columns = shape
+    left = torch.full((rows, inner), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    right = torch.full((inner, columns), 0.5, device=device, dtype=dtype)
+    products, best, begin = 1, 0.0, time.perf_counter()
+    while not best or time.perf_counter() - begin < seconds:
+        started = time.perf_counter()
+        for _ in range(products):
+            _ = left @ right
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        took = time.perf_counter() - started
+        if took < 0.005 and products < 1 << 16:
+            products *= 2
+        else:
+            best = max(best, 2.0 * rows * inner * columns * products / took)
+    return best
 
 
 # ---- machines
@@ -132,7 +166,7 @@ MFU_OF_CPU = {False: ((128, 0.557), (256, 0.757), (768, 0.845)), True: ((128, 0.
 # 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
 LAUNCH_SECONDS = 1.0e-3
 LINK_SHARE = 0.8  # of a link's bandwidth that an all-reduce of large buckets reaches. An assumption
-UPDATE_BYTES = {True: 40, False: 96}  # moved for a parameter by clipping and fused AdamW; by clipping and `BertAdam`
+UPDATE_BYTES = 40  # moved for a parameter by clipping and a fused Adam, with bias correction or without
 FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
 KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
 
@@ -182,7 +216,6 @@ class Plan:
     fill: float = FILL  # real tokens of a row's length; padding is not computed
     masked: float = 0.15  # predicted tokens of the real ones
     half: bool = True  # 16-bit autocast; else fp32
-    bias_correction: bool = True  # fused AdamW; else `BertAdam`
     cpu: bool = False  # memory is that of a CPU's kernels, which keep more for dropout
 
     def flops(self, length: int, rows: float) -> float:
@@ -250,7 +283,7 @@ def step_time(plan: Plan, length: int, device: Device, devices: int, mfu: float)
     parameters = parameter_count(plan.config)
     travel = all_reduce_seconds(parameters, device, devices)
     exposed = max(0.0, travel - compute / pieces * 2 / 3)
-    update = parameters * UPDATE_BYTES[plan.bias_correction] / device.bandwidth
+    update = parameters * UPDATE_BYTES / device.bandwidth
     return Step(compute, exposed, update, floor > computing)
 
 
@@ -335,13 +368,9 @@ HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragmen
 
 
 def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
-    """Memory of each device at its peak, in bytes; under ZeRO activations count as under autocast, an upper bound.
-
-    `BertAdam` holds a denominator and an update (8 bytes a parameter) when the activations are gone.
-    """
+    """Memory of each device at its peak, in bytes; under ZeRO activations count as under autocast, an upper bound."""
     parameters = parameter_count(plan.config)
-    update = 0 if plan.bias_correction else 8 * parameters / (devices if stage else 1)
-    return state_bytes(parameters, stage, devices, plan.half) + max(activation_bytes(plan, rows), update)
+    return state_bytes(parameters, stage, devices, plan.half) + activation_bytes(plan, rows)
 
 
 def largest_micro_batch(plan: Plan, stage: int, device: Device, devices: int) -> int:

@@ -17,31 +17,24 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from bert_hf.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.corpus import inputs_of, is_prepared, language_of, open_prepared, prepare, sample_inputs
+from bert_hf.finding import Finding
 from bert_hf.learning_checks import PlannedLearning, examine_learning
+from bert_hf.length_leak import FEWEST_PAIRS, length_leak
+from bert_hf.markup import find_markup
 from bert_hf.optimization import optimizer_name
+from bert_hf.round_trip import measure
 from bert_hf.sampling import Phase
+from bert_hf.scripts import OTHER_SCRIPTS, scripts_with_marks
 from bert_hf.sources import Texts
 from bert_hf.store import WINDOW_TOKENS, Corpus, Window
-from bert_hf.tokenization import load_tokenizer, train_tokenizer
+from bert_hf.tokenization import backend, load_tokenizer, train_tokenizer
 
 _PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
-_FEWEST_PAIRS = 400
 _GUESSED = 200  # documents whose language is guessed
 _GUESSED_TOKENS = 300  # of each
 _BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
 _SAVED_A_PARAMETER = 12  # without the gradient
 _BAR = 40  # characters
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at: what was seen and, where something should be done, what."""
-
-    what: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        return f"! {self.what}: {self.remedy}" if self.remedy else f"  {self.what}"
 
 
 def examine(
@@ -56,7 +49,8 @@ def examine(
 
     Args:
         examples: of the corpus, `fixed`.
-        texts: some of the text as it was; without it the language is guessed from decoded tokens.
+        texts: some of the text as it was; without it the language and the markup are judged by decoded tokens, and of
+            the characters that the tokenizer loses only its unknown tokens and its treatment of marks are known.
         planned: the run; without it only the corpus is judged.
     """
     if len(corpus.windows()) > 1 and not examples.fixed:
@@ -74,8 +68,11 @@ def examine(
         _one_document(window),
         _large_shard(corpus),
         _one_sentence(window),
-        _languages(texts or _decoded(window, tokenizer), corpus.manifest["language"]),
     ]
+    looked_at = texts or list(_decoded(window, tokenizer))
+    findings.append(find_markup(looked_at, decoded=not texts).finding())
+    findings += _losses(texts, tokenizer) if texts else _harmed_scripts(looked_at, tokenizer)
+    findings.append(_languages(looked_at, corpus.manifest["language"]))
     if examples.nsp:
         findings += shortcuts(examples, collator, counts)
     if planned is not None:
@@ -102,11 +99,13 @@ def check(
         else:
             texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes, seen := Counter())
             named = tokens.tokenizer_name
+            said: list[str] = []
             tokenizer = (
                 load_tokenizer(named, **tokens.normalization())
                 if named
-                else train_tokenizer(texts, **tokens.training())
+                else train_tokenizer(texts, **tokens.training(), language=text.language, log=said.append)
             )
+            yield from (f"  {line}" for line in said)
             corpus = prepare([Texts(tuple(texts))], tokenizer, folder, language=language_of(text))
             read = sum(len(part.encode()) for part in texts)
             written = sum(entry["bytes"] for entry in corpus.manifest["shards"])
@@ -168,6 +167,25 @@ def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 
 
+def _losses(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
+    """How many of the text's characters do not come back from the tokenizer."""
+    trip = measure(texts, backend(tokenizer))
+    return trip.findings() if trip is not None and trip.characters else []
+
+
+def _harmed_scripts(decoded: list[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
+    """Whether the text is of a script whose marks the tokenizer removes; decoded text still has the letters."""
+    normalizer = backend(tokenizer).normalizer
+    if normalizer is None or normalizer.normalize_str("é") != "e":
+        return []
+    share, most = scripts_with_marks(decoded)
+    if share <= OTHER_SCRIPTS:
+        return []
+    text = "the tokenizer removes the marks of every script, and "
+    text += f"{share:.1%} of the letters are of scripts that need them (most: {most})"
+    return [Finding(text, "train a vocabulary with --strip_accents false, and prepare again")]
+
+
 def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     ids = [index for index in tokenizer.all_special_ids if index != tokenizer.unk_token_id]
     found = {tokenizer.convert_ids_to_tokens(index): int(counts[index]) for index in ids if counts[index]}
@@ -209,20 +227,21 @@ def _separated(documents: int, pieces: int) -> Finding:
 
 def _one_document(window: Window) -> Finding:
     share = window.sizes.max(initial=0) / max(1, window.sizes.sum())
-    remedy = "separate its documents by blank lines: strangers come from the others alone" if share > 0.5 else ""
-    return Finding(f"the longest document holds {share:.1%} of the tokens", remedy)
+    remedy = "separate its documents by blank lines: the B of its NOT_NEXT pairs comes from the others alone"
+    return Finding(f"the longest document holds {share:.1%} of the tokens", remedy if share > 0.5 else "")
 
 
 def _large_shard(corpus: Corpus) -> Finding:
     largest = max(entry["tokens"] for entry in corpus.manifest["shards"])
     text = f"the largest of {len(corpus.manifest['shards']):,} shards holds {largest:,} tokens"
-    return Finding(text, "cut the input into files: a shard is opened whole" if largest > 2 * WINDOW_TOKENS else "")
+    remedy = "prepare it anew, which cuts large inputs: a shard is opened whole"
+    return Finding(text, remedy if largest > 2 * WINDOW_TOKENS else "")
 
 
 def _one_sentence(window: Window) -> Finding:
     share = float((window.document_ends - window.document_starts == 1).mean()) if len(window) else 0.0
-    remedy = "they serve as strangers only; join them to documents, or pass --nsp false" if share > 0.1 else ""
-    return Finding(f"{share:.1%} of the documents have one sentence", remedy)
+    remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
+    return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
 
 
 def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
@@ -254,40 +273,46 @@ def _languages(texts: Iterable[str], language: str | None) -> Finding:
 def shortcuts(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, counts: np.ndarray
 ) -> list[Finding]:
-    """How far one gets on the pairs without reading them: logistic regressions, learned on half and judged on half.
+    """How far one gets on the pairs without reading them.
 
-    The lengths of A and B, and the words that stand in A and in B (each for itself), must tell nothing. The words that
-    A and B share may tell much: they are what a model has to beat.
+    The lengths of A and B must tell nothing (`length_leak`), and neither must the words of A and of B, each for
+    itself. The words that A and B share may tell much: they are what a model has to beat. Both are measured by
+    logistic regressions, trained on one half of the pairs and tested on the other.
     """
     number = min(_PAIRS, len(examples))
-    if number < _FEWEST_PAIRS:
+    if number < FEWEST_PAIRS:
         return [Finding(f"{number} pairs are too few to look for shortcuts in")]
     features = [examples[index] for index in range(number)]
     labels = np.array([feature["next_sentence_label"] for feature in features])
-    segments = [_segments(collator.example(feature), collator.tokenizer) for feature in features]
+    made = [collator.example(feature) for feature in features]
+    segments = [_segments(example, collator.tokenizer) for example in made]
+    findings = [_told_by_lengths(made, labels)]
     error = np.sqrt(0.25 / (number / 2))
-    findings = []
     for name, columns, cheap in (
-        ("their lengths", _lengths(segments), False),
         ("the words of each, not compared", _words(segments, len(counts)), False),
         ("the words they share", _shared(segments, counts), True),
     ):
         reached = _reached(columns, labels)
         text = f"next sentence or not, told by {name}: {reached:.1%} right (by guessing 50 ± {error:.1%})"
-        remedy = "strangers differ from next sentences by more than their text: look at the shortest documents"
+        remedy = "NOT_NEXT segments differ from NEXT ones by more than their text: look at the shortest documents"
         findings.append(Finding(text, "" if cheap or reached < 0.55 + 3 * error else remedy))
     return findings
+
+
+def _told_by_lengths(examples: list[dict], labels: np.ndarray) -> Finding:
+    b = np.array([example["token_type_ids"].sum() - 1 for example in examples])  # without its [SEP]
+    a = np.array([len(example["input_ids"]) for example in examples]) - b - 3
+    leak = length_leak(a, b, labels)
+    text = f"next sentence or not, told by their lengths: {leak.accuracy:.1%} right "
+    text += f"(by guessing {leak.chance:.1%} ± {leak.error:.1%})"
+    remedy = "few sentences are as long as the one-sentence documents: join these, or pass --nsp false"
+    return Finding(text, remedy if leak.is_found() else "")
 
 
 def _segments(example: dict, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     ids, types = example["input_ids"], example["token_type_ids"]
     plain = ~np.isin(ids, tokenizer.all_special_ids)
     return ids[plain & (types == 0)], ids[plain & (types == 1)]
-
-
-def _lengths(segments: list) -> np.ndarray:
-    a, b = np.array([[len(a), len(b)] for a, b in segments]).T / 100
-    return np.stack([a, b, a * a, a * b, b * b, a + b < 0.5], 1)
 
 
 def _words(segments: list, vocabulary: int) -> scipy.sparse.csr_matrix:

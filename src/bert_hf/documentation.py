@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
-# that the text has many subjects: a stranger from the same package is hard to tell from the next sentence.
+# that the text has many subjects: a NOT_NEXT segment from the same package is hard to tell from the next sentence.
 DEFAULT_PACKAGES = (
     "numpy scipy sklearn pandas matplotlib sympy networkx torch huggingface_hub fontTools datasets accelerate aiohttp "
     "PIL jinja2 joblib"

@@ -4,6 +4,7 @@ Imports nothing heavy: worker processes start in a fraction of a second.
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -168,9 +169,13 @@ def group_pieces(pieces: Iterable) -> Iterator[tuple]:
         yield tuple(group)
 
 
-def encode_group(group: tuple, tokenizer: tuple[str, str], language: str | None) -> Encoded:
-    """Encodes a group of pieces; `tokenizer` is what `load_encoder` takes. Sentences without a token are left out."""
-    encoder = load_encoder(*tokenizer)
+def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: str | None) -> Encoded:
+    """Encodes a group of pieces. Sentences without a token are left out.
+
+    Args:
+        tokenizer: an encoder, or what `load_encoder` takes (which travels between processes).
+    """
+    encoder = tokenizer if isinstance(tokenizer, Encoder) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
     ids, lengths = encoder([sentence for sentences in split for sentence in sentences])
     piece = np.repeat(np.arange(len(group)), [len(sentences) for sentences in split])[lengths > 0]
@@ -186,19 +191,20 @@ def encode_group(group: tuple, tokenizer: tuple[str, str], language: str | None)
 
 
 def encode_source(source, writer, tokenizer: tuple[str, str], language: str | None, without: frozenset = frozenset()):
-    """Reads a source, encodes it and writes its shard: one process's work on one input.
+    """Reads a source, encodes it and writes its shards: one process's work on one input.
 
     Args:
-        source: has `read()`, which yields `sources.Piece`s. writer: a `store.ShardWriter`, not yet opened.
+        source: has `read()`, which yields `sources.Piece`s. writer: an `input_shards.InputShards`, not yet opened.
         without: numbers of documents that are left out.
 
     Returns:
-        What the writer says of the shard (`ShardWriter.close`).
+        The records of the shards.
     """
+    groups = group_pieces(leave_out(source.read(), without))
     with writer:
-        for group in group_pieces(leave_out(source.read(), without)):
+        for group in itertools.islice(groups, writer.groups_done, None):
             writer.add(encode_group(group, tokenizer, language))
-    return writer.entry
+    return writer.entries
 
 
 def leave_out(pieces: Iterable, numbers: frozenset) -> Iterator:

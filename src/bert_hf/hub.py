@@ -16,6 +16,7 @@ from bert_hf.errors import InputError
 matplotlib.use("Agg")  # no window, whatever the machine
 
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 PUSHED = [
     "config.json",
@@ -46,24 +47,40 @@ _COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy
 
 
 def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] | None = None) -> None:
-    """Writes `log_history.csv` (every line of the log) and `loss.png` (losses, and accuracies where there are any)."""
+    """Writes `log_history.csv` (every line of the log) and `loss.png` (see `draw_curves`)."""
     columns = ["step", *sorted({name for row in history for name in row} - {"step"})]
     with open(folder / "log_history.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(history)
-    accuracies = [name for name in columns if name.endswith(("accuracy", "_f1"))]
-    figure, panels = plt.subplots(1, 2 if accuracies else 1, figsize=(11 if accuracies else 6, 4), squeeze=False)
-    losses = [name for name in columns if name.endswith("loss")]
-    if any("mlm" in name for name in losses):  # the sum of the two says nothing that its parts do not
-        losses = [name for name in losses if "mlm" in name or "nsp" in name]
-    _draw(panels[0][0], history, losses, "loss (nats)", (baselines or {}).get("unigram_mlm_loss"), "unigram baseline")
-    if accuracies:
-        majority = (baselines or {}).get("majority_nsp_accuracy")
-        _draw(panels[0][1], history, accuracies, "accuracy", majority, "NSP majority")
-    figure.tight_layout()
+    figure = draw_curves(history, baselines or {})
     figure.savefig(folder / "loss.png", dpi=120)
     plt.close(figure)
+
+
+def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
+    """Two panels, each with its baseline as a dashed line.
+
+    Of pre-training: the MLM loss, and the NSP accuracy (MLM accuracy where there are no pairs). Each task has an axis
+    of its own: the NSP loss is below 0.7 nats, the MLM loss between 2 and 10. Of other runs: losses, and accuracies
+    where there are any.
+    """
+    names = sorted({name for row in history for name in row})
+    losses = [name for name in names if name.endswith("loss")]
+    scores = [name for name in names if name.endswith(("accuracy", "_f1"))]
+
+    if any("mlm" in name for name in losses):
+        task = "nsp" if any("nsp" in name for name in scores) else "mlm"
+        losses = [name for name in losses if "mlm" in name]
+        scores = [name for name in scores if task in name]
+
+    figure, panels = plt.subplots(1, 2 if scores else 1, figsize=(11 if scores else 6, 4), squeeze=False)
+    unigram, majority = baselines.get("unigram_mlm_loss"), baselines.get("majority_nsp_accuracy")
+    _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
+    if scores:
+        _draw(panels[0][1], history, scores, "accuracy", majority, "majority class")
+    figure.tight_layout()
+    return figure
 
 
 def _draw(panel, history: list[dict], names: list[str], label: str, level: float | None, level_name: str) -> None:
@@ -80,7 +97,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         panel.plot(*zip(*points, strict=True), color=colour, label=f"{text}, {'held out' if held_out else 'training'}")
         panel.lines[-1].set(**style)
     if level is not None:
-        panel.axhline(level, linestyle="--", linewidth=1, color="black", label=level_name)
+        panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
     panel.set(xlabel="step", ylabel=label)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
@@ -106,7 +123,9 @@ class Card:
     language: str | None = None
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."
+    held_out: str = "the held-out part of the same text"  # on what the figures were taken
     notes: list[str] = field(default_factory=list)  # options that change the numbers
+    limits: list[str] = field(default_factory=list)  # what a user of the model has to know, a sentence or two each
     repo_id: str | None = None  # where it is going to be pushed: the code that loads it names this
 
 
@@ -139,6 +158,15 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
     if token := huggingface_hub.get_token():
         text = text.replace(token, "(token)")
     ModelCard(text).save(folder / "README.md")
+
+
+def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
+    """On what the figures of a card were taken: named files, by their last names, or `otherwise` a part split off."""
+    if not files:
+        return otherwise
+    names = [Path(name.split("?")[0]).name for name in files]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    return f"the text given by {option} ({shown})"
 
 
 def _licence(given: str | None) -> dict[str, str]:
@@ -197,9 +225,10 @@ def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
         "",
         "## Limits",
         "",
-        "The figures are those of the held-out part of the same text. The model repeats what its text holds, errors "
-        "and prejudice included.",
+        f"The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice "
+        "included.",
         "",
+        *(f"{limit}\n" for limit in card.limits),
     ]
     return "\n".join(lines)
 

@@ -21,6 +21,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 _SCORES = 1 << 20  # attention scores that are worked on at a time on a CPU: 4 MiB of fp32, about a core's cache
+NEVER = 2.0**-30  # a dropout that drops nothing, and yet is computed as any other: to compare results with and without
 _SHORT = 256  # tokens up to which a CPU keeps a row's scores where it need not
 
 
@@ -49,6 +50,11 @@ def _scale(p: float) -> float:
     return 65536 / (32768 - _threshold(p))
 
 
+def _drawn(p: float) -> float:
+    """The probability that PyTorch's own dropout is given: it may drop a value even at `NEVER`, and not at 0."""
+    return 0.0 if p <= NEVER else p
+
+
 class _Dropout(Function):
     """x · kept / (1 − p) (+ around), with one pass each way over what is kept."""
 
@@ -67,13 +73,15 @@ class _Dropout(Function):
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, and where wanted the sum with what went around it; cheap on a CPU."""
+    """`nn.Dropout`, and where wanted the sum with what went around it; cheap on a CPU, unless `fast_path` is False."""
+
+    fast_path = True
 
     def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
         if not self.training or not self.p:
             return x if around is None else x + around
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
-            dropped = F.dropout(x, self.p)
+        if not self.fast_path or x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
+            dropped = F.dropout(x, _drawn(self.p))
             return dropped if around is None else dropped + around
         return _Dropout.apply(x, around, self.p)
 
@@ -265,7 +273,7 @@ def _attend_on_device(
     (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows.longest) for x in (key, value))
     there = torch.arange(rows.longest, device=query.device) < rows.token_offsets.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
-        padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=dropout, scale=scaling
+        padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=_drawn(dropout), scale=scaling
     )
     return context.transpose(1, 2).flatten(0, 1)[at]
 
@@ -349,9 +357,14 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
     Under autocast the products are of its precision, and softmax and loss fp32, as in the plain form.
     """
     if not plain(decoder) or torch.compiler.is_compiling():
-        logits = decoder(hidden)
-        return token_losses(logits, labels), (logits.argmax(-1) == labels)
+        return plain_cross_entropy(hidden, decoder, labels)
     return _ProjectedCrossEntropy.apply(hidden, decoder.weight, decoder.bias, labels)
+
+
+def plain_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The same by PyTorch's own operations."""
+    logits = decoder(hidden)
+    return token_losses(logits, labels), logits.argmax(-1) == labels
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:

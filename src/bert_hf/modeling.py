@@ -32,6 +32,7 @@ from bert_hf.kernels import (
     Rows,
     attend_rows,
     find_rows,
+    plain_cross_entropy,
     project,
     projected_cross_entropy,
     token_losses,
@@ -110,6 +111,7 @@ class BertSelfAttention(nn.Module):
     """Multi-head attention of every token to every token, through transformers' attention interface."""
 
     is_causal = False  # read by the sdpa and flash backends
+    fast_path = True
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -124,7 +126,8 @@ class BertSelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> tuple[Tensor, Tensor | None]:
         heads = (*hidden.shape[:-1], -1, self.head_size)
-        projected = project(hidden, self.query, self.key, self.value)
+        layers = (self.query, self.key, self.value)
+        projected = project(hidden, *layers) if self.fast_path else [layer(hidden) for layer in layers]
         query, key, value = (x.view(heads).transpose(1, 2) for x in projected)  # (B, A, L, D)
         attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         context, weights = attend(
@@ -285,7 +288,9 @@ class BertPreTrainedModel(PreTrainedModel):
     # Stock heads swallow `num_items_in_batch` without using it, and Trainer then forgets to divide by accumulation
     # steps and ranks (transformers#47688). False: under a stock Trainer, our loss is a mean that it divides itself.
     accepts_loss_kwargs = False
-    _no_split_modules = ["BertEmbeddings", "BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
+    # What FSDP wraps where its file names no layer. Stock lists BertEmbeddings too, whose word embeddings are tied to
+    # the decoder outside of it: FSDP2 refuses to wrap it alone.
+    _no_split_modules = ["BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}  # noqa: RUF012
 
@@ -359,7 +364,10 @@ class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
 
     `state_dict`, `config.json` and the class name are stock, so `transformers.AutoModelFor…` opens what this saves.
+    `fast_path` tells how a batch with `masked_positions` is computed; see `set_fast_path`.
     """
+
+    fast_path = True
 
     _tied_weights_keys = {  # noqa: RUF012 - transformers' name and shape for it
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -378,6 +386,16 @@ class BertForPreTraining(BertPreTrainedModel):
     def set_output_embeddings(self, value: nn.Linear) -> None:
         self.cls.predictions.decoder = value
         self.cls.predictions.bias = value.bias
+
+    def set_fast_path(self, on: bool) -> None:
+        """Chooses how the same numbers are computed; nothing of it is saved.
+
+        On: padding and what no head reads are left out, and dropout, the projections and the vocabulary loss are the
+        ones of `kernels.py`. Off: the padded model, by PyTorch's own operations.
+        """
+        for module in self.modules():
+            if hasattr(module, "fast_path"):
+                module.fast_path = on
 
     @can_return_tuple
     def forward(
@@ -445,7 +463,7 @@ class BertForPreTraining(BertPreTrainedModel):
     def _rows(self, input_ids, attention_mask, masked_positions, token_positions) -> Rows | None:
         """How to run the batch without padding; None where it has to be run as it is."""
         asked = self.config.output_hidden_states or self.config.output_attentions
-        if self.config._attn_implementation != "sdpa" or input_ids is None or asked:
+        if not self.fast_path or self.config._attn_implementation != "sdpa" or input_ids is None or asked:
             return None
         if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # made for (B, L, H)
             return None
@@ -462,9 +480,8 @@ class BertForPreTraining(BertPreTrainedModel):
         losses = PreTrainingLosses()
         if labels is not None:
             head = self.cls.predictions
-            losses.mlm_losses, losses.mlm_correct = projected_cross_entropy(
-                head.transform(hidden), head.decoder, labels
-            )
+            cross_entropy = projected_cross_entropy if self.fast_path else plain_cross_entropy
+            losses.mlm_losses, losses.mlm_correct = cross_entropy(head.transform(hidden), head.decoder, labels)
         if next_label is not None:
             logits, next_label = self.cls.seq_relationship(pooled), next_label.flatten()
             losses.nsp_losses, losses.nsp_correct = token_losses(logits, next_label), logits.argmax(-1) == next_label

@@ -12,8 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
-
 # Coefficients of the quintic iteration (Jordan et al. 2024): steep at zero, singular values end in about [0.7, 1.2].
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5

@@ -4,13 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
+from bert_hf.arguments import MUON
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.muon import MUON, MuonWithAdamW, encoder_matrices
+from bert_hf.muon import MuonWithAdamW, encoder_matrices
 
 BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
 
@@ -44,19 +46,34 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
 
 
+_CORRECTED = 2.0**30  # steps after which nothing is left of the bias correction: 0.999^2³⁰ is 0
+
+
 class BertAdam(torch.optim.Optimizer):
     """Adam of the 2018 code: decoupled weight decay and *no* bias correction.
 
         m ← β₁m + (1 − β₁)g        v ← β₂v + (1 − β₂)g²        w ← w − lr · (m / (√v + ε) + decay · w)
 
     Without the correction the first steps are larger: at step one (1 − β₁)/√(1 − β₂) ≈ 3.2 times lr per coordinate
-    where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction.
+    where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction, but its fused AdamW
+    corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well, and where
+    `found_inf` is set (a tensor on the device, 1 where the gradient is not finite) it leaves the update out by itself.
 
     Source: google-research/bert@eedf571, optimization.py, AdamWeightDecayOptimizer.
     """
 
+    found_inf: Tensor | None = None
+    grad_scale: Tensor | None = None
+
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
+        super().__init__(params, defaults)
+        self._steps: dict[torch.device, Tensor] = {}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # of a checkpoint that was written before there was a fused form
+            group.setdefault("fused", True)
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None):
@@ -68,28 +85,39 @@ class BertAdam(torch.optim.Optimizer):
             self._step_group(group, [p for p in group["params"] if p.grad is not None])
         return loss
 
-    def _step_group(self, group: dict, parameters: list[torch.Tensor]) -> None:
-        if not parameters:
-            return
+    def _corrected(self, device: torch.device) -> Tensor:
+        """The number of the step that the fused form is told, always the same: in float32, 2³⁰ + 1 is 2³⁰."""
+        if device not in self._steps:
+            self._steps[device] = torch.full((), _CORRECTED, device=device)
+        return self._steps[device]
+
+    def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
         for parameter in parameters:
             if parameter not in self.state:
                 self.state[parameter] = {
                     "exp_avg": torch.zeros_like(parameter),
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }
-        gradients = [p.grad for p in parameters]
-        m = [self.state[p]["exp_avg"] for p in parameters]
-        v = [self.state[p]["exp_avg_sq"] for p in parameters]
+
         beta1, beta2 = group["betas"]
-        torch._foreach_lerp_(m, gradients, 1 - beta1)
-        torch._foreach_mul_(v, beta2)
-        torch._foreach_addcmul_(v, gradients, gradients, 1 - beta2)
-        denominator = torch._foreach_sqrt(v)
-        torch._foreach_add_(denominator, group["eps"])
-        update = torch._foreach_div(m, denominator)
-        if group["weight_decay"]:
-            torch._foreach_add_(update, parameters, alpha=group["weight_decay"])
-        torch._foreach_add_(parameters, update, alpha=-group["lr"])
+        adamw(
+            parameters,
+            [p.grad for p in parameters],
+            [self.state[p]["exp_avg"] for p in parameters],
+            [self.state[p]["exp_avg_sq"] for p in parameters],
+            [],
+            [self._corrected(p.device) for p in parameters],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
 def make_optimizer(
@@ -101,7 +129,7 @@ def make_optimizer(
     weight_decay: float = 0.01,
     bias_correction: bool = True,
 ) -> torch.optim.Optimizer:
-    """The paper's Adam (A.2) on the model's parameters: PyTorch's fused AdamW, or `BertAdam` without correction."""
+    """The paper's Adam (A.2) on the model's parameters: AdamW, or `BertAdam` without correction; both fused."""
     groups = parameter_groups(model, weight_decay)
     if bias_correction:
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)

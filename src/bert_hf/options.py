@@ -3,6 +3,7 @@
 A key that nobody knows is an error, and so is what no option of any recipe can mean.
 """
 
+import argparse
 import difflib
 import os
 import re
@@ -23,6 +24,15 @@ _LONGEST = 4096  # characters of a word: no path is longer
 
 class _Parser(HfArgumentParser):
     """argparse whose complaints are `InputError`s."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+        # To every flag that is true by default the parent adds `--no_FLAG`, with the help text of the flag itself.
+        for action in self._actions:
+            if isinstance(action, argparse._StoreFalseAction):
+                action.help = f"The same as --{action.dest} false."
+                action.default = argparse.SUPPRESS  # that of the flag counts, and is printed there
 
     def error(self, message: str):
         message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # not its two names

@@ -57,7 +57,8 @@ def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelA
     record = None if args.overwrite_output_dir else run.recorded(Path(args.output_dir), "max_hours", "schedule")
     record = _of_rank_0(record, args)
     if record and record[0] == args.max_hours:
-        return record[1][0]
+        schedule = record[1]
+        return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # a list in earlier records
     step, evaluation = _measured(args, shape, corpus, network, tokenizer)
     in_loop = args.eval_strategy == IntervalStrategy.STEPS and (args.eval_steps or 0) >= 1
     # The longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.

@@ -105,27 +105,49 @@ def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
 
 
 def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
-    """Fetches files by name (those that are there, all of one commit) and returns their folder in the Hub's cache."""
+    """Fetches files by name (those that are there, all of one commit) and returns their folder in the Hub's cache.
+
+    Where the Hub does not answer, the cache alone is asked: for each file that it lacks, huggingface_hub would repeat
+    its request six times within 23 seconds.
+    """
     found: dict[str, Path] = {}
     fault: Exception = EntryNotFoundError("nothing there")
+    unreachable = _why_unreachable()
     for name in names:
         if name == INDEX and WEIGHTS in found:
             continue
         try:
-            found[name] = _fetch(repo, name, found)
+            found[name] = _fetch(repo, name, found, unreachable is not None)
         except EntryNotFoundError as error:  # offline, too: it is not in the cache
             fault = error
+    if not found and unreachable is not None:
+        raise InputError(
+            f"it is not in the cache of this machine, and the Hub cannot be reached ({unreachable})",
+            where=repo,
+            remedy="check the id and the network, or give a folder",
+        )
     if not found:
         raise fault
     for shard in _shards(found[INDEX]) if INDEX in found else ():
-        _fetch(repo, shard, found)
+        _fetch(repo, shard, found, unreachable is not None)
     return next(iter(found.values())).parent
 
 
-def _fetch(repo: str, name: str, found: dict[str, Path]) -> Path:
+def _why_unreachable() -> str | None:
+    """Why the Hub does not answer, by one request that is not repeated; None where it answers, whatever it says."""
+    try:
+        huggingface_hub.get_session().head(
+            huggingface_hub.constants.ENDPOINT, timeout=huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT
+        )
+    except Exception as error:  # by version httpx's or httpx2's, or the client's own where HF_HUB_OFFLINE is set
+        return _reason(error)
+    return None
+
+
+def _fetch(repo: str, name: str, found: dict[str, Path], from_cache: bool) -> Path:
     """One file, of the commit that the first one was of."""
     commit = next((path.parent.name for path in found.values()), None)
-    return Path(huggingface_hub.hf_hub_download(repo, name, revision=commit))
+    return Path(huggingface_hub.hf_hub_download(repo, name, revision=commit, local_files_only=from_cache))
 
 
 def _reason(error: Exception) -> str:

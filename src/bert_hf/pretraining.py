@@ -1,5 +1,6 @@
 """A pre-training run: its network and steps, what makes it this one, its baselines and its card."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -9,17 +10,20 @@ from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from bert_hf import hub
-from bert_hf.arguments import ExampleArguments, ModelArguments
+from bert_hf.arguments import MUON, ExampleArguments, ModelArguments
 from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
+from bert_hf.cost import read_config
+from bert_hf.doctor import Planned, examine
 from bert_hf.errors import InputError
+from bert_hf.identity import settings
 from bert_hf.kernels import IGNORED
 from bert_hf.modeling import BertForPreTraining
-from bert_hf.muon import MUON
 from bert_hf.optimization import optimizer_name
+from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network, read_config_file
 from bert_hf.sampling import Phase
 from bert_hf.store import Corpus
-from bert_hf.tokenization import check_tokenizer
+from bert_hf.tokenization import check_tokenizer, fingerprint_text
 from bert_hf.trigrams import TrigramModel
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever is trained with: runs remain comparable
@@ -33,19 +37,33 @@ _TRIGRAM_MOST = 32_000_000  # tokens
 _NEWER = ("seq_length_warmup",)
 
 
-def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, examples: ExampleArguments) -> dict:
-    """What makes a pre-training run this one; logging, saving, workers, ranks and hub may change."""
+def pretraining_identity(
+    args,
+    config: BertConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    text: tuple[Corpus, Corpus],
+    examples: ExampleArguments,
+) -> dict:
+    """What makes a pre-training run this one; logging, saving, workers, ranks and hub may change.
+
+    Args:
+        text: training and held-out documents.
+    """
+    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
+    data_hash = "+".join(part.fingerprint[:16] for part in text)
     shape = {key: value for key, value in config.to_dict().items() if isinstance(value, int | float | str | bool)}
     shape = {key: shape[key] for key in sorted(shape) if key not in ("transformers_version", "dtype")}
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    optimizer = [args.learning_rate, args.adam_beta1, args.adam_beta2, args.adam_epsilon, args.weight_decay]
-    optimizer += [args.max_grad_norm, optimizer_name(args), args.optim_args, args.bf16, args.fp16]
+
+    # In the order of the lists of earlier records (see `identity`): a new entry comes last.
+    optimizer = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
+    optimizer += ("adam_bias_correction", "optim", "bf16", "fp16")
+    optimizer += ("optim_args", "nsp_loss_weight")
     if args.optim == MUON:
-        optimizer.append(args.muon_learning_rate)
-    if args.nsp_loss_weight != 1:
-        optimizer.append(args.nsp_loss_weight)
-    schedule = [args.max_steps, args.num_train_epochs, args.warmup_steps, str(args.lr_scheduler_type)]
-    schedule += [args.lr_scheduler_kwargs]
+        optimizer += ("muon_learning_rate",)
+    schedule = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero")
+    schedule += ("lr_scheduler_kwargs",)
+
     return {
         "model": shape,
         "tokenizer": tokenizer_hash,
@@ -53,11 +71,19 @@ def pretraining_identity(args, config, tokenizer_hash: str, data_hash: str, exam
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": batch,
-        "optimizer": optimizer,
-        "schedule": [*schedule, args.decay_from_step_zero],
+        "optimizer": settings(args, optimizer),
+        "precision": precision_name(args),
+        "schedule": settings(args, schedule),
         "max_hours": args.max_hours,
         "examples": {name: value for name, value in vars(examples).items() if name not in _NEWER or value is not None},
     }
+
+
+def hidden_size(network: ModelArguments) -> int:
+    """Width of the network that is trained, by the configuration that is named."""
+    if network.model_name_or_path:
+        return read_config(network.model_name_or_path).hidden_size
+    return read_config(network.config_name, vocab_size=1).hidden_size  # of the JSON; the vocabulary comes later
 
 
 def make_model(
@@ -146,8 +172,23 @@ def pretraining_card(args, text, shape, model, tokenizer, corpus, machine: str, 
             "next-sentence prediction": shape.nsp,
             "seed": args.seed,
         },
+        held_out=hub.held_out_text(text.validation_file, "--validation_file", "documents held out of the same text"),
         notes=notes,
+        limits=[*untrained_positions(shape, config, tokenizer)],
     )
+
+
+def untrained_positions(shape: ExampleArguments, config: BertConfig, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """What to know of positions that model and tokenizer allow and this run did not train; empty where all are."""
+    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
+    allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
+    if longest >= allowed:
+        return []
+    return [
+        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
+        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
+        f"or train further with --max_seq_length {allowed}."
+    ]
 
 
 def held_out_examples(
@@ -243,6 +284,25 @@ class HeldOutBefore(TrainerCallback):
             report_heldout("before", metrics, self.reference)
 
 
+def report_corpus(
+    corpus: Corpus,
+    phases: tuple[Phase, ...],
+    collator: DataCollatorForPreTraining,
+    planned: Planned,
+    *,
+    seed: int,
+    **drawn,
+) -> None:
+    """Prints the corpus report of a run that begins.
+
+    Args:
+        phases: the one whose examples are looked at.
+        drawn: how pairs are drawn (`nsp`, `short_seq_probability`).
+    """
+    examples = PreTrainingExamples(corpus, phases, fixed=True, seed=seed, **drawn)
+    print(*examine(corpus, examples, collator, planned=planned), sep="\n", flush=True)
+
+
 def report_heldout(
     when: str, figures: dict, reference: dict, longer: dict[str, PreTrainingExamples] | None = None
 ) -> None:
@@ -254,10 +314,12 @@ def report_heldout(
     text = f"held out, {when}: MLM loss {loss:.3f} ({known})"
     if "eval_nsp_accuracy" in figures and "nsp_pairs" in reference:
         majority, pairs = reference["majority_nsp_accuracy"], reference["nsp_pairs"]
-        error = np.sqrt(majority * (1 - majority) / pairs)
-        distance = (figures["eval_nsp_accuracy"] - majority) / error
         text += f", MLM accuracy {figures['eval_mlm_accuracy']:.3f}, NSP accuracy {figures['eval_nsp_accuracy']:.3f} "
-        text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        if error := np.sqrt(majority * (1 - majority) / pairs):
+            distance = (figures["eval_nsp_accuracy"] - majority) / error
+            text += f"(majority {majority:.3f}, {distance:+.1f} standard errors on {pairs:,} pairs)"
+        else:
+            text += f"(majority {majority:.3f}: too few pairs to judge by, all {pairs:,} are of one class)"
     print(text, flush=True)
     _report_longer(longer or {}, figures)
 

@@ -41,6 +41,7 @@ _RANGES = {
     "save_total_limit": Range(0, 10**6),  # 0 keeps all
     **dict.fromkeys(("save_minutes", "skip_bad_steps"), Range(0, 10**9)),
     "max_hours": Range(0, 10**6, above=True),
+    "hang_timeout": Range(1, 10**7),
     "max_steps": Range(1, 10**12),
     "num_train_epochs": Range(0, 10**6, above=True),
     "warmup_steps": Range(0, 10**12),

@@ -6,10 +6,16 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from bert_hf.errors import BAD_INPUT, EarlyEnd, error_line
+
+
+def seed_of_rank(seed: int, rank: int) -> int:
+    """A seed for what each rank draws by itself, as dropout: unlike any other rank's, or that of a seed nearby."""
+    return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
 class Ranks:

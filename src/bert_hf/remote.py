@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_hf.errors import InputError
+from bert_hf.progress import busy
 
 
 class RemoteShelf:
@@ -58,11 +59,14 @@ class RemoteShelf:
     @contextlib.contextmanager
     def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
         """Fetches what is not there; what comes next is fetched in the background."""
-        if self._ahead is not None:
-            self._ahead.join()
         needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
-        with self._alone():
-            yield [self._fetch(entry, needed) for entry in entries]
+        with contextlib.ExitStack() as opened:
+            with busy(self._fetched_bytes):  # by us, or by whom the lock is waited for
+                if self._ahead is not None:
+                    self._ahead.join()
+                opened.enter_context(self._alone())
+                files = [self._fetch(entry, needed) for entry in entries]
+            yield files
         if not all(self._path(entry).is_file() for entry in following):
             self._ahead = threading.Thread(target=self._fetch_ahead, args=(following, needed), daemon=True)
             self._ahead.start()
@@ -77,6 +81,14 @@ class RemoteShelf:
 
         self.folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(self.folder / ".lock")
+
+    def _fetched_bytes(self) -> int:
+        """Bytes of the shards that are here, in whole or in part: they grow as long as something is fetched."""
+        size = 0
+        for path in self.folder.glob("*data-*"):
+            with contextlib.suppress(OSError):  # renamed or removed meanwhile
+                size += path.stat().st_size
+        return size
 
     def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
         with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import torch
 from accelerate.utils import broadcast_object_list
 from transformers import Trainer, TrainingArguments, set_seed
@@ -23,12 +24,19 @@ from transformers.utils import logging
 
 from bert_hf import checkpointing, hub
 from bert_hf.errors import InputError, one_line_errors
+from bert_hf.identity import describe, differences
+from bert_hf.precision import precision_name, settle_precision
+from bert_hf.sources import is_url
 from bert_hf.stored_trainer import fits
+from bert_hf.watch import RECORD as HANGS
 from bert_hf.watch import obeying_signals
 
 RECORD = "run.json"  # says that a folder is a run of ours, which one, and whether it ended
-# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights.
-_UNFINISHED = re.compile(r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}")
+# Names of what is renamed when it is written: our records, a folder's probe, safetensors' weights; and what
+# ranks write for each other.
+_UNFINISHED = re.compile(
+    r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
+)
 LOCK = ".lock"  # held by the one job that writes there; names it
 _WRITTEN = [
     "config.json",
@@ -48,6 +56,7 @@ _WRITTEN = [
     "loss.png",
     "log_history.csv",
     "run.json",
+    HANGS,
 ]
 
 
@@ -84,7 +93,7 @@ def start(args: TrainingArguments, identity: dict) -> Start:
 
     Args:
         identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
-            schedule. Flat, JSON values.
+            schedule. JSON values, or groups of them by name (see `identity`).
 
     Raises:
         InputError: the folder holds another run (the keys that differ are named) or something that is not a run.
@@ -207,11 +216,9 @@ def take_lock(folder: Path) -> None:
 
 
 def _refuse_another(folder: Path, record: dict, identity: dict) -> None:
-    if differing := [key for key in identity if record["identity"].get(key) != identity[key]]:
-        key = differing[0]
-        was, now = record["identity"].get(key), identity[key]
+    if found := differences(record["identity"], identity):
         raise InputError(
-            f"the output folder holds another run: {', '.join(differing)} differ ({key}: {was} there, {now} here)",
+            f"the output folder holds another run: {describe(found)}",
             where=folder,
             remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
         )
@@ -241,6 +248,30 @@ def recorded(folder: Path, *keys: str) -> list | None:
     """Entries of the identity of the run that a folder holds; None where it holds none."""
     record = _read_record(folder)
     return [record["identity"].get(key) for key in keys] if record else None
+
+
+def choose_precision(args: TrainingArguments, hidden_size: int) -> None:
+    """Settles `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
+    told = [_recorded_precision(args) if args.process_index == 0 else None]
+    if args.world_size > 1:
+        broadcast_object_list(told)
+    line = settle_precision(args, hidden_size, told[0])
+    if line is not None:
+        say(args, line)
+
+
+def _recorded_precision(args: TrainingArguments) -> str | None:
+    """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
+    if not args.overwrite_output_dir and (entries := recorded(Path(args.output_dir), "precision")):
+        return entries[0]
+    named = args.resume_from_checkpoint
+    if not named or named in (True, "true", "True"):
+        return None
+    manifest = Path(named) / checkpointing.MANIFEST
+    try:
+        return json.loads(manifest.read_text())["identity"]["precision"] if manifest.is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # `start` verifies it, and says what is wrong
 
 
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
@@ -336,9 +367,64 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
     return json.loads(text)
 
 
-def command_line() -> str:
-    """The command that was given, for the card."""
-    return shlex.join(["accelerate", "launch", *sys.argv])
+def command_line(default_config: Path | None = None) -> str:
+    """The command that was given, for the card, with the launcher's own options.
+
+    Args:
+        default_config: the YAML file that the recipe reads where no option is given; it is then named.
+    """
+    words = [*_launcher(), *sys.argv]
+    if len(sys.argv) == 1 and default_config is not None:
+        words += ["--config", os.path.relpath(default_config)]
+    return shlex.join(words)
+
+
+def _launcher() -> list[str]:
+    """The words before the script, e.g. `accelerate launch --config_file a.yaml`, from the parent's command line.
+
+    (The launcher tells its child neither its options nor the name of its file.)
+    """
+    names = {"accelerate": ["accelerate"], "accelerate-launch": ["accelerate-launch"], "torchrun": ["torchrun"]}
+    names["accelerate.commands.launch"] = ["accelerate", "launch"]
+    try:
+        words = psutil.Process(os.getppid()).cmdline()
+    except psutil.Error:
+        words = []
+
+    before = words[: words.index(sys.argv[0])] if sys.argv[0] in words else []
+    for place, word in enumerate(before):
+        if known := names.get(Path(word).name):
+            return known + before[place + 1 :]
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
+    return ["accelerate", "launch"] if launched else ["python"]
+
+
+def program(name: str, absolute: bool = False) -> str:
+    """How the shell calls a program of this Python installation: by name, or by path where it finds none or another."""
+    own, found = Path(sys.executable).with_name(name), shutil.which(name)
+    if not own.is_file() or (found is not None and own.samefile(found)):
+        return name
+    below = own.is_relative_to(Path.cwd()) and not absolute
+    return str(own.relative_to(Path.cwd()) if below else own)
+
+
+def next_command(root: Path, recipe: str, config: str, **paths: str | Path) -> str:
+    """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
+
+    The files of the project name each other relative to its folder; from elsewhere the command goes there first.
+
+    Args:
+        root: the project's folder. recipe, config: name and path in it.
+        paths: options whose values are paths, as seen from the working directory.
+    """
+    elsewhere = Path.cwd().resolve() != root.resolve()
+    words = [program("accelerate", absolute=elsewhere), "launch"]
+    words += ["--config_file", "accelerate_config.yaml", f"recipes/{recipe}.py", "--config", config]
+    for option, path in paths.items():
+        words += [f"--{option}", os.path.abspath(path) if elsewhere and not is_url(path) else str(path)]
+
+    go_there = f"cd {shlex.quote(str(root.resolve()))} && " if elsewhere else ""
+    return go_there + shlex.join(words)
 
 
 def say(args: TrainingArguments, text: str) -> None:
@@ -351,4 +437,4 @@ def describe_machine(args: TrainingArguments) -> str:
     """Device, threads and precision of a run, in words."""
     device = f"CPU, {torch.get_num_threads()} threads" if args.device.type == "cpu" else str(args.device)
     ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
-    return f"{device}{ranks}, {'bf16' if args.bf16 else 'fp16' if args.fp16 else 'fp32'}"
+    return f"{device}{ranks}, {precision_name(args)}"

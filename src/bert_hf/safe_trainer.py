@@ -8,19 +8,21 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import transformers
 from torch import Tensor, nn
 from transformers import TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from bert_hf import checkpointing, watch
+from bert_hf import checkpointing, progress, watch
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, EarlyEnd, InputError, error_line
 from bert_hf.finite import FiniteCheck
 from bert_hf.optimization import check_optimizer
+from bert_hf.ranks import seed_of_rank
 from bert_hf.sampling import LengthGroups
 from bert_hf.stored_trainer import StoredTrainer
 from bert_hf.training_options import TRAINER, check_options, defaults_of
@@ -42,19 +44,28 @@ class _Epochs(TrainerCallback):
         self.over = True
 
 
+class _Beginning(TrainerCallback):
+    """Calls a function when everything is built and no step has been made."""
+
+    def __init__(self, action: Callable[[], None]):
+        self.action = action
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.action()
+
+
 class SafeTrainer(StoredTrainer):
     """The stock Trainer, but whatever ends it ends it in good order, and what is gone on with is the same run.
 
     Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
-    `save_minutes` (a checkpoint at least that often), `max_hours`, and `skip_bad_steps` (updates that may be left out
-    because a loss or a gradient is not finite). Within an epoch resume is exact where examples depend on their index:
-    what a collator draws from a global generator is not.
+    `save_minutes` (a checkpoint at least that often), `max_hours`, `skip_bad_steps` (updates that may be left out
+    because a loss or a gradient is not finite), and `hang_timeout` (seconds without progress after which the run is
+    ended). Within an epoch resume is exact where examples depend on their index: what a collator draws from a global
+    generator is not.
 
     Raises (from `train`):
         EarlyEnd: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
-
-    quiet = watch.QUIET  # seconds in which nothing has to move
 
     def __init__(self, *args, **kwargs):
         asked = kwargs.get("args", args[1] if len(args) > 1 else None)
@@ -68,7 +79,9 @@ class SafeTrainer(StoredTrainer):
         self._finite = FiniteCheck(rank, allowed, self._ranks.gather, self._name_rows)
         self._epochs = _Epochs()
         self.add_callback(self._epochs)
+        self.add_callback(_Beginning(self._before_first_step))
         self._watchdog: watch.Watchdog | None = None
+        self._progress: tuple | None = None  # where loader workers count theirs, while the run trains
         self._hours_before = self._evaluation_seconds = 0.0
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._resumed_from: str | None = None
@@ -86,18 +99,29 @@ class SafeTrainer(StoredTrainer):
             self._beside = Path(checkpoint).parent
             self._begin_at(checkpoint)
         self._share_folder()
-        rank, processes = self.args.process_index, self._ranks.processes_here()
+        watchdog = self._make_watchdog()
         self._saved_at = time.monotonic()
         try:
-            dog = watch.Watchdog(rank, processes, Path(self.args.output_dir), self.quiet)
-            with watch.deferring(), self._explained(), dog as self._watchdog:
+            with watch.deferring(), self._explained(), progress.compiling_counts(), watchdog as self._watchdog:
                 result = super().train(resume_from_checkpoint=checkpoint, **kwargs)
                 self._finite.settle()
                 if self._ranks.any(watch.asked() is not None):
                     self._stop()
-                return result
         finally:
-            self.args.eval_on_start, self._watchdog = asked, None
+            self.args.eval_on_start, self._watchdog, self._progress = asked, None, None
+        if self.is_world_process_zero():  # where it hung before is of no interest any more
+            (Path(self.args.output_dir) / watch.RECORD).unlink(missing_ok=True)
+        return result
+
+    def _make_watchdog(self) -> watch.Watchdog:
+        processes, folder = self._ranks.processes_here(), Path(self.args.output_dir)
+        quiet = getattr(self.args, "hang_timeout", watch.QUIET)
+        watchdog = watch.Watchdog(self.args.process_index, processes, folder, quiet, self.args.world_size)
+        if watchdog.hangs.factor > 1 and self.is_world_process_zero():
+            step, now = watchdog.hangs.step, watchdog.quiet
+            print(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {quiet:g} s", flush=True)
+        self._progress = progress.share(watchdog.unhurried_quiet)
+        return watchdog
 
     def _checkpoint(self, asked: str | Path | bool | None) -> str | None:
         """The checkpoint that is gone on from: the named one, or for True the newest good one of the output folder."""
@@ -109,6 +133,12 @@ class SafeTrainer(StoredTrainer):
             if asked is None:
                 raise InputError("holds no checkpoint", where=self.args.output_dir, remedy="begin without resuming")
         return str(asked) if asked else None
+
+    def _before_first_step(self) -> None:
+        """Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the
+        same masks on each. A resumed run then restores the generators of its checkpoint."""
+        if self.args.process_index:
+            transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
 
     def _begin_at(self, checkpoint: str) -> None:
         """What a subclass has to know of a checkpoint before its loaders are made."""
@@ -242,6 +272,7 @@ class SafeTrainer(StoredTrainer):
         """What the step of the checkpoint still owed when it was written: an evaluation, the end of its epoch."""
         due = self._load_log_state(self._resumed_from)["due"]
         checkpoint, self._resumed_from = self._resumed_from, None
+        self._watchdog.last_step = self.state.global_step
         self._epochs.over, self._saved_step = due["over"], self.state.global_step
         self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
         if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
@@ -395,14 +426,28 @@ class SafeTrainer(StoredTrainer):
 
     def get_train_dataloader(self):
         """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks
-        the loader for an iterator, which draws a seed, and dropout would go on from another place."""
-        return self._with_generator(super().get_train_dataloader())
+        the loader for an iterator, which draws a seed, and dropout would go on from another place.
+
+        The order of a shuffled dataset is drawn from the global seed, which must be the same on all ranks here also
+        in a second `train`, when theirs differ.
+        """
+        state = torch.random.get_rng_state()
+        if self.args.world_size > 1:
+            torch.default_generator.manual_seed(self.args.seed)
+        try:
+            return self._with_generator(super().get_train_dataloader())
+        finally:
+            if self.args.world_size > 1:
+                torch.random.set_rng_state(state)
 
     def get_eval_dataloader(self, eval_dataset=None):
         """The stock loader with a generator of its own: when an evaluation comes must not change what follows it."""
         return self._with_generator(super().get_eval_dataloader(eval_dataset))
 
     def _with_generator(self, loader):
+        """Gives a loader a generator of its own, and has its workers count progress where the watchdog looks."""
         inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
         inner.generator = torch.Generator().manual_seed(self.args.seed)
+        if self._progress is not None:
+            inner.worker_init_fn = progress.WorkerStart(self._progress, inner.worker_init_fn)
         return loader

@@ -185,7 +185,7 @@ class HubShard:
                 if not isinstance(row.get(column, 0), str | None):
                     raise _no_text(column, list(row), self.dataset)
                 if row[column]:
-                    yield from cut_pieces(_whole(row[column]))
+                    yield from cut_pieces(whole_text(row[column]))
 
 
 _HUB = "check the id, --dataset_config_name and the network, or give --train_file"
@@ -447,7 +447,7 @@ def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[
             yield from cut_pieces(row[text_column])
 
 
-def _whole(text: str) -> str:
+def whole_text(text: str) -> str:
     """JSON can hold halves of surrogate pairs, which no tokenizer takes: U+FFFD stands for them."""
     try:
         text.encode()
@@ -465,7 +465,7 @@ def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
             continue
         if not isinstance(text, str):
             raise _no_text(text_column, list(row), path, number)
-        yield from cut_pieces(_whole(text))
+        yield from cut_pieces(whole_text(text))
 
 
 def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:

@@ -20,10 +20,10 @@ from bert_hf.errors import InputError
 
 FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
-WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: strangers come from these
+WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
 _LONGEST_DOCUMENT = 64_000_000  # tokens: it is held until it ends
-_SHARD, _SHA256 = re.compile(r"data-\d+\.arrow"), re.compile(r"[0-9a-f]{64}")
+_SHARD, _SHA256 = re.compile(r"data-\d+(-\d+)?\.arrow"), re.compile(r"[0-9a-f]{64}")
 _COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 
 
@@ -98,6 +98,7 @@ class ShardWriter:
         self._held: list = []
         self._size = 0  # what is held: tokens, and pieces that may have none
         self._counts = dict.fromkeys(_COUNTS, 0)
+        self.document_ended = True
         return self
 
     def add(self, encoded) -> None:
@@ -108,9 +109,10 @@ class ShardWriter:
         self._size += len(encoded.ids) + len(encoded.ends)
         if self._size >= _LONGEST_DOCUMENT and not encoded.ends[-1]:
             encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
+        self.document_ended = bool(encoded.ends[-1])
         self._held.append(encoded)
         self._counts["unknown"] += encoded.unknown
-        if self._size >= _BATCH_TOKENS and encoded.ends[-1]:
+        if self._size >= _BATCH_TOKENS and self.document_ended:
             self._flush()
 
     def _flush(self) -> None:
@@ -266,6 +268,25 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
 
 
+def _read_manifest(shelf: "Shelf") -> dict:
+    """The manifest of a corpus, after a look at its entries and at the shards that they name."""
+    path = shelf.file(MANIFEST)
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        for entry in manifest["shards"]:  # of both, names of files are made
+            counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *_COUNTS))
+            if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
+                raise ValueError(f"strange entry {entry['file']!r}")
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
+        if not isinstance(manifest["fingerprint"], str):
+            raise ValueError("no fingerprint")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
+    shelf.check(manifest["shards"], WINDOW_TOKENS)
+    return manifest
+
+
 class Corpus:
     """A prepared corpus, or some of its documents.
 
@@ -274,7 +295,16 @@ class Corpus:
         documents: {shard: boolean mask of its documents}; a shard that is not in it counts whole.
     """
 
-    def __init__(self, shelf: "Shelf", manifest: dict, shards: list[int] | None = None, documents: dict | None = None):
+    def __init__(
+        self,
+        where: "str | Path | Shelf",
+        manifest: dict | None = None,
+        shards: list[int] | None = None,
+        documents: dict | None = None,
+    ):
+        """`where`: a folder made by `prepare`. The rest is for `subset`: what has been read of it, and which part."""
+        shelf = Shelf(Path(where)) if isinstance(where, str | Path) else where
+        manifest = _read_manifest(shelf) if manifest is None else manifest
         self.shelf, self.manifest = shelf, manifest
         self.shards = list(range(len(manifest["shards"]))) if shards is None else shards
         self.documents: dict[int, np.ndarray] = documents or {}
@@ -291,21 +321,7 @@ class Corpus:
         Raises:
             InputError: no such corpus, or its shards are not as the manifest says.
         """
-        shelf = Shelf(Path(where)) if isinstance(where, str | Path) else where
-        path = shelf.file(MANIFEST)
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            for entry in manifest["shards"]:  # of both, names of files are made
-                counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *_COUNTS))
-                if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
-                    raise ValueError(f"strange entry {entry['file']!r}")
-            if manifest["format"] != FORMAT:
-                raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
-            corpus = cls(shelf, manifest)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
-        shelf.check(manifest["shards"], WINDOW_TOKENS)
-        return corpus
+        return cls(where)
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_open": {}}  # a worker maps the files itself
@@ -355,7 +371,7 @@ class Corpus:
             if tokens >= WINDOW_TOKENS and documents > 1 and longer:  # without, there would be no pairs
                 windows.append(tuple(sorted(held)))
                 held, tokens, documents, longer = [], 0, 0, 0
-        if held:  # the rest joins the last window: alone it could be too little to draw strangers from
+        if held:  # the rest joins the last window: alone it could be too little to draw NOT_NEXT segments from
             last = windows.pop() if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer) else ()
             windows.append(tuple(sorted([*last, *held])))
         return windows or [()]

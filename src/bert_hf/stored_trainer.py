@@ -16,6 +16,7 @@ from transformers.trainer_callback import ExportableState
 from bert_hf import checkpointing
 from bert_hf.arguments import engine
 from bert_hf.errors import NOT_FINITE, EarlyEnd, InputError
+from bert_hf.precision import settle_precision
 from bert_hf.pretrained import load_weights, read_weights
 from bert_hf.ranks import Ranks
 
@@ -28,8 +29,10 @@ class StoredTrainer(Trainer):
     Takes what `Trainer` takes. `facts` (dict) is recorded in each checkpoint's manifest.
     """
 
-    def __init__(self, *args, facts: dict | None = None, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, model=None, args=None, *positional, facts: dict | None = None, **kwargs):
+        if args is not None and args.bf16 is None:  # a recipe has settled it
+            settle_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
+        super().__init__(model, args, *positional, **kwargs)
         self.facts = facts or {}
         self._ranks = Ranks(self.args.process_index, self.args.world_size)
         self._beside: Path | None = None  # where the checkpoint lies that the run goes on from

@@ -2,9 +2,8 @@
 
 import json
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,15 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 from bert_hf.errors import InputError
 from bert_hf.files import named_text
 from bert_hf.pretrained import find_tokenizer
+from bert_hf.scripts import choose_accents, count_characters
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # What `save_tokenizer` writes.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 MAX_LENGTH = 512  # positions of the published models
 _BATCH = 1000  # texts handed to the trainer at a time
+_ALPHABET = 1000  # characters of a trained vocabulary, where so many are enough
+_COVERED = 0.9995  # share of a text's characters for which they should be enough
 
 
 def train_tokenizer(
@@ -31,7 +33,9 @@ def train_tokenizer(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
     min_frequency: int = 2,
-    limit_alphabet: int = 1000,
+    limit_alphabet: int | None = None,
+    language: str | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> BertTokenizer:
     """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
 
@@ -43,13 +47,24 @@ def train_tokenizer(
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
         vocab_size: size asked for; a small text gives a smaller vocabulary.
-        strip_accents: None follows `do_lower_case`, as in the 2018 code.
+        strip_accents: None keeps accents where `do_lower_case` is false, or the text is not written in Latin, Greek or
+            Cyrillic letters (see `scripts.choose_accents`); else they are stripped, as in the 2018 code.
+        limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
+            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters.
+        language: of the text, an ISO 639 code, for the choice of `strip_accents`.
+        log: gets one line: whether accents are stripped, and why.
     """
+    points = count_characters(texts)
+    if strip_accents is None and do_lower_case:
+        accents = choose_accents(points, language)
+        strip_accents = None if accents.strip else False  # None: as do_lower_case, and as it was always recorded
+        if log:
+            log(accents.reason)
     blank = BertTokenizer(
         do_lower_case=do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
     )
     rust = backend(blank)
-    alphabet = _alphabet(texts, rust.normalizer, limit_alphabet)
+    alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
     # The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes
     # to the lower number: left alone, it gives another vocabulary every time. As special tokens they come in order.
     trainer = WordPieceTrainer(
@@ -71,17 +86,17 @@ def train_tokenizer(
     )
 
 
-def _alphabet(texts: Sequence[str], normalizer, limit: int) -> list[str]:
+def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
     """The most frequent characters after normalisation, in the order of their code points."""
-    points = np.zeros(sys.maxunicode + 1, np.int64)
-    for text in texts:
-        own = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
-        points[: len(own)] += own
     counts: Counter[str] = Counter()
     for point in np.flatnonzero(points).tolist():
         for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
             counts[character] += int(points[point])
     known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    if limit is None:
+        covered = np.cumsum([-count for count, _ in known])
+        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
+        limit = max(_ALPHABET, min(needed, vocab_size // 4))  # each is in the vocabulary twice
     return sorted(character for _, character in known[:limit])
 
 

@@ -6,27 +6,33 @@ utilisation (MFU) in the log.
 """
 
 import contextlib
+import functools
 import inspect
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from transformers import BertForPreTraining as StockForPreTraining
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 from transformers.utils import logging
 
 from bert_hf import checkpointing
-from bert_hf.cost import matrix_product_rate, training_flops
+from bert_hf.arguments import MUON
+from bert_hf.cost import model_product_rate, training_flops
+from bert_hf.exact_backward import check_training_step, exact_training_step
+from bert_hf.fast_path import FastPathCheck
 from bert_hf.kernels import IGNORED, token_losses
-from bert_hf.modeling import PreTrainingLosses
-from bert_hf.muon import MUON, encoder_matrices
+from bert_hf.modeling import BertForPreTraining, PreTrainingLosses
+from bert_hf.muon import encoder_matrices
 from bert_hf.optimization import linear_from_step_zero, optimizer_name, select_optimizer
-from bert_hf.remote import RemoteShelf
+from bert_hf.running_sums import RunningSums, sum_dtype
 from bert_hf.safe_trainer import SafeTrainer
 from bert_hf.sampling import RunSampler, walk
 from bert_hf.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
@@ -48,21 +54,54 @@ class PreTrainer(SafeTrainer):
     figures carry their names: `eval_long_mlm_loss` of `{"long": examples}`. What `eval_dataset` yields keeps its plain
     names all along, so `metric_for_best_model` compares the same examples at every step.
 
+        >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
+        >>> trainer.train()
+
     The loss of an optimizer step is Σ MLM / masked tokens + Σ NSP / pairs, both counted over accumulation steps and
     ranks. (The mean of means that others use weights a token by how many were masked beside it.)
-    """
 
-    loss_is_scaled_for_ga = True  # told to the stock training_step: do not divide by accumulation steps again
+    Args:
+        model: `BertForPreTraining`, ours or stock.
+        args: `TrainingArguments`, or `PreTrainingArguments`: the same with the paper's optimizer as default.
+        data_collator: makes batches; `DataCollatorForPreTraining` for `PreTrainingExamples`.
+        train_dataset, eval_dataset: `PreTrainingExamples`, or whatever the collator takes.
+        processing_class: the tokenizer, which is saved beside the model.
+        callbacks, optimizers, optimizer_cls_and_kwargs, model_init: as for `Trainer`.
+        compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; with them
+        preprocess_logits_for_metrics has nothing to do, and compute_loss_func is not asked: the loss is the one above.
+        longer_eval_datasets: by name, examples of the longer phases of the run.
+        facts: recorded in the manifest of each checkpoint.
+
+    Raises (from `train`, beside those of `SafeTrainer`):
+        InputError: the installed transformers or accelerate runs backward on another loss than that.
+    """
 
     def __init__(
         self,
-        model=None,
-        args=None,
-        *positional,
+        model: PreTrainedModel | nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        compute_loss_func: Callable | None = None,
+        compute_metrics: Callable | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict] | None = None,
+        preprocess_logits_for_metrics: Callable | None = None,
+        *,
         longer_eval_datasets: dict[str, Dataset] | None = None,
-        **kwargs,
+        facts: dict | None = None,
     ):
-        super().__init__(model, args, *positional, **kwargs)
+        super().__init__(
+            model=model, args=args, data_collator=data_collator, train_dataset=train_dataset,
+            eval_dataset=eval_dataset, processing_class=processing_class, model_init=model_init,
+            compute_loss_func=compute_loss_func, compute_metrics=compute_metrics, callbacks=callbacks,
+            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics, facts=facts,
+        )  # fmt: skip
         self.longer_eval_datasets = longer_eval_datasets or {}
         self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
         forward = inspect.signature(self.accelerator.unwrap_model(self.model).forward).parameters
@@ -70,9 +109,8 @@ class PreTrainer(SafeTrainer):
         self._numbered = hasattr(self.train_dataset, "window_length")
         refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
         check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
-        if isinstance(getattr(getattr(self.train_dataset, "corpus", None), "shelf", None), RemoteShelf):
-            self.quiet = 600.0  # a shard that is fetched from afar
-        if self._numbered or hasattr(self.eval_dataset, "window_length"):
+        raw_rows = getattr(self.data_collator, "needs_all_columns", False)
+        if self._numbered or raw_rows or hasattr(self.eval_dataset, "window_length"):
             self.args.remove_unused_columns = False  # the collator needs what the model does not take
         if self._numbered:
             self.args.ignore_data_skip = True  # the sampler starts where the run stopped
@@ -80,10 +118,22 @@ class PreTrainer(SafeTrainer):
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / self.global_batch))
         self._consumed = 0
-        self._counts = torch.zeros(len(COUNTS), dtype=torch.float64, device=self.args.device)
+        self._counts = RunningSums(len(COUNTS), self.args.device)
         self._seconds = self._peak = 0.0
         self._whole = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
         self._tick: float | None = None
+        self._fast_path = FastPathCheck(
+            getattr(self.args, "fast_path", "auto"),
+            self._losses_to_compare,
+            self._ranks.gather,
+            half=self.accelerator.mixed_precision != "no",
+        )
+        self._fast_path.begin(self._network)
+
+    @property
+    def _network(self) -> nn.Module:
+        """The model itself, without what wraps it for ranks or compilation."""
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     def _validate_args(self) -> None:
         """The stock method asks a dataset for its length, which would open text that a resumed run has behind it."""
@@ -98,7 +148,7 @@ class PreTrainer(SafeTrainer):
         return self.state.global_step >= self.state.max_steps  # to Trainer the run is one epoch
 
     def _sums(self) -> list[Tensor]:
-        return [*super()._sums(), self._counts]
+        return [*super()._sums(), *self._counts.parts()]
 
     def _name_rows(self, step: int, first: int, count: int) -> str:
         """Numbers of examples: a rank gets every `world_size`-th micro-batch of the run's sequence."""
@@ -135,7 +185,21 @@ class PreTrainer(SafeTrainer):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, **kwargs):
         self._tick = time.perf_counter()
+        if self.args.ddp_find_unused_parameters is None:
+            self.accelerator.ddp_handler.find_unused_parameters = self._may_leave_weights_out()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _may_leave_weights_out(self) -> bool:
+        """True where DDP has to look in each graph for weights that get no gradient, as the pooler without pairs.
+
+        Trainer decides by activation checkpointing instead: with it DDP does not look and raises, without it DDP walks
+        the graph of every step in vain. Only reentrant checkpointing forbids to look.
+        """
+        if (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            return False
+        both_heads = isinstance(self.accelerator.unwrap_model(self.model), BertForPreTraining | StockForPreTraining)
+        pairs = getattr(self.data_collator, "nsp", False) and getattr(self.train_dataset, "nsp", True)
+        return not (both_heads and pairs)
 
     def _get_train_sampler(self, train_dataset=None):
         if not self._numbered:
@@ -171,6 +235,11 @@ class PreTrainer(SafeTrainer):
         inputs.pop("token_positions", None)
         return _losses_of_logits(model(**inputs), labels, next_label, positions), counted
 
+    def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
+        """As a step computes them, for the check of the fast path; nothing is counted."""
+        with self.compute_loss_context_manager(), self.accelerator.autocast():
+            return self._losses(model, inputs)[0]
+
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
         if num_items_in_batch is None:
@@ -188,10 +257,13 @@ class PreTrainer(SafeTrainer):
     @torch.no_grad()
     def _count(self, inputs: dict, losses: PreTrainingLosses, counted: dict) -> None:
         lengths = _row_lengths(inputs)
-        row = (losses.mlm_losses, counted.get("masked"), losses.mlm_correct)
-        row += (losses.nsp_losses, counted.get("pairs"), losses.nsp_correct, lengths, lengths**2)
-        nothing = torch.zeros((), dtype=torch.float64, device=self.args.device)
-        self._counts += torch.stack([nothing if x is None else x.sum().double() for x in row])
+        row = [losses.mlm_losses, counted.get("masked"), losses.mlm_correct]
+        row += [losses.nsp_losses, counted.get("pairs"), losses.nsp_correct, lengths, lengths**2]
+        self._counts.add(row)
+
+    def _before_first_step(self) -> None:
+        super()._before_first_step()
+        check_training_step(self)
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
@@ -199,17 +271,19 @@ class PreTrainer(SafeTrainer):
         So the global batch stays the same in both phases, and so does the memory. A sum of shares is the same sum in
         pieces.
         """
+        step = functools.partial(exact_training_step, self, super().training_step, model)
         pieces = list(self._pieces(inputs))
+        self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
-            return super().training_step(model, inputs, num_items_in_batch)
+            return step(inputs, num_items_in_batch)
         gradients = self.accelerator.gradient_state
         last, total = gradients.sync_gradients, 0.0
         for piece in pieces[:-1]:
             gradients._set_sync_gradients(False)
             with self.accelerator.no_sync(model) if not self.is_deepspeed_enabled else torch.enable_grad():
-                total = total + super().training_step(model, piece, num_items_in_batch)
+                total = total + step(piece, num_items_in_batch)
         gradients._set_sync_gradients(last)
-        return total + super().training_step(model, pieces[-1], num_items_in_batch)
+        return total + step(pieces[-1], num_items_in_batch)
 
     def _pieces(self, inputs: dict) -> Iterator[dict]:
         rows, width = inputs["input_ids"].shape if "input_ids" in inputs else (1, 1)
@@ -316,23 +390,27 @@ class PreTrainer(SafeTrainer):
         """
         self._may_go_on()
         inputs = self._prepare_inputs(inputs)
+        self._fast_path.check("evaluation", self._network, inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
         rows, device = len(inputs["input_ids"]), self.args.device
-        counts = torch.zeros(rows, 6, dtype=torch.float64, device=device)
+        dtype = sum_dtype(device)
+        counts = torch.zeros(rows, 6, dtype=dtype, device=device)
         if losses.mlm_losses is not None:
-            columns = torch.stack([x.double() for x in (losses.mlm_losses, counted["masked"], losses.mlm_correct)], 1)
+            columns = (losses.mlm_losses, counted["masked"], losses.mlm_correct)
+            columns = torch.stack([x.to(dtype) for x in columns], 1)
             counts[:, :3].index_add_(0, counted["positions"] // inputs["labels"].shape[1], columns)
         if losses.nsp_losses is not None:
             columns = (losses.nsp_losses, counted["pairs"], losses.nsp_correct)
-            counts[:, 3:] = torch.stack([x.double() for x in columns], 1)
+            counts[:, 3:] = torch.stack([x.to(dtype) for x in columns], 1)
         return None, counts, torch.zeros(rows, device=device)
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
         output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
-        figures = pretraining_figures(dict(zip(COUNTS, np.asarray(output.predictions).sum(axis=0), strict=False)))
+        sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
+        figures = pretraining_figures(dict(zip(COUNTS, sums, strict=False)))
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in figures.items()})
         return output
 
@@ -349,15 +427,18 @@ class PreTrainer(SafeTrainer):
         self._tick = time.perf_counter()
 
     def _log_state(self) -> dict:
-        speed = {"counts": self._counts, "seconds": self._seconds, "whole": self._whole}
+        counts = torch.tensor(self._counts.values(), dtype=torch.float64)
+        speed = {"counts": counts, "seconds": self._seconds, "whole": self._whole}
         if self._numbered:
             speed["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
-        return {**super()._log_state(), **speed}
+        return {**super()._log_state(), **speed, "fast_path": self._fast_path.state(self._network)}
 
     def _restore_log(self, logs: list[dict]) -> None:
-        counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self.args.device)
-        self._counts = counts if len(logs) == 1 or self.args.process_index == 0 else torch.zeros_like(counts)
+        counts = torch.stack([log["counts"] for log in logs]).sum(0)
+        mine = len(logs) == 1 or self.args.process_index == 0
+        self._counts.set((counts if mine else torch.zeros_like(counts)).tolist())
         self._seconds, self._whole = logs[0]["seconds"], logs[0]["whole"]
+        self._fast_path.restore(logs[0].get("fast_path"), self._network)
 
     def floating_point_ops(self, inputs: dict) -> float:
         return 0.0  # counted from `COUNTS` when a line is logged; the stock method walks all modules each micro-step
@@ -376,8 +457,8 @@ class PreTrainer(SafeTrainer):
     def _tally(self) -> dict[str, float]:
         """Figures of the steps since the last tally, which go over into the sums of the whole run."""
         self._stop_clock()
-        counts = self.accelerator.reduce(self._counts, "sum") if self.args.world_size > 1 else self._counts
-        counts = dict(zip(COUNTS, counts.tolist(), strict=True))
+        join = functools.partial(self.accelerator.reduce, reduction="sum") if self.args.world_size > 1 else None
+        counts = dict(zip(COUNTS, self._counts.values(join), strict=True))
         figures = pretraining_figures(counts)
         figures.pop("loss")
         flops = training_flops(self.model.config, counts["tokens"], counts["squares"], counts["masked"])
@@ -385,7 +466,7 @@ class PreTrainer(SafeTrainer):
         part = {"seconds": self._seconds, "tokens": counts["tokens"], "flops": flops}
         for name, value in part.items():
             self._whole[name] += value
-        self._counts.zero_()
+        self._counts.zero()
         self._seconds = 0.0
         return {**figures, **self._speed(**part)}
 
@@ -396,11 +477,23 @@ class PreTrainer(SafeTrainer):
         return sum(taken / length / data.window_count(*place[:2]) for place, taken, length in windows)
 
     def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
-        if not self._peak:
-            self._peak = matrix_product_rate(self.args.device, torch.bfloat16 if self.args.bf16 else torch.float32)
         seconds = max(seconds, 1e-9)
-        share = flops / seconds / (self._peak * self.args.world_size)
-        return {"train_tokens_per_second": round(tokens / seconds, 1), "train_mfu": round(share, 4)}
+        rate = flops / seconds / self.args.world_size
+        # What a run has reached is possible, so it is never more than all of what is possible.
+        self._peak = max(self._peak or self._measured_peak(), rate)
+        return {"train_tokens_per_second": round(tokens / seconds, 1), "train_mfu": round(rate / self._peak, 4)}
+
+    def _measured_peak(self) -> float:
+        """FLOP/s of this rank's device in products of this run's precision and shapes; the time is not the run's."""
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        dtype = precision.get(self.accelerator.mixed_precision, next(self.model.parameters()).dtype)
+        longest = self.model.config.max_position_embeddings
+        length = self.train_dataset.phases[0].max_seq_length if self._numbered else longest
+        tokens = self.args.per_device_train_batch_size * length
+
+        peak = model_product_rate(self.args.device, dtype, self.model.config, tokens)
+        self._tick = time.perf_counter() if self._tick is not None else None
+        return peak
 
 
 def pretraining_figures(counts: dict[str, float]) -> dict[str, float]:
@@ -429,6 +522,6 @@ def _losses_of_logits(outputs, labels, next_label, positions) -> PreTrainingLoss
 def _row_lengths(inputs: dict) -> Tensor:
     """(B,) real tokens of each row."""
     if inputs.get("attention_mask") is not None:
-        return inputs["attention_mask"].sum(1).double()
+        return inputs["attention_mask"].sum(1)
     rows, width = inputs["input_ids"].shape
-    return torch.full((rows,), float(width), dtype=torch.float64, device=inputs["input_ids"].device)
+    return torch.full((rows,), width, device=inputs["input_ids"].device)

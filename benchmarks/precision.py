@@ -1,0 +1,116 @@
+"""Which precision is faster on this CPU: a training step in fp32 and under bf16 autocast, side by side in one process.
+
+python benchmarks/precision.py --config_name configs/model/mini.json --batch_size 64
+
+One call measures one row of the table in docs/speed.md, by which `bert_hf/precision.py` chooses. A step is forward,
+backward, clipping and fused AdamW of our model; the batch is made up (random tokens, rows of 60 to 128 tokens, 15 %
+masked), which costs what real text costs. The sides take turns, after one step each that does not count. Figures are
+non-padding tokens a second of CPU time on one thread (`--threads`), which other work on the machine disturbs little.
+Prints the row, with what the rule chooses here, then a JSON line.
+"""
+
+import json
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import BertConfig
+
+from bert_hf import BertForPreTraining
+from bert_hf.arguments import keep_freed_memory, option, parse
+from bert_hf.errors import one_line_errors
+from bert_hf.optimization import make_optimizer
+from bert_hf.precision import choose_on_cpu, cpu_units
+
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass
+class PrecisionArguments:
+    config_name: str = option("configs/model/mini.json", "Model JSON.")
+    max_seq_length: int = option(128, "Tokens in the longest row.")
+    batch_size: int = option(64, "Rows in a batch.")
+    dropout: float | None = option(None, "Dropout, where it shall not be the model's.")
+    threads: int = option(1, "Threads that multiply.")
+    turns: int = option(5, "Steps of each side that count.")
+
+
+def make_batch(config: BertConfig, rows: int, length: int) -> dict[str, Tensor]:
+    """A batch as the collator gives it, of random tokens: every row ends between 0.47 of the length and all of it."""
+    torch.manual_seed(0)
+    lengths = torch.randint(round(0.47 * length), length + 1, (rows,))
+    lengths[torch.rand(rows) < 0.8] = length  # most rows are full, as in running text
+    places = torch.arange(length)
+    real = places < lengths.unsqueeze(1)
+    ids = torch.randint(5, config.vocab_size, (rows, length)) * real
+    masked = (torch.rand(rows, length) < 0.15) & real & (places > 0)
+    return {
+        "input_ids": ids,
+        "attention_mask": real.long(),
+        "token_type_ids": (places > length // 2).long().expand(rows, -1) * real,
+        "labels": torch.where(masked, ids, -100),
+        "next_sentence_label": torch.arange(rows) % 2,
+        "masked_positions": masked.flatten().nonzero().squeeze(1),
+        "token_positions": real.flatten().nonzero().squeeze(1),
+    }
+
+
+class Side:
+    """A model that is trained in one precision."""
+
+    def __init__(self, config: BertConfig, bf16: bool):
+        torch.manual_seed(0)
+        self.bf16 = bf16
+        self.model = BertForPreTraining(config).train()
+        self.optimizer = make_optimizer(self.model, lr=1e-4, weight_decay=0.01)
+        self.seconds: list[float] = []
+
+    def step(self, batch: dict[str, Tensor]) -> float:
+        """One optimizer step; returns its CPU seconds."""
+        begun = time.process_time()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bf16):
+            losses = self.model(**batch, losses_only=True)
+        (losses.mlm_losses.mean() + losses.nsp_losses.mean()).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return time.process_time() - begun
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    (asked,) = parse((PrecisionArguments,), argv)
+    torch.set_num_threads(asked.threads)
+    keep_freed_memory()
+    config = BertConfig.from_json_file(asked.config_name)
+    if asked.dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = asked.dropout
+    batch = make_batch(config, asked.batch_size, asked.max_seq_length)
+    tokens = int(batch["attention_mask"].sum())
+
+    sides = {name: Side(config, name == "bf16") for name in PRECISIONS}
+    for turn in range(asked.turns + 1):
+        for side in sides.values():
+            seconds = side.step(batch)
+            if turn:
+                side.seconds.append(seconds)
+
+    rates = {name: tokens / statistics.median(side.seconds) for name, side in sides.items()}
+    ratios = [slow / fast for slow, fast in zip(*(side.seconds for side in sides.values()), strict=True)]
+    ratio = statistics.median(ratios)
+    choice = choose_on_cpu(cpu_units(), config.hidden_size)
+    rule = PRECISIONS[choice.bf16]
+    print(f"{torch.cpu.get_capabilities().get('cpu_name', '')}, bf16 units: {cpu_units()}, torch {torch.__version__}")
+    print(f"{asked.config_name}, hidden size {config.hidden_size}, {asked.batch_size} × {asked.max_seq_length}")
+    print("tokens a CPU second: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()))
+    print(f"bf16 is {ratio:.2f} × as fast ({min(ratios):.2f} to {max(ratios):.2f}); the rule takes {rule}")
+    figures = {**vars(asked), "hidden_size": config.hidden_size, "units": cpu_units(), "rates": rates}
+    print(json.dumps({**figures, "ratio": ratio, "rule": rule, "torch": torch.__version__}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What a checkpoint knows, in minutes: frozen features, few labels, masked words, next sentences, grammar, geometry.
+
+python recipes/probe.py --model_name_or_path runs/pretrain-default --train_file SMSSpamCollection.tsv \
+    --validation_file held-out.jsonl --blimp blimp.jsonl --output_dir runs/probe
+"""
+
+import sys
+
+from transformers.utils import logging
+
+from bert_hf.arguments import FolderArguments, parse
+from bert_hf.errors import one_line_errors
+from bert_hf.probe_arguments import ProbeArguments, check_probe
+from bert_hf.probe_data import read_data
+from bert_hf.probe_network import open_subject
+from bert_hf.probe_parts import ProbeRun
+from bert_hf.probe_report import REPORT_FILES, write_report
+from bert_hf.run import free_folder
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    given = parse((ProbeArguments, FolderArguments), argv, preflight=check_probe)
+    if given is None:  # --check
+        return 0
+    asked, out = given
+    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=REPORT_FILES)
+    logging.set_verbosity_error()  # which heads are drawn afresh is in the report
+    logging.disable_progress_bar()
+
+    # 1. Checkpoint and tokenizer, through stock transformers
+    subject = open_subject(asked)
+
+    # 2. Labelled rows, held-out text, minimal pairs
+    data = read_data(asked, subject.tokenizer)
+
+    # 3. Every part that has data
+    found = ProbeRun(asked, subject, data, report=lambda line: print(line, flush=True)).run()
+
+    # 4. JSON, table, picture
+    print()
+    print(write_report(found, folder), end="")
+    print(f"report: {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

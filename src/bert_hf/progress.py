@@ -1,0 +1,127 @@
+"""Progress that is not a training step: what the data and the compiler do is counted here, for the watchdog to see.
+
+There is one counter a process. A trainer puts it into shared memory, so that its data loader's workers add to the same
+one. Imports nothing heavy: worker processes import this, too.
+
+    beat()                # something small was done: an example was read
+    with busy():          # something long is done, which cannot count by itself: planning, compiling, fetching
+        plan_epoch(...)
+"""
+
+import contextlib
+import ctypes
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+
+LONGEST = 1800.0  # seconds that a `busy` section may take without a sign of life, unless the trainer says otherwise
+_EVERY = 0.25  # seconds between two beats of a `busy` section
+
+_beats = ctypes.c_int64()
+_longest = LONGEST
+
+
+def beat() -> None:
+    """Counts one piece of progress. Between processes some may be lost: only that the count changes matters."""
+    _beats.value += 1
+
+
+def beats() -> int:
+    """The count of this process and of its data loader's workers."""
+    return _beats.value
+
+
+@contextlib.contextmanager
+def busy(sign_of_life: Callable[[], object] | None = None) -> Iterator[None]:
+    """Inside, a thread counts progress on behalf of an operation that may take long and cannot count by itself.
+
+    It stops counting after half an hour (36 × `--hang_timeout`), so that an operation that never ends is found.
+
+    Args:
+        sign_of_life: is asked four times a second; whenever it returns another value the half hour begins anew.
+    """
+    over = threading.Event()
+    thread = threading.Thread(target=_keep_beating, args=(over, sign_of_life), name="busy", daemon=True)
+    beat()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        beat()
+
+
+def _keep_beating(over: threading.Event, sign_of_life: Callable[[], object] | None) -> None:
+    # Rounds are counted, and not the clock: a process that was suspended for a while has lost nothing.
+    waited, last = 0.0, None
+    while not over.wait(_EVERY):
+        if sign_of_life is not None and (now := sign_of_life()) != last:
+            waited, last = 0.0, now
+        if waited > _longest:
+            return
+        waited += _EVERY
+        beat()
+
+
+# ---- processes
+
+
+def share(longest: float = LONGEST) -> tuple:
+    """Moves the counter into shared memory and sets how long a `busy` section may take, in seconds.
+
+    Returns:
+        What `join` takes in a worker process.
+    """
+    shared = multiprocessing.RawValue(ctypes.c_int64, _beats.value)
+    join(shared, longest)
+    return shared, longest
+
+
+def join(shared: ctypes.c_int64, longest: float) -> None:
+    """Counts in the trainer's shared memory from now on."""
+    global _beats, _longest
+    _beats, _longest = shared, longest
+
+
+class WorkerStart:
+    """A `worker_init_fn` of a `DataLoader` that lets the worker count with its trainer, then calls the loader's own.
+
+    Args:
+        shared: what `share` returned.
+        then: the loader's own `worker_init_fn`, if it has one.
+    """
+
+    def __init__(self, shared: tuple, then: Callable[[int], None] | None = None):
+        self.shared, self.then = shared, then
+
+    def __call__(self, worker: int) -> None:
+        join(*self.shared)
+        if self.then is not None:
+            self.then(worker)
+
+
+# ---- the compiler
+
+
+@contextlib.contextmanager
+def compiling_counts() -> Iterator[None]:
+    """Inside, whatever `torch.compile` compiles, the first time or anew, is a `busy` section."""
+    from torch._dynamo.callback import callback_handler as compiler
+
+    sections = contextlib.ExitStack()
+
+    def begin(_) -> None:
+        sections.enter_context(busy())
+
+    def end(_) -> None:
+        sections.close()
+
+    compiler.register_start_callback(begin)
+    compiler.register_end_callback(end)
+    try:
+        yield
+    finally:
+        compiler.remove_start_callback(begin)
+        compiler.remove_end_callback(end)
+        sections.close()

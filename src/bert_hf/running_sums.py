@@ -1,0 +1,72 @@
+"""Sums over many micro-batches, kept on the device, in as many digits as it has.
+
+A float32 sum of token counts stops being exact at 2²⁴, which a log line of large batches reaches. CUDA and CPU sum in
+float64. Apple's MPS has no float64, nor have some of Intel's GPUs; there a sum is two float32, what was added and what
+rounding lost of it (Knuth's TwoSum), which together hold about as many digits.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+@cache
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 where the device cannot add float64: asked of the device itself, by adding."""
+    try:
+        torch.ones(2, dtype=torch.float64, device=device).sum().add(1.0)
+    except (RuntimeError, TypeError, NotImplementedError):  # XPU without fp64, MPS
+        return torch.float32
+    return torch.float64
+
+
+class RunningSums:
+    """Sums of several numbers over micro-batches, without waiting for the device.
+
+    Args:
+        count: how many numbers are summed.
+    """
+
+    def __init__(self, count: int, device: torch.device):
+        self.dtype = sum_dtype(device)
+        self._high = torch.zeros(count, dtype=self.dtype, device=device)
+        self._low = torch.zeros_like(self._high)  # what rounding lost; stays 0 in float64
+
+    def add(self, values: list[Tensor | None]) -> None:
+        """Adds the sum of each tensor; None adds nothing."""
+        nothing = torch.zeros((), dtype=self.dtype, device=self._high.device)
+        addend = torch.stack([nothing if value is None else value.sum().to(self.dtype) for value in values])
+        if self.dtype == torch.float64:
+            self._high += addend
+            return
+
+        total = self._high + addend
+        added = total - self._high
+        self._low += (self._high - (total - added)) + (addend - added)
+        self._high.copy_(total)
+
+    def parts(self) -> list[Tensor]:
+        """The tensors that hold the sums: what has to be kept to bring them back to a moment."""
+        return [self._high, self._low]
+
+    def values(self, reduce: Callable[[Tensor], Tensor] | None = None) -> list[float]:
+        """The sums, on the host. `reduce` joins a tensor of all ranks; every rank has to call it."""
+        both = torch.stack(self.parts())
+        highs, lows = (both if reduce is None else reduce(both)).tolist()
+        return [high + low for high, low in zip(highs, lows, strict=True)]
+
+    def set(self, values: list[float]) -> None:
+        """Takes over sums from the host."""
+        self._high.copy_(torch.tensor(values, dtype=self.dtype))
+        if self.dtype == torch.float64:
+            self._low.zero_()
+            return
+
+        lost = [value - high for value, high in zip(values, self._high.tolist(), strict=True)]
+        self._low.copy_(torch.tensor(lost, dtype=self.dtype))
+
+    def zero(self) -> None:
+        for part in self.parts():
+            part.zero_()

@@ -1,0 +1,119 @@
+"""The scripts (writing systems) of a text, and whether its accents can be stripped without harm.
+
+BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). For Latin,
+Greek and Cyrillic letters that takes accents away, as in the published English model. Elsewhere the same category
+holds vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か), and without them a word
+becomes another. The tokenizer file has one switch for all scripts, `strip_accents`; `choose_accents` sets it from the
+text.
+"""
+
+import functools
+import re
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
+# Scripts without nonspacing marks: nothing is lost there whichever way accents are treated.
+_WITHOUT_MARKS = frozenset({"Cjk", "Ideographic", "Hangul", "Bopomofo", "Yi"})
+# Above this share of letters in other scripts accents are kept. English Wikipedia has 0.02 % (foreign names).
+OTHER_SCRIPTS = 0.01
+# Above this share of letters with an accent accents are kept: they tell common words apart, as the tones of Vietnamese
+# do. In the paragraphs of tests/paragraphs.py: Vietnamese 27 %, Greek 15 %, German 8 %, Turkish 7 %, Russian 6 %.
+DENSE_ACCENTS = 0.2
+# ISO 639 codes of languages that are not written in Latin, Greek or Cyrillic letters, and Vietnamese.
+KEPT_LANGUAGES = frozenset(
+    "am ar arz ary as awa bho bn bo brx ckb doi dv dz fa gu he hi hy iw ja ka km kn ko kok ks lo mai ml mni mr my ne "
+    "new nqo or pa pnb ps sa sat sd shn si syr ta te th ti ug ur vi wuu yi yue zh zgh".split()
+)
+_LANGUAGE_CODE = re.compile("[-_]")
+_NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
+
+
+class Accents(NamedTuple):
+    """Whether accents are stripped, and why."""
+
+    strip: bool
+    reason: str  # one line
+
+
+def count_characters(texts: Iterable[str]) -> np.ndarray:
+    """How often each code point occurs: (sys.maxunicode + 1,), int64."""
+    points = np.zeros(sys.maxunicode + 1, np.int64)
+    for text in texts:
+        own = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
+        points[: len(own)] += own
+    return points
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def script_of(character: str) -> str | None:
+    """The script of a letter or mark: "Latin", "Devanagari", "Cjk", …; None where several scripts share it.
+
+    Python's Unicode tables have no script property; the first word of a character's name, after compatibility forms
+    (full width, mathematical, ligatures) are resolved, gives it.
+    """
+    first = unicodedata.normalize("NFKD", character)[0]
+    name = unicodedata.name(first, "").replace("-", " ").split()
+    script = name[0].capitalize() if name else None
+    return None if script in _NO_SCRIPT else script
+
+
+def letters_by_script(points: np.ndarray) -> Counter[str]:
+    """Letters of each script, from the counts of code points."""
+    letters: Counter[str] = Counter()
+    for point in np.flatnonzero(points).tolist():
+        character = chr(point)
+        if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
+            letters[script] += int(points[point])
+    return letters
+
+
+def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
+    """Whether an uncased tokenizer for this text should strip accents.
+
+    A language keeps them where its script needs them. The text is looked at in any case: a wrong `language` must not
+    damage it. The same counts and language give the same answer.
+
+    Args:
+        points: `count_characters` of the text that the vocabulary is trained on.
+        language: an ISO 639 code, with or without a region.
+    """
+    if language and _LANGUAGE_CODE.split(language.lower())[0] in KEPT_LANGUAGES:
+        return Accents(False, f"accents are kept, for --language {language}")
+    letters = letters_by_script(points)
+    others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
+    share = others.total() / max(1, letters.total())
+    if share > OTHER_SCRIPTS:
+        most = others.most_common(1)[0][0]
+        text = f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
+        return Accents(False, text)
+    accented = _accented(points) / max(1, letters.total())
+    if accented > DENSE_ACCENTS:
+        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they tell words apart")
+    reason = f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
+    reason += f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+    return Accents(True, reason)
+
+
+def _accented(points: np.ndarray) -> int:
+    """Latin, Greek and Cyrillic letters with an accent: precomposed ones, and combining marks that several share."""
+    count = 0
+    for point in np.flatnonzero(points[0x80:]).tolist():
+        character = chr(point + 0x80)
+        marks = [mark for mark in unicodedata.normalize("NFD", character) if unicodedata.category(mark) == "Mn"]
+        if marks and (script_of(character) or "Latin") in STRIPPED:
+            count += int(points[point + 0x80])
+    return count
+
+
+def scripts_with_marks(texts: Iterable[str]) -> tuple[float, str]:
+    """(share of the letters in scripts that stripping damages, the most frequent of these scripts)."""
+    letters = letters_by_script(count_characters(texts))
+    harmed = Counter({s: count for s, count in letters.items() if s not in STRIPPED | _WITHOUT_MARKS})
+    most = harmed.most_common(1)[0][0] if harmed else ""
+    return harmed.total() / max(1, letters.total()), most

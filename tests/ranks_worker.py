@@ -1,0 +1,97 @@
+"""What each rank of a data-parallel run draws, reads and looks for; in one process it is the reference.
+
+    python tests/ranks_worker.py OUT
+
+Writes OUT/rank_R.safetensors: the first dropout mask, the rows of two shuffled epochs in each of two `train`, and of a
+run with activation checkpointing, with pairs and without, whether DDP looks for unused weights, and the update.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from tiny import TinyStore, tiny_config, tiny_tokenizer
+
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, SafeTrainer, kernels
+from bert_hf.arguments import FineTuningArguments, PreTrainingArguments
+from bert_hf.collator import PreTrainingExamples
+from bert_hf.sampling import Phase
+
+COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
+LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
+
+
+def pretrainer(out: Path, dropout: float, nsp: bool) -> PreTrainer:
+    """One plain SGD step on 16 examples, whatever the number of ranks."""
+    args = PreTrainingArguments(
+        output_dir=str(out), max_steps=1, per_device_train_batch_size=16, learning_rate=LARGE, warmup_steps=0,
+        lr_scheduler_type="constant", gradient_checkpointing=True, use_cpu=torch.accelerator.is_available(), **COMMON,
+    )  # fmt: skip
+    args.per_device_train_batch_size //= args.world_size
+    torch.manual_seed(0)
+    model = BertForPreTraining(tiny_config(dropout))
+    examples = PreTrainingExamples(TinyStore(longest=12), (Phase(48, None),), nsp=nsp, seed=3)
+    collator = DataCollatorForPreTraining(tiny_tokenizer(), nsp=nsp)
+    return PreTrainer(model, args, collator, examples, optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": LARGE}))
+
+
+def update_of(out: Path, nsp: bool) -> dict[str, torch.Tensor]:
+    trainer = pretrainer(out, 0.0, nsp)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    try:
+        trainer.train()
+    except RuntimeError as error:
+        return {"failed": torch.tensor(list(str(error).encode()))}
+    after = trainer.model.state_dict()
+    update = {f"update/{name}": (after[name] - before[name]) / LARGE for name in before}
+    return {**update, "looks": torch.tensor(getattr(trainer.model_wrapped, "find_unused_parameters", False))}
+
+
+def first_mask(out: Path) -> torch.Tensor:
+    """Of the first step's first dropout."""
+    masks, kept = [], kernels.kept
+    kernels.kept = lambda *args: masks.append(kept(*args)) or masks[-1]
+    pretrainer(out, 0.5, True).train()
+    kernels.kept = kept
+    return masks[0].flatten()[:256].float().clone()
+
+
+def rows_read(out: Path) -> torch.Tensor:
+    """(2, 2, rows of this rank): which of 16 rows two `train` of two epochs each have read."""
+    seen: list[int] = []
+
+    def collate(features: list[dict]) -> dict:
+        seen.extend(feature["number"] for feature in features)
+        return {
+            "input_ids": torch.ones(len(features), 4, dtype=torch.long),
+            "labels": torch.zeros(len(features)).long(),
+        }
+
+    args = FineTuningArguments(
+        output_dir=str(out), num_train_epochs=2, per_device_train_batch_size=2, train_sampling_strategy="random",
+        remove_unused_columns=False, use_cpu=torch.accelerator.is_available(), **COMMON,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(tiny_config(num_labels=2))
+    trainer = SafeTrainer(model, args, collate, [{"number": number} for number in range(16)])
+    for _ in range(2):
+        trainer.train()
+    return torch.tensor(seen).view(2, 2, -1)
+
+
+def main(out: str) -> None:
+    folder = Path(out)
+    tensors = {f"pairs/{name}": value for name, value in update_of(folder / "pairs", True).items()}
+    tensors |= {f"alone/{name}": value for name, value in update_of(folder / "alone", False).items()}
+    if "alone/failed" not in tensors:  # the ranks are still in step
+        tensors |= {"mask": first_mask(folder / "mask"), "rows": rows_read(folder / "rows")}
+    rank = os.environ.get("RANK", "0")
+    save_file(
+        {name: value.contiguous().clone() for name, value in tensors.items()}, folder / f"rank_{rank}.safetensors"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

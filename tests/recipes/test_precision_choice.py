@@ -1,0 +1,76 @@
+"""Recipes without `--bf16`: begun on a CPU with bf16 units, resumed on one without, fine-tuned on either."""
+
+import json
+
+import pytest
+from test_relay import ROOT, TINY, Cut, recipe
+
+from bert_hf import precision, trainer
+
+LINE = "precision: bf16 (avx512_bf16 and hidden size 32; bf16 pays from 16 on; --bf16 true|false decides)"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("precision")
+    documents = [
+        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
+        for d in range(40)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    (folder / "tiny.json").write_text(json.dumps(TINY))
+    return folder
+
+
+def pretrain(place, *words):
+    return recipe("pretrain")(
+        [
+            "--config_name", str(place / "tiny.json"), "--train_file", str(place / "text.txt"), "--vocab_size", "200",
+            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--max_seq_length", "32",
+            "--max_steps", "6", "--per_device_train_batch_size", "4", "--save_steps", "2", "--warmup_steps", "2",
+            "--disable_tqdm", "true", "--use_cpu", "--output_dir", str(place / "pretrained"), *words,
+        ]
+    )  # fmt: skip
+
+
+def bf16_units(monkeypatch, units):
+    monkeypatch.setattr(precision, "cpu_units", lambda: units)
+    monkeypatch.setitem(precision.FASTER_FROM, "avx512_bf16", 16)
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+
+
+def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        bf16_units(patch, "avx512_bf16")
+        make = trainer.PreTrainer.__init__
+        patch.setattr(
+            trainer.PreTrainer, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(place)
+    said = capsys.readouterr().out
+    assert said.count("precision:") == 1
+    assert LINE in said
+    bf16_units(monkeypatch, "none")
+    assert pretrain(place) == 0
+    said = capsys.readouterr().out
+    assert "going on from" in said
+    assert (
+        "precision: bf16 (as the run began, though a new run here would take fp32: this CPU has no bf16 units; "
+        "--bf16 true|false decides)" in said
+    )
+    assert json.loads((place / "pretrained/run.json").read_text())["identity"]["precision"] == "bf16"
+    assert pretrain(place, "--bf16", "false") == 2  # another run
+    assert "precision" in capsys.readouterr().err
+
+
+def test_fine_tuning_goes_by_the_rule_too(place, monkeypatch, capsys):
+    bf16_units(monkeypatch, "avx512_bf16")
+    words = [
+        "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--max_seq_length", "32", "--max_steps", "2",
+        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--model_name_or_path", str(place / "pretrained"),
+        "--disable_tqdm", "true", "--use_cpu", "--output_dir", str(place / "spam"),
+    ]  # fmt: skip
+    assert recipe("finetune_classification")(words) == 0
+    assert LINE in capsys.readouterr().out
+    assert json.loads((place / "spam/run.json").read_text())["identity"]["precision"] == "bf16"
