@@ -385,6 +385,7 @@ def planned_run(
             rate=args.learning_rate,
             predictions=shape.mlm_probability * batch * shape.max_seq_length,
             vocabulary=model.config.vocab_size,
+            spread=model.config.initializer_range,
             from_scratch=from_scratch,
         ),
     )

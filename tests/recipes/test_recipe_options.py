@@ -121,8 +121,7 @@ def test_a_run_that_cannot_learn_is_told_so(place, capsys):
     assert pretrain(place, "hopeless", *words) == 0
     asked = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! ")]
     assert any(line.startswith("! 100 steps of warm-up in a run of 8: the rate never passes 8e-08") for line in asked)
-    assert any("8 steps change a weight by 8e-06 at most" in line for line in asked)
-    assert any("an optimizer step has 4 sequences" in line for line in asked)
+    assert any("8 steps change a weight by about 8e-06 at most" in line for line in asked)
     assert any("tokens are predicted for each entry" in line for line in asked)
     assert any("is not below" in line for line in asked)
 
