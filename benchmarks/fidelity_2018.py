@@ -355,8 +355,8 @@ WHY = {  # beginning of a statistic's name → why it differs; one that must agr
     "predicted": "the same draw",
     "corpus tokens used, before truncation": "every sentence, in both",
     "corpus tokens used, after truncation": "text that 2018 reads twice may be cut off once only",
-    "corpus tokens used twice or more, before truncation": "on purpose: nothing is read twice",
-    "tokens read for each corpus token": "on purpose: nothing is read twice",
+    "corpus tokens used twice or more, before truncation": "on purpose: only segments that found no partner",
+    "tokens read for each corpus token": "on purpose: replaced text is not read again",
     "cut off by truncation": "see length",
     "padding, batches of 64": "2018 pads to the maximum, here to the longest of the batch",
 }
@@ -379,9 +379,7 @@ def shown(value) -> str:
 
 def print_leaks(rows: list[dict]) -> None:
     print()
-    print(
-        "labels told from the lengths of A and B by boosted trees, and by always guessing the more frequent label, %"
-    )
+    print("% of the labels told from the lengths of A and B by boosted trees (by guessing the more frequent label)")
     print(f"{'length':>6} {'one-sentence documents':>22} {'2018':>13} {'here':>13} {'± 1 s.e.':>8} {'pairs here':>10}")
     for row in rows:
         told = [f"{100 * row[name]['accuracy']:.1f} ({100 * row[name]['chance']:.1f})" for name in ("2018", "here")]

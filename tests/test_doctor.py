@@ -258,3 +258,20 @@ def test_check_says_what_it_does_with_accents(tmp_path, capsys):
     lines = list(doctor.check(*arguments))
     assert "  accents are kept, for --language ja" in lines
     assert "  round trip equal up to case; 0 of 432 characters (0.000%) are lost" in lines
+
+
+class UnevenLengths(Labelled):
+    """In half of the NOT_NEXT pairs B has 15 or 25 tokens, elsewhere 14, 20 or 26: mean and variance are the same."""
+
+    def __getitem__(self, index):
+        rng = np.random.default_rng(index)
+        label = int(rng.integers(2))
+        length = int(rng.choice([15, 25])) if label and rng.random() < 0.5 else int(rng.choice([14, 20, 26]))
+        return {**super().__getitem__(index), "segment_b": rng.choice(self.ids, length), "next_sentence_label": label}
+
+
+def test_uneven_lengths_that_tell_the_label_are_found(words):
+    found = shortcuts(UnevenLengths("nothing", words), DataCollatorForPreTraining(words), np.ones(len(words)))
+    asking = [finding.what for finding in found if finding.remedy]
+    assert len(asking) == 1
+    assert "told by their lengths" in asking[0]

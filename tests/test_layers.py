@@ -13,7 +13,8 @@ PACKAGES = {
     "errors": "errors progress",
     "config": "arguments files learning_checks options precision ranges training_options",
     "models": "cost fast_path kernels modeling muon optimization pretrained shapes",
-    "data": "collator corpus doctor documentation duplicates encoding finding input_shards length_leak markup masking pairing remote round_trip "
+    "data": "collator corpus doctor documentation duplicates encoding finding input_shards "
+    "length_leak markup masking pairing remote round_trip "
     "sampling scripts sources store text_corpus tokenization trigrams",
     "training": "checkpointing curve exact_backward finite hub identity planning pretraining ranks run "
     "running_sums safe_trainer stored_trainer trainer watch",

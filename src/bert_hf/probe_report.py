@@ -67,8 +67,8 @@ def columns(head: list[str], rows: list[list[str]]) -> list[str]:
 def table(found: dict) -> list[str]:
     """All parts as lines of text."""
     lines = [
-        f"{found['checkpoint']}: {found['layers']} layers × {found['width']}, vocabulary {found['vocabulary_size']:,}, "
-        f"{found['parameters']:,} parameters"
+        f"{found['checkpoint']}: {found['layers']} layers × {found['width']}, "
+        f"vocabulary {found['vocabulary_size']:,}, {found['parameters']:,} parameters"
     ]
     sections = (
         ("vocabulary", _vocabulary_lines),

@@ -400,7 +400,7 @@ def _launcher() -> list[str]:
 
 
 def program(name: str, absolute: bool = False) -> str:
-    """How the shell calls a program of this Python installation: by name, or by path where it finds none or another."""
+    """How the shell calls a program of this Python installation: by name, or by path where that means another."""
     own, found = Path(sys.executable).with_name(name), shutil.which(name)
     if not own.is_file() or (found is not None and own.samefile(found)):
         return name
