@@ -18,7 +18,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK
 from transformers.integrations.integration_utils import TrackioCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from bert_hf import hub, run
+from bert_hf import hub, run, watch
 from bert_hf.arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.errors import EarlyEnd, InputError
 from bert_hf.optimization import OPTIMIZERS, BertAdam, optimizer_name
@@ -36,6 +36,7 @@ from bert_hf.training_options import (
 KINDS = {PreTrainingArguments: BY_PRETRAINING, FineTuningArguments: BY_FINETUNING}
 FIELDS = {field.name for kind in (TrainingArguments, *KINDS) for field in dataclasses.fields(kind)}
 QUIET = {"save_strategy": "no", "save_minutes": 0, "eval_strategy": "no", "phases": False, "warmup_steps": 0}
+QUIET |= {"fast_path": "on"}  # what is checked is then not computed twice in the first step
 
 EFFECTS: set[str] = set()  # options whose effect one of the tests below shows
 
@@ -474,10 +475,33 @@ def test_compiling(tmp_path, tokenizer):
 
 @shows("torch_empty_cache_steps")
 def test_the_cache_is_emptied(tmp_path, tokenizer, monkeypatch):
+    trainer = make(tmp_path, tokenizer, steps=5, accumulation=1, torch_empty_cache_steps=2, **QUIET)
     emptied = []
-    monkeypatch.setattr("transformers.trainer.clear_device_cache", lambda *_, **__: emptied.append(1))
-    trained(tmp_path, tokenizer, steps=4, accumulation=1, torch_empty_cache_steps=2)
-    assert len(emptied) == 2
+    clear = lambda *_, **__: emptied.append(trainer.state.global_step)  # noqa: E731
+    monkeypatch.setattr("transformers.trainer.clear_device_cache", clear)
+    trainer.train()
+    assert set(emptied) == {0, 2, 4}
+
+
+@shows("fast_path")
+@pytest.mark.parametrize("asked_for", ["on", "off"])
+def test_the_fast_path_is_taken_or_not(tmp_path, tokenizer, asked_for):
+    trainer = trained(tmp_path, tokenizer, steps=1, fast_path=asked_for)
+    assert trainer.model.fast_path is (asked_for == "on")
+
+
+@shows("hang_timeout")
+def test_how_long_a_step_is_waited_for(tmp_path, tokenizer, monkeypatch):
+    quiet = []
+    make_watchdog = watch.Watchdog.__init__
+
+    def made(self, rank, processes, folder, seconds, *more, **options):
+        quiet.append(seconds)
+        make_watchdog(self, rank, processes, folder, seconds, *more, **options)
+
+    monkeypatch.setattr(watch.Watchdog, "__init__", made)
+    trained(tmp_path, tokenizer, steps=1, hang_timeout=70.0)
+    assert quiet == [70.0]
 
 
 # ---- log

@@ -12,6 +12,7 @@ from bert_hf import hub
 from bert_hf.arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.identity import settings
+from bert_hf.optimization import optimizer_name
 from bert_hf.precision import precision_name
 from bert_hf.pretrained import find_checkpoint, load_network
 
@@ -71,7 +72,7 @@ def classification_identity(args, asked: ClassificationArguments, config, parts:
         "seed": args.seed,
         "data_seed": args.data_seed,
         "global_batch": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "optimizer": settings(args, _OPTIMIZER),
+        "optimizer": {**settings(args, _OPTIMIZER), "optimizer_name": optimizer_name(args)},
         "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
         "label_smoothing": args.label_smoothing_factor or None,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 # Keys that version 0.1.0 did not record; where a record lacks one, it is not compared.
-_ADDED = ("precision",)
+_ADDED = ("precision", "optimizer_name")
 _SHOWN = 4  # differing entries that a message lists
 
 

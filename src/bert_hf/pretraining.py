@@ -71,7 +71,7 @@ def pretraining_identity(
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": batch,
-        "optimizer": settings(args, optimizer),
+        "optimizer": {**settings(args, optimizer), "optimizer_name": optimizer_name(args)},
         "precision": precision_name(args),
         "schedule": settings(args, schedule),
         "max_hours": args.max_hours,

@@ -118,6 +118,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     "muon_learning_rate": WORKS,
     "max_grad_norm": WORKS,
     "skip_bad_steps": WORKS,
+    "hang_timeout": WORKS,
     # ---- loss
     "average_tokens_across_devices": _refused(
         "the loss is the mean over the global batch, whatever its layout", PRETRAINER
@@ -136,6 +137,7 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     "activation_checkpointing_kwargs": WORKS,
     "gradient_checkpointing": WORKS,
     "gradient_checkpointing_kwargs": WORKS,
+    "fast_path": WORKS,
     "torch_compile": WORKS,
     "torch_compile_backend": WORKS,
     "torch_compile_mode": WORKS,
