@@ -69,7 +69,6 @@ class PreTrainer(SafeTrainer):
             self._ranks.gather,
             half=self.accelerator.mixed_precision != "no",
         )
-        self._fast_path.begin(self._network)
 
     @property
     def _network(self) -> nn.Module:
@@ -126,6 +125,7 @@ class PreTrainer(SafeTrainer):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, **kwargs):
         self._tick = time.perf_counter()
+        self._fast_path.begin()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _get_train_sampler(self, train_dataset=None):
@@ -194,7 +194,8 @@ class PreTrainer(SafeTrainer):
         pieces.
         """
         pieces = list(self._pieces(inputs))
-        self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
+        if self._fast_path.is_due("training"):
+            self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
             return super().training_step(model, inputs, num_items_in_batch)
         gradients = self.accelerator.gradient_state
@@ -266,7 +267,8 @@ class PreTrainer(SafeTrainer):
         """
         self._may_go_on()
         inputs = self._prepare_inputs(inputs)
-        self._fast_path.check("evaluation", self._network, inputs)
+        if self._fast_path.is_due("evaluation"):
+            self._fast_path.check("evaluation", self._network, inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
         rows, device = len(inputs["input_ids"]), self.args.device
