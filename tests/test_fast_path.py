@@ -272,6 +272,7 @@ def test_what_the_plain_path_cannot_do_either_is_not_its_fault():
     batch["labels"] = batch["labels"].clone()
     batch["labels"].flatten()[batch["masked_positions"][0]] = 10**6  # no token
     assert find_fault(model, losses_of, batch, FP32) is None
+    assert find_fault(model, losses_of, {"inputs_embeds": torch.zeros(2, 8, 32)}, FP32) is None
     with torch.no_grad():
         model.cls.predictions.bias[3] = float("nan")  # the run's own check names it
     assert find_fault(model, losses_of, ragged_batch(model.config), FP32) is None
@@ -335,6 +336,9 @@ def test_each_batch_is_compared_once(caplog):
     for kind in ("training", "evaluation", "training"):
         check.check(kind, model, ragged_batch(model.config))
     assert calls == [False, True]
+    assert not check.is_due("training")
+    check.begin()  # another training, of another model
+    assert check.is_due("training")
     stock = transformers.BertForPreTraining(tiny_config())  # has one path
     FastPathCheck("auto", counted, agreeing(), half=False).check("training", stock, {})
 

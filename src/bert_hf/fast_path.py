@@ -66,38 +66,49 @@ class FastPathCheck:
         self.asked, self.losses_of, self.gather, self.half = asked, losses_of, gather, half
         self.checked: list[str] = []  # which batches were compared: "evaluation", "training"
         self.reason: str | None = None  # why the plain path is taken
+        self._seen: set[str] = set()
 
-    def begin(self, model: nn.Module) -> None:
-        """Applies the option, before anything is computed. A model that is not ours has one path."""
-        if hasattr(model, "set_fast_path") and self.asked != "auto":
-            model.set_fast_path(self.asked == "on")
+    def begin(self) -> None:
+        """Before a training, whose model may be a new one."""
+        self._seen.clear()
+
+    def is_due(self, kind: str) -> bool:
+        """True where `check` has something to do: with the first batch of a kind."""
+        return kind not in self._seen
 
     def check(self, kind: str, model: nn.Module, inputs: dict) -> None:
-        """Compares both paths on a batch: the first one to train on, and if an evaluation comes before it, its first.
+        """Settles the path. Compares both on the first batch to train on, and on an evaluation's if that comes before.
 
         Called by all ranks together. Leaves random numbers, gradients and modes as they were.
 
         Raises:
             InputError: the fast path left the device unusable.
         """
-        known = kind in self.checked or (kind == "evaluation" and self.checked)
-        if self.asked != "auto" or known or not getattr(model, "fast_path", False):
+        self._seen.add(kind)
+        if not hasattr(model, "set_fast_path"):  # a model that is not ours has one path
+            return
+        if self.asked != "auto" or self.reason is not None:
+            model.set_fast_path(self.asked == "on")
+            return
+        if kind in self.checked or (kind == "evaluation" and self.checked) or not model.fast_path:
             return
         self.checked.append(kind)
 
-        bounds = HALF if self.half or _rounds_products(model) else FP32
-        compared = _stand_in(model) if _is_sharded(model) else model
-        found = self.gather(find_fault(compared, self.losses_of, inputs, bounds))
+        found = self.gather(self._fault_here(model, inputs))
         faults = {rank: Fault(*fault) for rank, fault in enumerate(found) if fault is not None}
         if not faults:
             return
-
-        rank, fault = next(iter(faults.items()))
-        where = f"{fault.reason} (rank {rank}, {_device_name(model)}, torch {torch.__version__})"
-        if any(fault.fatal for fault in faults.values()):
-            raise InputError(f"the fast path broke the device: {where}", where="--fast_path",
+        rank = max(faults, key=lambda rank: faults[rank].fatal)
+        reason = f"{faults[rank].reason} (rank {rank}, {_device_name(model)}, torch {torch.__version__})"
+        if faults[rank].fatal:
+            raise InputError(f"the fast path broke the device: {reason}", where="--fast_path",
                              remedy="start again with --fast_path off")  # fmt: skip
-        self._take_plain_path(model, where)
+        self._take_plain_path(model, reason)
+
+    def _fault_here(self, model: nn.Module, inputs: dict) -> Fault | None:
+        bounds = HALF if self.half or _rounds_products(model) else FP32
+        compared = _stand_in(model) if _is_sharded(model) else model
+        return find_fault(compared, self.losses_of, inputs, bounds)
 
     def _take_plain_path(self, model: nn.Module, reason: str) -> None:
         self.reason = reason
@@ -126,6 +137,8 @@ def find_fault(model: nn.Module, losses_of: Losses, inputs: dict, bounds: Bounds
 
     Where memory does not suffice for the plain path, or for both gradients, half as many rows are compared.
     """
+    if "input_ids" not in inputs:  # somebody else's collator: the fast path is not taken either
+        return None
     rows, width = inputs["input_ids"].shape
     if inputs["input_ids"].device.type == "cpu":
         rows = min(rows, max(1, _CPU_TOKENS // width))

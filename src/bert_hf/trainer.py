@@ -128,7 +128,6 @@ class PreTrainer(SafeTrainer):
             self._ranks.gather,
             half=self.accelerator.mixed_precision != "no",
         )
-        self._fast_path.begin(self._network)
 
     @property
     def _network(self) -> nn.Module:
@@ -187,6 +186,7 @@ class PreTrainer(SafeTrainer):
         self._tick = time.perf_counter()
         if self.args.ddp_find_unused_parameters is None:
             self.accelerator.ddp_handler.find_unused_parameters = self._may_leave_weights_out()
+        self._fast_path.begin()
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _may_leave_weights_out(self) -> bool:
@@ -273,7 +273,8 @@ class PreTrainer(SafeTrainer):
         """
         step = functools.partial(exact_training_step, self, super().training_step, model)
         pieces = list(self._pieces(inputs))
-        self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
+        if self._fast_path.is_due("training"):
+            self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
             return step(inputs, num_items_in_batch)
         gradients = self.accelerator.gradient_state
@@ -390,7 +391,8 @@ class PreTrainer(SafeTrainer):
         """
         self._may_go_on()
         inputs = self._prepare_inputs(inputs)
-        self._fast_path.check("evaluation", self._network, inputs)
+        if self._fast_path.is_due("evaluation"):
+            self._fast_path.check("evaluation", self._network, inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
         rows, device = len(inputs["input_ids"]), self.args.device
