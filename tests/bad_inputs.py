@@ -630,7 +630,7 @@ MODELS = [
     tune("a checkpoint to tune that is no path", "--train_file good/rows.tsv --model_name_or_path ./nope",
         "./nope: no such file or folder; check the path"),
     tune("a checkpoint to tune, not in the Hub", "--train_file good/rows.tsv --model_name_or_path no/such",
-        "no/such: no tokenizer can be loaded from it: An error happened while trying to locate the file on the Hub and we cannot find the requested files in the local cache. Please check your connection and try again or make sure your Internet connection is on.; give a folder with tokenizer.json, a Hub id or a vocab.txt", later=True),
+        "no/such: it is not in the cache of this machine, and the Hub cannot be reached (HF_HUB_OFFLINE is set); check the id and the network, or give a folder", later=True),
     tune("a checkpoint to tune without weights", "--train_file good/rows.tsv --model_name_or_path b",
         "b: no model.safetensors; convert it where you trust it: load it with transformers and call save_pretrained", {'b': Changed('bert', {'model.safetensors': None})}, later=True),
     tune("a checkpoint to tune whose weights are cut off", "--train_file good/rows.tsv --model_name_or_path b",

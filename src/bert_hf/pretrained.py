@@ -135,11 +135,13 @@ def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
 
 def _why_unreachable() -> str | None:
     """Why the Hub does not answer, by one request that is not repeated; None where it answers, whatever it says."""
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
     try:
         huggingface_hub.get_session().head(
             huggingface_hub.constants.ENDPOINT, timeout=huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT
         )
-    except Exception as error:  # by version httpx's or httpx2's, or the client's own where HF_HUB_OFFLINE is set
+    except Exception as error:  # by version httpx's or httpx2's, or an OSError
         return _reason(error)
     return None
 
