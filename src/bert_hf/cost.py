@@ -102,7 +102,9 @@ def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertCon
     return max(_fastest_product(device, dtype, shape) for shape in shapes)
 
 
-def _fastest_product(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float = 0.1):
+def _fastest_product(
+    device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float = 0.1
+) -> float:
     """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""
     rows, inner, columns = shape
     left = torch.full((rows, inner), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
