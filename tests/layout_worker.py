@@ -3,7 +3,7 @@
     python tests/layout_worker.py OUT MICRO_BATCH ACCUMULATION [ours|stock]
 
 Global batch 64. First one plain SGD step with a learning rate so large that the update is the gradient (what is left
-of the weights is lost in the rounding of the sum, not the other way round), then twenty small ones; and three steps of
+of the weights is lost in the rounding of the sum, not the other way round), then twenty small ones; and two steps of
 Muon, where the engine has it. Dropout 0, fp32.
 """
 
@@ -84,7 +84,7 @@ def main(out: str, micro: str, accumulation: str, family: str = "ours") -> None:
     tensors = {}
     parts = [("gradient", 1, LARGE, "sgd"), ("update", 20, 0.05, "sgd")]
     if engine() != "deepspeed" and family == "ours":
-        parts.append(("muon", 3, 0.05, "muon"))
+        parts.append(("muon", 2, 0.002, "muon"))
     for name, steps, lr, optim in parts:
         update, losses = train(folder, int(micro), int(accumulation), steps, lr, family == "stock", optim)
         tensors |= {f"{name}/{key}": value.contiguous().clone() for key, value in update.items()}

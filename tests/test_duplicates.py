@@ -192,7 +192,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
     with monkeypatch.context() as patch:
         patch.setattr("bert_hf.corpus.find_duplicates", None)
         assert main([*command, "--deduplicate", "near"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == printed.splitlines()[0]
+    assert "left out: 15 of 75 documents (exact 6, near 9)\n" in capsys.readouterr().out
     assert before == {path: path.read_bytes() for path in before}
     for other in (["--deduplicate", "exact"], []):
         assert main([*command, *other]) == 2

@@ -7,7 +7,7 @@ import precision as benchmark
 import pytest
 import torch
 from test_trainer import ready_rows
-from tiny import tiny_config
+from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForSequenceClassification, default_data_collator
 
 from bert_hf import BertForPreTraining, PreTrainer, SafeTrainer, arguments, checkpointing, precision, run
@@ -198,7 +198,8 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
 )
 def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
     args = asked(tmp_path, **given)
-    identity = pretraining_identity(args, tiny_config(), "t", "d", ExampleArguments())
+    text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
+    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments())
     assert identity["precision"] == name
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     data = SimpleNamespace(model_name_or_path="m", from_scratch=False, max_seq_length=32)

@@ -92,6 +92,7 @@ def test_three_lengths_resume_in_each(tmp_path, tokenizer, stop):
             ),
         )
         whole.train()
+    assert shapes.pop(0) == (1, 1)  # the trial step that looks at the gradient
     short, middle, long = shapes[:8], shapes[8:16], shapes[16:]
     assert all(rows == 8 and width <= 16 for rows, width in short)
     assert all(rows == 8 and width <= 32 for rows, width in middle)

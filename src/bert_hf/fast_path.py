@@ -67,6 +67,16 @@ class FastPathCheck:
         self.checked: list[str] = []  # which batches were compared: "evaluation", "training"
         self.reason: str | None = None  # why the plain path is taken
         self._seen: set[str] = set()
+        self._paused = False
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, no batch is checked: what is computed there is not the run's."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
 
     def begin(self) -> None:
         """Before a training, whose model may be a new one."""
@@ -74,7 +84,7 @@ class FastPathCheck:
 
     def is_due(self, kind: str) -> bool:
         """True where `check` has something to do: with the first batch of a kind."""
-        return kind not in self._seen
+        return not self._paused and kind not in self._seen
 
     def check(self, kind: str, model: nn.Module, inputs: dict) -> None:
         """Settles the path. Compares both on the first batch to train on, and on an evaluation's if that comes before.

@@ -263,7 +263,8 @@ class PreTrainer(SafeTrainer):
 
     def _before_first_step(self) -> None:
         super()._before_first_step()
-        check_training_step(self)
+        with self._fast_path.paused():
+            check_training_step(self)
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.

@@ -259,6 +259,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
         return 50.0  # seconds a step
 
     monkeypatch.setattr(planning._Pace, "seconds_per_step", pace)
+    monkeypatch.setattr(planning.watch, "seconds_running", lambda: 20.0)  # and not since pytest was started
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
     assert pretrain(place, *words, output="hours") == 0
     said = capsys.readouterr().out
