@@ -308,7 +308,7 @@ def test_a_bag_of_words_model_has_no_shuffled_gap(subject):
 
 def test_losses_equal_those_of_the_stock_model(subject):
     text, model = random_text(subject.tokenizer), subject.load()
-    targets, losses, correct, following = language_outputs(model, text.examples, subject)
+    targets, losses, correct, following, shown = language_outputs(model, text.examples, subject)
     expected, order = [], []
     for row, example in enumerate(text.examples):
         output = model(
@@ -327,8 +327,26 @@ def test_losses_equal_those_of_the_stock_model(subject):
     assert figures["loss"] == pytest.approx(np.mean(expected), abs=1e-5)
     assert figures["nats_per_character"] == pytest.approx(np.mean(expected) / 3.0, abs=1e-5)
     assert figures["accuracy"] == correct.mean()
+    assert (shown == MASK).all()
+    assert figures["masked_loss"] == figures["loss"]
     shares = (text.counts + 1) / (text.counts + 1).sum()
     assert figures["unigram_loss"] == pytest.approx(-np.log(shares[targets]).mean())
+
+
+def test_the_loss_at_mask_leaves_out_what_is_shown(subject):
+    text, model = random_text(subject.tokenizer, count=6), subject.load()
+
+    def shown(example):  # the first predicted token is shown, the second one is not
+        ids = example.input_ids.copy()
+        place = np.flatnonzero(example.labels >= 0)[0]
+        ids[place] = example.labels[place]
+        return example._replace(input_ids=ids)
+
+    partly = HeldOutText([shown(example) for example in text.examples], text.counts, 3.0, True)
+    outputs = language_outputs(model, partly.examples, subject)
+    found = probe_masked_lm(partly, subject, lambda examples: language_outputs(model, examples, subject))
+    assert (outputs.shown == MASK).tolist() == [False, True] * 6
+    assert found["masked_loss"] == pytest.approx(outputs.losses[1::2].mean())
 
 
 def test_frequency_bands_by_hand():
@@ -347,7 +365,7 @@ def test_next_sentence_evidence_is_told_apart(subject):
 
     def by_first_word(examples):
         first = [example.input_ids[np.flatnonzero(example.token_type_ids)[0]] for example in examples]
-        return None, None, None, np.where(np.array(first) == mark, -1.0, 1.0)
+        return SimpleNamespace(next_sentence=np.where(np.array(first) == mark, -1.0, 1.0))
 
     def marked(example):
         begin = np.flatnonzero(example.token_type_ids)[0]
@@ -363,7 +381,8 @@ def test_next_sentence_evidence_is_told_apart(subject):
     assert found["lengths_accuracy"] == pytest.approx(0.5, abs=0.1)
 
     def by_length(examples):
-        return None, None, None, np.array([1.0 if example.token_type_ids.sum() < 8 else -1.0 for example in examples])
+        lengths = np.array([example.token_type_ids.sum() for example in examples])
+        return SimpleNamespace(next_sentence=np.where(lengths < 8, 1.0, -1.0))
 
     lengths = [int(example.token_type_ids.sum() >= 8) for example in text.examples]
     leaking = [one._replace(next_sentence_label=label) for one, label in zip(text.examples, lengths, strict=True)]

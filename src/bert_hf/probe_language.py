@@ -1,6 +1,7 @@
 """What the pre-training heads know of a text: by word frequency, with context shuffled or replaced; next sentence."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -78,17 +79,20 @@ def _original(example: MaskedExample) -> np.ndarray:
 # ---- forward
 
 
-@torch.no_grad()
-def language_outputs(
-    model: BertForPreTraining, examples: list[MaskedExample], subject: Subject
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """One pass over the examples.
+class LanguageOutputs(NamedTuple):
+    """Of one pass over N examples with M predicted tokens."""
 
-    Returns:
-        targets (M,) the tokens to predict; losses (M,) in nats; correct (M,) bool; next_sentence (N,) the
-        logit of "B follows A" minus that of "B is from another document".
-    """
-    targets, losses, correct = [], [], []
+    targets: np.ndarray  # (M,) the tokens to predict
+    losses: np.ndarray  # (M,) nats
+    correct: np.ndarray  # (M,) bool
+    next_sentence: np.ndarray  # (N,) logit of "B follows A" minus that of "B is from another document"
+    shown: np.ndarray  # (M,) what the input has in their place: [MASK], a random token, the token itself
+
+
+@torch.no_grad()
+def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], subject: Subject) -> LanguageOutputs:
+    """One pass over the examples, in batches of about equal length: tokens in the order of the batches."""
+    targets, losses, correct, shown = [], [], [], []
     next_sentence = np.zeros(len(examples))
     for batch in batches_by_length([len(example.input_ids) for example in examples]):
         rows = [examples[row] for row in batch]
@@ -99,11 +103,13 @@ def language_outputs(
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         wanted = labels[predicted]
         targets.append(wanted.cpu().numpy())
+        shown.append(inputs["input_ids"][predicted].cpu().numpy())
         losses.append(cross_entropy(logits, wanted, reduction="none").cpu().numpy())
         correct.append((logits.argmax(-1) == wanted).cpu().numpy())
         following = model.cls.seq_relationship(pooled).float()
         next_sentence[batch] = (following[:, 0] - following[:, 1]).cpu().numpy()
-    return np.concatenate(targets), np.concatenate(losses), np.concatenate(correct), next_sentence
+    columns = [np.concatenate(column) for column in (targets, losses, correct)]
+    return LanguageOutputs(*columns, next_sentence, np.concatenate(shown))
 
 
 # ---- masked language model
@@ -116,22 +122,25 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
         outputs: examples → what `language_outputs` returns.
 
     Returns:
-        loss (nats a token) and its standard error over examples, nats_per_character, accuracy, unigram_loss (by the
-        text's own frequencies, one added to each), majority_accuracy; shuffled_loss and shuffled_gap (word order
+        loss (nats a token) and its standard error over examples, nats_per_character, accuracy, masked_loss (where
+        the input shows [MASK], and not the token itself or a random one), unigram_loss (by the text's own
+        frequencies, one added to each), majority_accuracy; shuffled_loss and shuffled_gap (word order
         lost); replaced_loss and replaced_gap (context lost); bands, a row a band of frequency.
     """
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed)
-    targets, losses, correct, _ = outputs(text.examples)
+    targets, losses, correct, _, shown = outputs(text.examples)
+    masked = shown == subject.tokenizer.mask_token_id
     smoothed = text.counts + 1
     unigram = -np.log(smoothed[targets] / smoothed.sum())
-    shuffled = outputs([disturber.shuffled(example) for example in text.examples])[1]
-    replaced = outputs([disturber.replaced(example) for example in text.examples])[1]
+    shuffled = outputs([disturber.shuffled(example) for example in text.examples]).losses
+    replaced = outputs([disturber.replaced(example) for example in text.examples]).losses
     found = {
         "predicted_tokens": len(targets),
         "loss": float(losses.mean()),
         "loss_standard_error": float(losses.std(ddof=1) / np.sqrt(len(losses))),
         "nats_per_character": float(losses.mean() / text.characters_per_token),
         "accuracy": float(correct.mean()),
+        "masked_loss": float(losses[masked].mean()),
         "unigram_loss": float(unigram.mean()),
         "majority_accuracy": float((targets == text.counts.argmax()).mean()),
         "shuffled_loss": float(shuffled.mean()),
@@ -178,7 +187,7 @@ def probe_next_sentence(text: HeldOutText, subject: Subject, outputs: Callable) 
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed + 1)
 
     def accuracy(examples: list[MaskedExample]) -> float:
-        return float(((outputs(examples)[3] < 0) == labels).mean())
+        return float(((outputs(examples).next_sentence < 0) == labels).mean())
 
     plain = accuracy(text.examples)
     lengths = [[(example.token_type_ids == segment).sum() for segment in (0, 1)] for example in text.examples]

@@ -158,15 +158,22 @@ def _few_label_lines(figures: dict) -> list[str]:
 
 
 def _mlm_lines(figures: dict) -> list[str]:
-    head = ["masked language model", "loss", "unigram", "shuffled", "replaced", "nats a character", "accuracy"]
-    names = ("loss", "unigram_loss", "shuffled_loss", "replaced_loss", "nats_per_character", "accuracy")
-    rows = [[text, *(f"{one[name]:.3f}" for name in names)] for text, one in figures.items()]
+    columns_of = {
+        "loss": "loss",
+        "at [MASK]": "masked_loss",
+        "unigram": "unigram_loss",
+        "shuffled": "shuffled_loss",
+        "replaced": "replaced_loss",
+        "nats a character": "nats_per_character",
+        "accuracy": "accuracy",
+    }
+    head = ["masked language model", *columns_of]
+    rows = [[text, *(f"{one[name]:.3f}" for name in columns_of.values())] for text, one in figures.items()]
+    lines = columns(head, rows)
+    for text, one in figures.items():
+        order, context = one["shuffled_gap"], one["replaced_gap"]
+        lines.append(f"{text}: word order is worth {order:.3f} nats, context {context:.3f}")
     text, first = next(iter(figures.items()))
-    lines = [
-        *columns(head, rows),
-        f"{text}: word order is worth {first['shuffled_gap']:.3f} nats, context {first['replaced_gap']:.3f}",
-        "",
-    ]
     head = [f"by frequency, {text}", "predicted", "loss", "unigram", "accuracy"]
     rows = [
         [
@@ -176,7 +183,7 @@ def _mlm_lines(figures: dict) -> list[str]:
         ]
         for band in first["bands"]
     ]
-    return lines + columns(head, rows)
+    return [*lines, "", *columns(head, rows)]
 
 
 def _nsp_lines(figures: dict) -> list[str]:
@@ -260,19 +267,20 @@ def _draw_layers(panel, figures: dict) -> None:
 
 
 def _draw_few_labels(panel, figures: dict) -> None:
-    width = 0.8 / 4
-    for place, name in enumerate(("checkpoint", "random", "tfidf_words", "tfidf_characters")):
-        for number, one in enumerate(figures.values()):
-            values, x = one["scores"][name], number + (place - 1.5) * width
-            label = _NAMES[name] if number == 0 else None
-            panel.bar(x, statistics.fmean(values), width * 0.9, color=_COLOURS[name], alpha=0.6, label=label)
-            panel.plot([x] * len(values), values, ".", color="black", markersize=5)
+    names = ("checkpoint", "random", "tfidf_words", "tfidf_characters")
+    for task, one in enumerate(figures.values()):
+        for place, name in enumerate(names):
+            values, x = one["scores"][name], task + 0.18 * (place - 1.5)
+            label = _NAMES[name] if task == 0 else None
+            panel.plot([x] * len(values), values, "o", color=_COLOURS[name], alpha=0.5, markersize=6)
+            panel.plot([x], statistics.fmean(values), "_", color=_COLOURS[name], label=label)
+            panel.lines[-1].set(markersize=26, markeredgewidth=3)
     first = next(iter(figures.values()))
-    values = [value for one in figures.values() for draws in one["scores"].values() for value in draws]
-    panel.set_ylim(max(0.0, min(values) - 0.15), min(1.0, max(values) + 0.1))
     panel.set_xticks(range(len(figures)), list(figures), fontsize=8)
-    panel.set(title=f"fine-tuned on {first['labels']} rows (points: draws)", ylabel=first["metric"])
+    panel.set_xlim(-0.5, len(figures) - 0.5)
+    panel.set(title=f"fine-tuned on {first['labels']} rows (points: draws, line: mean)", ylabel=first["metric"])
     _finish(panel)
+    panel.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, markerscale=0.4)
 
 
 def _draw_mlm(panel, figures: dict) -> None:
@@ -308,7 +316,7 @@ def _draw_geometry(panel, figures: dict) -> None:
     title = f"geometry, {figures['text']}" + (f"\ncollapsed: {', '.join(collapsed[:3])}" if collapsed else "")
     panel.set(xlabel="layer (0: embeddings)", ylabel=f"effective rank (width {figures['checkpoint']['width']})")
     panel.set_title(title, fontsize=10)
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, 1.05 * figures["checkpoint"]["width"])
     cosine.set(ylabel="mean cosine of [CLS]", ylim=(-0.05, 1.05))
     lines = [*panel.lines, *cosine.lines]
     panel.legend(lines, [line.get_label() for line in lines], fontsize=8, frameon=False, loc="lower left")
@@ -324,7 +332,8 @@ def _draw_grammar(panel, figures: dict) -> None:
     share = figures["checkpoint"]["accuracy"]
     panel.axvline(share, color=_COLOURS["checkpoint"], linewidth=1, label=f"checkpoint, all: {share:.3f}")
     panel.tick_params(axis="y", labelsize=8)
-    panel.set(title=f"minimal pairs ({figures['checkpoint']['pairs']:,})", xlim=(0, 1))
+    panel.set_title(f"minimal pairs ({figures['checkpoint']['pairs']:,})", fontsize=10)
+    panel.set_xlim(0, 1)
     panel.set_xlabel("good sentence likelier (ties are wrong)")
     panel.legend(fontsize=8, frameon=False, loc="lower right")
 
