@@ -27,6 +27,7 @@ LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
 def pretrainer(out: Path, dropout: float, nsp: bool) -> PreTrainer:
     """One plain SGD step on 16 examples, whatever the number of ranks."""
     args = PreTrainingArguments(
+        fast_path="on",  # its check would draw the first masks
         output_dir=str(out), max_steps=1, per_device_train_batch_size=16, learning_rate=LARGE, warmup_steps=0,
         lr_scheduler_type="constant", gradient_checkpointing=True, use_cpu=torch.accelerator.is_available(), **COMMON,
     )  # fmt: skip

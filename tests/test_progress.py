@@ -223,6 +223,7 @@ class TwoWindows(TinyWindows):
 def exact_patience(monkeypatch):
     """The patience of the runs, however slow the steps of a busy machine are."""
     monkeypatch.setattr(watch.Watchdog, "steps", 0)
+    monkeypatch.setattr(watch.Watchdog, "interval", 0.1)
 
 
 def slow_run(folder, tokenizer, **options):
@@ -332,8 +333,8 @@ def test_a_hang_in_a_loader_s_worker_is_found(tmp_path, tokenizer, exact_patienc
 
 
 def test_patience_doubles_with_the_second_hang_at_one_step(tmp_path, tokenizer, exact_patience):
-    """Something that nobody counts takes 1.5 times the patience: twice the run is ended, then it goes through."""
-    late = At(10, lambda: time.sleep(1.5 * PATIENCE))
+    """Something that nobody counts takes 1.6 times the patience: twice the run is ended, then it goes through."""
+    late = At(10, lambda: time.sleep(1.6 * PATIENCE))
     ends = [process(tmp_path, lambda: windowed_run(tmp_path, tokenizer), late) for _ in range(2)]
     assert ends == [UNAVAILABLE, UNAVAILABLE]
     assert json.loads((tmp_path / watch.RECORD).read_text()) == {"step": 10, "times": 2, "factor": 2}

@@ -16,7 +16,7 @@ from bert_hf.probe_arguments import PARTS
 from bert_hf.tokenization import save_tokenizer
 
 QUICK = [
-    "--max_seq_length", "32", "--labels", "10", "50", "--folds", "3", "--random_draws", "2", "--tune_labels", "20",
+    "--max_seq_length", "32", "--labels", "10", "--folds", "3", "--random_draws", "2", "--tune_labels", "20",
     "--tune_draws", "2", "--tune_steps", "4", "--max_pairs", "3",
 ]  # fmt: skip
 
