@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-# The plateau of docs/recipe.md: a BERT that has learned frequencies and little else is 0.1 to 0.7 nats below unigram.
+# The plateau of configs/README.md: a BERT that has learned little but frequencies is 0.1 to 0.7 nats below unigram.
 _PLATEAU_BELOW = 0.8  # nats
 _PLATEAU_FALLS = 0.15  # nats, from the first half of the lines to the second: less is flat
 _PLATEAU_AFTER = 0.25  # share of the steps that a run may take to leave it
