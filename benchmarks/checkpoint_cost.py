@@ -22,9 +22,10 @@ import torch
 import transformers
 from transformers import BertConfig, TrainerCallback, TrainingArguments, default_data_collator
 
-from bert_hf import BertForPreTraining, PreTrainer, checkpointing
-from bert_hf.arguments import PreTrainingArguments, option, parse
+from bert_hf import BertForPreTraining, PreTrainer
+from bert_hf.config.arguments import PreTrainingArguments, option, parse
 from bert_hf.errors import one_line_errors
+from bert_hf.training import checkpointing
 
 
 @dataclass
@@ -104,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
                 newest = checkpointing.checkpoints(Path(place))[0]
                 size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
                 begun = time.perf_counter()
-                checkpointing.newest_good(Path(place))
+                checkpointing.newest_verified(Path(place))
                 verified = time.perf_counter() - begun
                 _, resumed = trained(kind, family(config), place, asked, str(newest), asked.saves + 1)
                 figures[name] |= {"checkpoint_bytes": size, "verify_seconds": verified, "resumed_seconds": resumed}

@@ -38,8 +38,8 @@ from pathlib import Path
 
 import psutil
 
-from bert_hf.encoding import group_pieces, load_encoder, split_sentences
-from bert_hf.sources import TextFile, documents, expand, kind_of
+from bert_hf.data.encoding import group_pieces, load_encoder, split_sentences
+from bert_hf.data.readers import TextFile, documents, expand, kind_of
 
 SMALL = 20e6  # bytes of text, up to which a run is repeated
 EVERY = 0.05  # seconds between two looks at the memory
@@ -112,8 +112,8 @@ def encode_batch_fast(task: Task) -> dict:
 
 def ours(task: Task) -> dict:
     """From the files to the store."""
-    from bert_hf.corpus import prepare
-    from bert_hf.tokenization import load_tokenizer
+    from bert_hf.data.prepare import prepare
+    from bert_hf.data.tokenization import load_tokenizer
 
     tokenizer, before = load_tokenizer(task.tokenizer), memory()
     clock, folder = Clock(), Path(task.folder) / "corpus"
@@ -257,8 +257,8 @@ def field(size: int) -> int:
 
 def vocabulary(task: Task) -> dict:
     """What `recipes/train_tokenizer.py` does: a bounded sample, then WordPiece training."""
-    from bert_hf.corpus import sample_inputs
-    from bert_hf.tokenization import save_tokenizer, train_tokenizer
+    from bert_hf.data.prepare import sample_inputs
+    from bert_hf.data.tokenization import save_tokenizer, train_tokenizer
 
     before, clock = memory(), Clock()
     texts = sample_inputs(task.sources(), task.sample_bytes)

@@ -21,15 +21,16 @@ from random import Random
 import numpy as np
 from original_2018 import SPECIALS, mask, pairs_of_document, predictions, truncate
 
-from bert_hf.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
-from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.corpus import corpus_for, tokenizer_for
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.length_leak import LengthLeak, length_leak
+from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.samplers import MASK, PLAN, Phase, generator
+from bert_hf.data.sentence_pairs import NOT_NEXT, truncated_lengths
+from bert_hf.data.sentence_pairs import truncate as truncate_here
 from bert_hf.errors import one_line_errors
-from bert_hf.kernels import IGNORED
-from bert_hf.length_leak import LengthLeak, length_leak
-from bert_hf.pairing import NOT_NEXT, truncated_lengths
-from bert_hf.pairing import truncate as truncate_here
-from bert_hf.sampling import MASK, PLAN, Phase, generator
+from bert_hf.models.functional import IGNORED
 
 BATCH = 64  # sequences, for the share of padding
 LONE_SHARES = (0.0, 0.1, 0.3, 0.5)  # of the documents that keep one sentence, for the length leak

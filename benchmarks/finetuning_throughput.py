@@ -31,11 +31,12 @@ from transformers import (
 )
 
 import bert_hf
-from bert_hf.arguments import ClassificationArguments, FineTuningArguments, option, parse
+from bert_hf.config.arguments import ClassificationArguments, FineTuningArguments, option, parse
+from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.features import load_splits, tokenized
-from bert_hf.safe_trainer import SafeTrainer
-from bert_hf.tokenization import load_tokenizer, train_tokenizer
+from bert_hf.finetuning.datasets import tokenized
+from bert_hf.finetuning.splits import load_splits
+from bert_hf.training.safe_trainer import SafeTrainer
 
 STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"
 MESSAGES = Path(bert_hf.__file__).parent / "messages/spam.tsv"

@@ -24,11 +24,12 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling
 
-from bert_hf.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
-from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.corpus import corpus_for, tokenizer_for
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import one_line_errors
-from bert_hf.sampling import ExampleNumber, Phase
 
 SEQUENCES = 64  # of a batch, at 128 tokens; fewer where they are longer
 

@@ -20,10 +20,11 @@ from torch import Tensor
 from transformers import BertConfig
 
 from bert_hf import BertForPreTraining
-from bert_hf.arguments import keep_freed_memory, option, parse
+from bert_hf.config.arguments import option, parse
+from bert_hf.config.hardware import keep_freed_memory
+from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.errors import one_line_errors
-from bert_hf.optimization import make_optimizer
-from bert_hf.precision import choose_on_cpu, cpu_units
+from bert_hf.training.optimization import make_optimizer
 
 PRECISIONS = ("fp32", "bf16")
 

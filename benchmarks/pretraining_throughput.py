@@ -32,19 +32,14 @@ import transformers
 from torch.nn import functional as F
 from transformers import BertConfig, Trainer, TrainerCallback, TrainingArguments
 
-from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples, kernels, modeling
-from bert_hf.arguments import (
-    CorpusArguments,
-    PreTrainingArguments,
-    TokenizerArguments,
-    option,
-    parse,
-)
-from bert_hf.corpus import corpus_for, tokenizer_for
-from bert_hf.cost import matrix_product_rate, training_flops
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
+from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
+from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_units
+from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import one_line_errors
-from bert_hf.precision import choose_on_cpu, choose_on_gpu, cpu_units
-from bert_hf.sampling import Phase, RunSampler
+from bert_hf.models import functional, modeling_bert, unpadded_attention
+from bert_hf.models.flops import matrix_product_rate, training_flops
 
 STOCK, STILL, PAPER, FAST = "stock", "stock, dropout 0", "ours, paper's dropout", "ours, fast recipe"
 
@@ -53,7 +48,7 @@ STOCK, STILL, PAPER, FAST = "stock", "stock, dropout 0", "ours, paper's dropout"
 class ThroughputArguments:
     config_name: str = option("configs/model/mini.json", "Model JSON.")
     max_seq_length: int = option(128, "Tokens in a row.")
-    batch_size: int = option(64, "Rows in a batch.")
+    batch_size: int = option(64, "UnpaddedBatch in a batch.")
     device: str | None = option(None, "cpu or cuda; by default what is there.", ("cpu", "cuda"))
     bf16: bool | None = option(None, "bf16 autocast on all sides; by default as a run of this model takes it.")
     torch_compile: bool = option(False, "Compile ours, too.")
@@ -130,7 +125,7 @@ def _separate(hidden, *layers):
 
 def _plain_head(hidden, decoder, labels):
     logits = decoder(hidden)
-    return kernels.token_losses(logits, labels), logits.argmax(-1) == labels
+    return functional.token_losses(logits, labels), logits.argmax(-1) == labels
 
 
 def _plain_dropout(self, x, around=None):
@@ -147,10 +142,10 @@ def _pytorch_attention(query, key, value, dropout, scaling):
 WAYS = {  # what `--ablate` takes away: (owner, name, the plain form)
     "nothing": (),
     "leaving out what is not read": (BertForPreTraining, "_rows", lambda *_: None),
-    "one product for Q, K, V": (modeling, "project", _separate),
-    "one buffer of logits": (modeling, "projected_cross_entropy", _plain_head),
-    "cheap dropout": (kernels.Dropout, "forward", _plain_dropout),
-    "attention with dropout": (kernels, "_dense_attention", _pytorch_attention),
+    "one product for Q, K, V": (modeling_bert, "project", _separate),
+    "one buffer of logits": (modeling_bert, "projected_cross_entropy", _plain_head),
+    "cheap dropout": (functional.Dropout, "forward", _plain_dropout),
+    "attention with dropout": (unpadded_attention, "_dense_attention", _pytorch_attention),
 }
 
 

@@ -33,7 +33,7 @@ matplotlib.use("Agg")
 import yaml
 from matplotlib import pyplot
 
-from bert_hf.arguments import option, parse
+from bert_hf.config.arguments import option, parse
 from bert_hf.errors import InputError, one_line_errors
 
 HERE = Path(__file__).parent

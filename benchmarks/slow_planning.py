@@ -21,7 +21,7 @@ from pathlib import Path
 
 from faults.subject import SHAPE, fingerprint, generated_text
 
-from bert_hf.arguments import option, parse
+from bert_hf.config.arguments import option, parse
 from bert_hf.errors import one_line_errors
 
 ROOT = Path(__file__).parents[1]
@@ -30,8 +30,8 @@ STEPS = 60
 SHIM = """
 import importlib.util, sys, time
 from pathlib import Path
-from bert_hf import store
-from bert_hf.collator import PreTrainingExamples
+from bert_hf.data import corpus_store
+from bert_hf.data.dataset import PreTrainingExamples
 
 recipe, seconds, mark, *words = sys.argv[1:]
 make_plan = PreTrainingExamples._make_plan
@@ -43,7 +43,7 @@ def slow(self, phase, epoch, window):
     return make_plan(self, phase, epoch, window)
 
 PreTrainingExamples._make_plan = slow
-store.WINDOW_TOKENS = 8_000
+corpus_store.WINDOW_TOKENS = 8_000
 spec = importlib.util.spec_from_file_location("recipe", recipe)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)

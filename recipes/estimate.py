@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from bert_hf import preflight
-from bert_hf.arguments import (
+from bert_hf.config.arguments import (
     CorpusArguments,
     EstimateArguments,
     ExampleArguments,
@@ -18,22 +18,12 @@ from bert_hf.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.corpus import is_prepared, open_prepared, tokenizer_for
-from bert_hf.cost import (
-    FILL,
-    Plan,
-    amounts,
-    describe,
-    expected_mfu,
-    find_device,
-    memories,
-    read_config,
-    steps_of,
-    times,
-)
-from bert_hf.doctor import memory
+from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.data.corpus_report import memory
+from bert_hf.data.prepare import is_prepared, open_prepared, tokenizer_for
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.precision import choose_on_cpu, cpu_units
+from bert_hf.models.cost import FILL, Plan, amounts, describe, expected_mfu, find_device, memories, steps_of, times
+from bert_hf.models.flops import read_config
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 

@@ -10,23 +10,22 @@ import numpy as np
 from transformers import DataCollatorWithPadding
 
 from bert_hf import preflight
-from bert_hf.arguments import ClassificationArguments, FineTuningArguments, parse
-from bert_hf.classification import classification_card, classification_identity, make_classifier, report_test
-from bert_hf.features import baseline_predictions, load_splits, tokenized
-from bert_hf.metrics import ClassificationMetric, compute_from_logits, confusion
-from bert_hf.run import (
-    choose_precision,
-    command,
-    command_line,
-    describe_machine,
-    finish,
-    program,
-    say,
-    start,
-    take_push,
+from bert_hf.config.arguments import ClassificationArguments, FineTuningArguments, parse
+from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.baselines import baseline_predictions
+from bert_hf.finetuning.classification import (
+    classification_card,
+    classification_identity,
+    make_classifier,
+    report_test,
 )
-from bert_hf.safe_trainer import SafeTrainer
-from bert_hf.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.datasets import tokenized
+from bert_hf.finetuning.metrics import ClassificationMetric, compute_from_logits, confusion
+from bert_hf.finetuning.splits import load_splits
+from bert_hf.training.command_line import command_line, program
+from bert_hf.training.output_folder import start
+from bert_hf.training.run import choose_precision, command, describe_machine, finish, log_rank0, take_push
+from bert_hf.training.safe_trainer import SafeTrainer
 
 
 @command
@@ -63,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         compute_metrics=compute_from_logits(metric), facts={"identity": identity},
     )  # fmt: skip
     sizes = ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
-    say(args, f"{sizes} rows; labels {', '.join(names)}; {describe_machine(args)}")
+    log_rank0(args, f"{sizes} rows; labels {', '.join(names)}; {describe_machine(args)}")
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     validated = trainer.evaluate()
     tested = trainer.predict(data["test"], metric_key_prefix="test")
@@ -75,9 +74,9 @@ def main(argv: list[str] | None = None) -> int:
         trainer, trained.metrics, identity=identity, card=card, push_to=push_to,
         metrics={"eval": validated, "test": tested.metrics}, baselines=baseline,
     )  # fmt: skip
-    say(args, report_test(tested.metrics, baseline))
-    say(args, confusion(tested.label_ids, np.argmax(tested.predictions, axis=-1), names))
-    say(args, f"model: {args.output_dir}\nnext: {program('python')} -c \"from transformers import pipeline; "
+    log_rank0(args, report_test(tested.metrics, baseline))
+    log_rank0(args, confusion(tested.label_ids, np.argmax(tested.predictions, axis=-1), names))
+    log_rank0(args, f"model: {args.output_dir}\nnext: {program('python')} -c \"from transformers import pipeline; "
               f"print(pipeline('text-classification', '{args.output_dir}')('You have won a prize.'))\"")  # fmt: skip
     return 0
 

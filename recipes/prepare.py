@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bert_hf import preflight
-from bert_hf.arguments import (
+from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
     FolderArguments,
@@ -20,10 +20,11 @@ from bert_hf.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.corpus import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
-from bert_hf.doctor import check
+from bert_hf.data.corpus_report import check
+from bert_hf.data.prepare import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.errors import one_line_errors
-from bert_hf.run import free_folder, next_command
+from bert_hf.training.command_line import next_command
+from bert_hf.training.output_folder import free_folder
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ On your text:              accelerate launch --config_file accelerate_config.yam
 import sys
 from pathlib import Path
 
-from bert_hf import preflight, run
-from bert_hf.arguments import (
+from bert_hf import preflight
+from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
     ModelArguments,
@@ -17,23 +17,25 @@ from bert_hf.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.collator import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.corpus import split_for, tokenizer_for
-from bert_hf.curve import CurveReader
-from bert_hf.doctor import planned_run
-from bert_hf.planning import resolve_steps
-from bert_hf.pretraining import (
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.prepare import split_for, tokenizer_for
+from bert_hf.training import command_line, output_folder, run
+from bert_hf.training.loss_curve import CurveReader
+from bert_hf.training.pretraining import (
     HeldOutBefore,
     baselines,
     held_out_examples,
     hidden_size,
     make_model,
+    planned_run,
     pretraining_card,
     pretraining_identity,
     report_corpus,
     report_heldout,
 )
-from bert_hf.trainer import PreTrainer
+from bert_hf.training.step_budget import resolve_steps
+from bert_hf.training.trainer import PreTrainer
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = ROOT / "configs/pretrain/default.yaml"
@@ -67,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(network, shape, tokenizer, seed=args.seed)
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), shape)
-    begun = run.start(args, identity)
+    begun = output_folder.start(args, identity)
     if begun.finished:
         return 0
 
@@ -78,7 +80,9 @@ def main(argv: list[str] | None = None) -> int:
         model, args, collator, examples, evaluation, tokenizer,
         longer_eval_datasets=longer, facts={"identity": identity},
     )  # fmt: skip
-    run.say(args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {run.describe_machine(args)}")
+    run.log_rank0(
+        args, f"{model.num_parameters():,} parameters, {corpus.tokens:,} tokens, {run.describe_machine(args)}"
+    )
     if begun.checkpoint is None and args.process_index == 0:
         planned = planned_run(args, model, shape, from_scratch=network.model_name_or_path is None)
         report_corpus(corpus, evaluation.phases, collator, planned, seed=args.data_seed, **drawn)
@@ -89,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     after = trainer.evaluate()
     card = pretraining_card(
-        args, text, shape, model, tokenizer, corpus, run.describe_machine(args), run.command_line(DEFAULT)
+        args, text, shape, model, tokenizer, corpus, run.describe_machine(args), command_line.command_line(DEFAULT)
     )
     run.finish(
         trainer, trained.metrics, identity=identity, card=card, push_to=push_to, metrics={"eval": after},
@@ -98,8 +102,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.process_index == 0:
         report_heldout("after", after, reference, longer)
     spam = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
-    launch = run.next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **spam)
-    run.say(args, "\n".join([f"checkpoint: {args.output_dir}", *card.limits, f"next: {launch}"]))
+    launch = command_line.next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **spam)
+    run.log_rank0(args, "\n".join([f"checkpoint: {args.output_dir}", *card.limits, f"next: {launch}"]))
     return 0
 
 

@@ -8,14 +8,14 @@ import sys
 
 from transformers.utils import logging
 
-from bert_hf.arguments import FolderArguments, parse
+from bert_hf.config.arguments import FolderArguments, parse
 from bert_hf.errors import one_line_errors
-from bert_hf.probe_arguments import ProbeArguments, check_probe
-from bert_hf.probe_data import read_data
-from bert_hf.probe_network import open_subject
-from bert_hf.probe_parts import ProbeRun
-from bert_hf.probe_report import REPORT_FILES, write_report
-from bert_hf.run import free_folder
+from bert_hf.probe.arguments import ProbeArguments, check_probe
+from bert_hf.probe.data import read_data
+from bert_hf.probe.network import open_subject
+from bert_hf.probe.parts import ProbeRun
+from bert_hf.probe.report import REPORT_FILES, write_report
+from bert_hf.training.output_folder import free_folder
 
 
 @one_line_errors

@@ -11,13 +11,14 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from bert_hf import preflight
-from bert_hf.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
-from bert_hf.corpus import inputs_of, sample_inputs
-from bert_hf.encoding import Encoder
+from bert_hf.config.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
+from bert_hf.data.encoding import Encoder
+from bert_hf.data.prepare import inputs_of, sample_inputs
+from bert_hf.data.round_trip import measure
+from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.round_trip import measure
-from bert_hf.run import free_folder, program
-from bert_hf.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
+from bert_hf.training.command_line import program
+from bert_hf.training.output_folder import free_folder
 
 
 @one_line_errors

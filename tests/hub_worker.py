@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer, BertForPreTraining
 
-from bert_hf import hub
 from bert_hf.errors import InputError
+from bert_hf.training import hub
 
 
 def refusal(folder, repo) -> str:

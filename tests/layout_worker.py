@@ -16,9 +16,10 @@ from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
-from bert_hf.arguments import PreTrainingArguments, engine
-from bert_hf.collator import PreTrainingExamples
-from bert_hf.sampling import Phase
+from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.config.hardware import engine
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.samplers import Phase
 
 LARGE = 4096.0
 

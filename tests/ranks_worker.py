@@ -15,10 +15,11 @@ import transformers
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
-from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, SafeTrainer, kernels
-from bert_hf.arguments import FineTuningArguments, PreTrainingArguments
-from bert_hf.collator import PreTrainingExamples
-from bert_hf.sampling import Phase
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, SafeTrainer
+from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.samplers import Phase
+from bert_hf.models import functional
 
 COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
@@ -53,10 +54,10 @@ def update_of(out: Path, nsp: bool) -> dict[str, torch.Tensor]:
 
 def first_mask(out: Path) -> torch.Tensor:
     """Of the first step's first dropout."""
-    masks, kept = [], kernels.kept
-    kernels.kept = lambda *args: masks.append(kept(*args)) or masks[-1]
+    masks, kept = [], functional.kept
+    functional.kept = lambda *args: masks.append(kept(*args)) or masks[-1]
     pretrainer(out, 0.5, True).train()
-    kernels.kept = kept
+    functional.kept = kept
     return masks[0].flatten()[:256].float().clone()
 
 

@@ -36,7 +36,8 @@ def main(place: Path) -> None:
     recipe("pretrain", *pretrain)
     recipe(
         "finetune_classification", "--config", ROOT / "configs/finetune/spam-messages.yaml",
-        "--train_file", ROOT / "src/bert_hf/messages/spam.tsv", "--model_name_or_path", run, "--num_train_epochs", 1,
+        "--train_file", ROOT / "src/bert_hf/finetuning/messages/spam.tsv",
+        "--model_name_or_path", run, "--num_train_epochs", 1,
         "--output_dir", place / "spam", "--push_to_hub", "true", "--hub_model_id", "me/spam", *SMALL,
     )  # fmt: skip
 

@@ -52,9 +52,9 @@ def make_good(folder: Path) -> None:
     from transformers import BertConfig
 
     from bert_hf import BertForPreTraining
-    from bert_hf.corpus import prepare
-    from bert_hf.sources import TextFile
-    from bert_hf.tokenization import load_tokenizer, save_tokenizer
+    from bert_hf.data.prepare import prepare
+    from bert_hf.data.readers import TextFile
+    from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
 
     folder.mkdir()
     content = {"text.txt": TEXT, "vocab.txt": lines(*VOCABULARY), "model.json": shape(), "rows.tsv": ROWS}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_hf.corpus import prepare
-from bert_hf.sources import TextFile
-from bert_hf.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import TextFile
+from bert_hf.data.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,11 +10,11 @@ import pytest
 from bad_inputs import shape
 
 from bert_hf import preflight
-from bert_hf.arguments import CorpusArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments
+from bert_hf.config.parser import parse
+from bert_hf.config.value_ranges import Range, check_ranges
 from bert_hf.errors import InputError
-from bert_hf.options import parse
-from bert_hf.ranges import Range, numbers
-from bert_hf.shapes import read_shape
+from bert_hf.models.config_file import read_shape
 
 ROOT = Path(__file__).parents[1]
 
@@ -97,7 +97,7 @@ def test_a_range_knows_its_ends():
     for value in (float("nan"), float("inf"), -float("inf")):
         assert value not in Range(-10.0)
     assert str(Range(0, 1, above=True, below=True)) == "above 0 and below 1"
-    assert numbers(SimpleNamespace(seed=1, dropout=None, max_steps=-1, unknown=-7)) == "numbers: 1 weighed"
+    assert check_ranges(SimpleNamespace(seed=1, dropout=None, max_steps=-1, unknown=-7)) == "numbers: 1 weighed"
 
 
 def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):

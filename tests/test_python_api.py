@@ -14,10 +14,10 @@ from transformers import Trainer, TrainingArguments
 
 import bert_hf
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples, train_tokenizer
-from bert_hf.corpus import prepare
-from bert_hf.sampling import ExampleNumber
-from bert_hf.sources import Texts
-from bert_hf.text_corpus import TextCorpus
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import Texts
+from bert_hf.data.samplers import ExampleNumber
+from bert_hf.data.text_corpus import TextCorpus
 
 FAMILIES = {"ours": (PreTrainer, bert_hf.BertForPreTraining), "stock": (Trainer, transformers.BertForPreTraining)}
 

@@ -9,7 +9,7 @@ import datasets
 import pytest
 from test_configs import FINETUNE, PRETRAIN
 
-from bert_hf.arguments import (
+from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
     FolderArguments,
@@ -68,7 +68,7 @@ def test_make_targets_exist():
 
 
 def test_the_tree_names_every_room_and_door():
-    for path in [*(ROOT / "src/bert_hf").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
+    for path in [*(ROOT / "src/bert_hf").rglob("*.py"), *(ROOT / "recipes").glob("*.py")]:
         if path.stem != "__init__":
             assert re.search(rf"\b{path.stem}\.py", README), path.name
 

@@ -10,7 +10,7 @@ import pytest
 import recipe_search
 from recipe_search import Run, main, read_plan
 
-from bert_hf.arguments import (
+from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
     ModelArguments,

@@ -19,10 +19,11 @@ import torch
 from hub_server import HubServer
 from test_trainer import make
 
-from bert_hf import InputError, checkpointing, hub, load_tokenizer
-from bert_hf.arguments import FineTuningArguments, PreTrainingArguments, parse
-from bert_hf.remote import RemoteShelf
-from bert_hf.store import MANIFEST, Corpus
+from bert_hf import InputError, load_tokenizer
+from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse
+from bert_hf.data.corpus_store import MANIFEST, Corpus
+from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.training import checkpointing, hub
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "hf_canary0123456789"
@@ -233,7 +234,7 @@ def test_s2_a_pickle_in_place_of_any_file_of_a_checkpoint_does_nothing(run, toke
         checkpoint = copied(run, place)
         bait(checkpoint / name, tmp_path / "marker")
         said = []
-        assert checkpointing.newest_good(checkpoint.parent, said.append) is None, name  # its checksum is another
+        assert checkpointing.newest_verified(checkpoint.parent, said.append) is None, name  # its checksum is another
         assert len(said) == 1
         assert "checkpoint-3" in said[0]
         if name == checkpointing.MANIFEST:
@@ -270,7 +271,7 @@ CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "eval"
          "os.system", "importlib.util.spec_from_file_location", "evaluate.load"}  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted([*ROOT.glob("src/bert_hf/*.py"), *ROOT.glob("recipes/*.py")]), ids=str)
+@pytest.mark.parametrize("path", sorted([*ROOT.rglob("src/bert_hf/**/*.py"), *ROOT.glob("recipes/*.py")]), ids=str)
 def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -289,8 +290,8 @@ def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, tokenizer):
-    from bert_hf.corpus import prepare
-    from bert_hf.sources import Texts
+    from bert_hf.data.prepare import prepare
+    from bert_hf.data.readers import Texts
 
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     text = ("w1 w2 w3.\nw4 w5 w6.", "w7 w8.\nw9 w10.", "w11.\nw12.", "w13.\nw14.")
@@ -315,7 +316,7 @@ def test_s4_a_corpus_whose_manifest_leads_elsewhere_is_refused(corpus, tmp_path,
     manifest["shards"][0].update(change)
     (place / MANIFEST).write_text(json.dumps(manifest))
     before = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
-    where = RemoteShelf(place.as_uri(), tmp_path / "cache") if behind_a_url else place
+    where = RemoteShards(place.as_uri(), tmp_path / "cache") if behind_a_url else place
     with pytest.raises(InputError, match="not a prepared corpus"):
         Corpus.open(where)
     assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == before
@@ -325,7 +326,7 @@ def test_s4_a_corpus_whose_manifest_leads_elsewhere_is_refused(corpus, tmp_path,
 
 @pytest.mark.parametrize("behind_a_url", [False, True])
 def test_s4_the_corpus_as_it_was_is_opened(corpus, tmp_path, behind_a_url):
-    opened = Corpus.open(RemoteShelf(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
+    opened = Corpus.open(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
     assert len(opened.window(opened.windows()[0])) == 4
     assert load_tokenizer(opened.tokenizer()).mask_token_id is not None
 
@@ -362,7 +363,7 @@ def test_s2_a_model_of_pickles_or_code_is_one_line_and_exit_code_2(run, tokenize
         ]
         words += ["--max_seq_length", "32", "--output_dir", str(tmp_path / "out")]
     else:
-        words = ["--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--max_seq_length", "32"]
+        words = ["--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--max_seq_length", "32"]
         words += ["--output_dir", str(tmp_path / "out")]
     main = runpy.run_path(str(ROOT / f"recipes/{recipe}.py"))["main"]
     assert main(["--model_name_or_path", str(place), *words]) == 2

@@ -14,7 +14,7 @@ from faults.kills import LATE
 from faults.runs import complete
 from faults.subject import EVERY, STEPS, last_line
 
-from bert_hf import checkpointing
+from bert_hf.training import checkpointing
 
 LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the oracle's run
 NEWEST, OLDER = LATE - EVERY, LATE - 2 * EVERY  # those of a run that was cut off
@@ -196,7 +196,7 @@ def _of_file(way: Callable, name: str) -> Callable:
 
 
 def detected(bench: Bench, points: int) -> list[Case]:
-    """In process: `verify` refuses the damaged checkpoint, `newest_good` names it and takes the next."""
+    """In process: `verify` refuses the damaged checkpoint, `newest_verified` names it and takes the next."""
     bench.subject.oracle()
     ways = damages(bench)
     return [Case("corruptions", f"{number}-{ways[number % len(ways)][0]}", _look(ways[number % len(ways)][1]))
@@ -226,7 +226,7 @@ def _look(damage: Callable):
             return Outcome(0)  # another step's file may be the same, and a manifest's last line end says nothing
         said: list[str] = []
         with within(10):
-            chosen = checkpointing.newest_good(run, said.append)
+            chosen = checkpointing.newest_verified(run, said.append)
         if chosen != whole:
             return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; said: {said}")
         silent = damaged.is_dir() and not said
@@ -240,7 +240,7 @@ def good_loads(bench: Bench, points: int) -> list[Case]:
 
     def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         run, said = bench.work / "oracle-forked/run", []
-        bad = sum(checkpointing.newest_good(run, said.append) != run / f"checkpoint-{LAST}" for _ in range(100))
+        bad = sum(checkpointing.newest_verified(run, said.append) != run / f"checkpoint-{LAST}" for _ in range(100))
         return Outcome(100, f"{bad} false alarms: {said[:1]}" if bad or said else None)
 
     bench.subject.oracle()

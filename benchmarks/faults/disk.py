@@ -9,7 +9,7 @@ from faults.kills import LATE, late_calls
 from faults.runs import NEEDS_ROOM, Call, complete
 from faults.subject import EVERY, last_line
 
-from bert_hf import checkpointing
+from bert_hf.training import checkpointing
 
 FAULTS = (
     ("fail on", errno.ENOSPC), ("short on", errno.ENOSPC), ("fail", errno.EIO), ("fail on", errno.EDQUOT),

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from bert_hf.collator import DataCollatorForPreTraining
-from bert_hf.trainer import PreTrainer
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.training.trainer import PreTrainer
 
 
 class Happenings(TrainerCallback):

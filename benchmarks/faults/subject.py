@@ -13,7 +13,7 @@ from pathlib import Path
 
 from faults.runs import Call, Plan, complete
 
-from bert_hf import checkpointing
+from bert_hf.training import checkpointing
 
 STEPS, EVERY = 60, 6  # steps of a run; evaluated and saved every so many
 SHAPE = {

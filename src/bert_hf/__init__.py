@@ -4,17 +4,17 @@ import importlib
 
 # Imported when they are asked for: a process that only encodes text needs no torch.
 _HOMES = {
-    "BertForPreTraining": "modeling",
-    "BertModel": "modeling",
-    "Corpus": "store",
-    "DataCollatorForPreTraining": "collator",
+    "BertForPreTraining": "models.modeling_bert",
+    "BertModel": "models.modeling_bert",
+    "Corpus": "data.corpus_store",
+    "DataCollatorForPreTraining": "data.collator",
     "InputError": "errors",
-    "PreTrainer": "trainer",
-    "PreTrainingArguments": "arguments",
-    "PreTrainingExamples": "collator",
-    "SafeTrainer": "safe_trainer",
-    "load_tokenizer": "tokenization",
-    "train_tokenizer": "tokenization",
+    "PreTrainer": "training.trainer",
+    "PreTrainingArguments": "config.arguments",
+    "PreTrainingExamples": "data.dataset",
+    "SafeTrainer": "training.safe_trainer",
+    "load_tokenizer": "data.tokenization",
+    "train_tokenizer": "data.tokenization",
 }
 
 __all__ = [

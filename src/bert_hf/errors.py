@@ -57,7 +57,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"did you mean {lowered[near[0]]!r}? " if near else ""
 
 
-class EarlyEnd(BaseException):
+class RunInterrupted(BaseException):
     """A run that ends before its last step. No `Exception`: what catches those must not swallow a signal.
 
     Args:
@@ -68,10 +68,10 @@ class EarlyEnd(BaseException):
 
     def __init__(self, text: str, code: int, speaks: bool | None = None):
         super().__init__(text)
-        self.text, self.code, self.speaks = text, code, speaks
+        self.text, self.code, self.report = text, code, speaks
 
     def __reduce__(self):
-        return EarlyEnd, (self.text, self.code, self.speaks)
+        return RunInterrupted, (self.text, self.code, self.report)
 
 
 # What a disk or its rights may refuse, wherever something is written.
@@ -83,7 +83,7 @@ _REMEDY = "make room, change its rights, or name another place"
 
 def error_line(error: BaseException) -> str | None:
     """The one line of an error, where there is one; None: a fault of ours."""
-    if isinstance(error, InputError | EarlyEnd):
+    if isinstance(error, InputError | RunInterrupted):
         return " ".join(str(error).split())
     if number := re.search(r"\(os error (\d+)\)", str(error)):  # Rust's: tokenizers, safetensors
         refused = InputError(str(error), where="disk", remedy=_REMEDY)
@@ -110,7 +110,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     def guarded(*args, **kwargs) -> int:
         try:
             return main(*args, **kwargs)
-        except (Exception, EarlyEnd) as error:
+        except (Exception, RunInterrupted) as error:
             line = error_line(error)
             if line is None:
                 raise

@@ -21,27 +21,27 @@ from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from bert_hf.arguments import (
+from bert_hf.config.arguments import (
     ClassificationArguments,
     CorpusArguments,
     FineTuningArguments,
     PreTrainingArguments,
     TokenizerArguments,
 )
-from bert_hf.corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
-from bert_hf.cost import parameter_count
-from bert_hf.doctor import free_disk
+from bert_hf.config.files import named_text
+from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
+from bert_hf.config.value_ranges import check_ranges
+from bert_hf.data.corpus_report import free_disk
+from bert_hf.data.prepare import inputs_of, is_prepared, open_prepared, tokenizer_for
+from bert_hf.data.readers import is_url
+from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.features import read_splits
-from bert_hf.files import named_text
-from bert_hf.optimization import check_optimizer, check_schedule
-from bert_hf.ranges import numbers
-from bert_hf.run import RECORD, holds_something
-from bert_hf.shapes import read_shape
-from bert_hf.sources import is_url
-from bert_hf.tasks import TASKS
-from bert_hf.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
+from bert_hf.finetuning.splits import read_splits
+from bert_hf.finetuning.tasks import TASKS
+from bert_hf.models.config_file import read_shape
+from bert_hf.models.flops import parameter_count
+from bert_hf.training.optimization import check_optimizer, check_schedule
+from bert_hf.training.output_folder import RECORD, holds_something
 
 _LOOK = 1 << 18  # characters that are read of an input
 _LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known to be there
@@ -58,7 +58,7 @@ _CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
 
 def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     """Of `pretrain.py`."""
-    yield numbers(tokens, text, network, shape, run)
+    yield check_ranges(tokens, text, network, shape, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, PreTrainingArguments, BY_PRETRAINING)
     yield from machine(run, _PRETRAINING_FIGURES)
@@ -84,7 +84,7 @@ def classification(asked, run) -> Iterator[str]:
     """Of `finetune_classification.py`."""
     if asked.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
-    yield numbers(asked, run)
+    yield check_ranges(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
     yield from machine(run, _CLASSIFICATION_FIGURES)
@@ -102,7 +102,7 @@ def classification(asked, run) -> Iterator[str]:
 
 def tokenizer_training(tokens, text, out) -> Iterator[str]:
     """Of `train_tokenizer.py`."""
-    yield numbers(tokens, text)
+    yield check_ranges(tokens, text)
     if is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
@@ -116,7 +116,7 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
     if work.shard and out.overwrite_output_dir:
         what, remedy = "every part would remove the others' work", "empty the folder first"
         raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
-    yield numbers(tokens, text, shape, work)
+    yield check_ranges(tokens, text, shape, work)
     if not work.check:
         yield writable(_needed(out.output_dir))
     elif out.output_dir is not None:
@@ -133,7 +133,7 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
 
 def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
     """Of `estimate.py`, which reads no text and writes nothing."""
-    yield numbers(tokens, text, network, shape, run, asked)
+    yield check_ranges(tokens, text, network, shape, run, asked)
     longest = max(shape.max_seq_length, shape.long_seq_length or 0)
     if model_shape(network.config_name, network.model_name_or_path, longest) is not None:
         yield "model: its shape is a BERT's"

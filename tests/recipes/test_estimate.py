@@ -7,9 +7,9 @@ import shlex
 import pytest
 from test_relay import ROOT, TINY, recipe
 
-from bert_hf.corpus import prepare
-from bert_hf.sources import Texts
-from bert_hf.tokenization import train_tokenizer
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import Texts
+from bert_hf.data.tokenization import train_tokenizer
 
 DOCUMENT = (ROOT / "docs/cost.md").read_text()
 BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]

@@ -5,7 +5,8 @@ import json
 import pytest
 from test_relay import ROOT, TINY, Cut, recipe
 
-from bert_hf import precision, trainer
+from bert_hf.config import precision
+from bert_hf.training import trainer
 
 LINE = "precision: bf16 (avx512_bf16 and hidden size 32; bf16 pays from 16 on; --bf16 true|false decides)"
 
@@ -68,7 +69,8 @@ def test_fine_tuning_goes_by_the_rule_too(place, monkeypatch, capsys):
     bf16_units(monkeypatch, "avx512_bf16")
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--max_seq_length", "32", "--max_steps", "2",
-        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--model_name_or_path", str(place / "pretrained"),
+        "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"),
+        "--model_name_or_path", str(place / "pretrained"),
         "--disable_tqdm", "true", "--use_cpu", "--output_dir", str(place / "spam"),
     ]  # fmt: skip
     assert recipe("finetune_classification")(words) == 0

@@ -9,7 +9,8 @@ import pytest
 from test_relay import ROOT, TINY, recipe
 from transformers import TrainerCallback
 
-from bert_hf import collator, trainer
+from bert_hf.data import dataset
+from bert_hf.training import trainer
 
 SHORT, LONG = 32, 64
 
@@ -128,14 +129,14 @@ def test_a_run_that_cannot_learn_is_told_so(place, capsys):
 
 def test_the_data_have_a_seed_of_their_own(place, monkeypatch):
     seeds = []
-    make = collator.PreTrainingExamples.__init__
+    make = dataset.PreTrainingExamples.__init__
 
     def record(self, *args, seed=42, fixed=False, **more):
         if not fixed:
             seeds.append(seed)
         make(self, *args, seed=seed, fixed=fixed, **more)
 
-    monkeypatch.setattr(collator.PreTrainingExamples, "__init__", record)
+    monkeypatch.setattr(dataset.PreTrainingExamples, "__init__", record)
     assert pretrain(place, "seeds", "--seed", "5", "--data_seed", "6", "--max_steps", "2") == 0
     assert set(seeds) == {6}
     identity = json.loads((place / "seeds/run.json").read_text())["identity"]
@@ -155,7 +156,7 @@ def test_the_record_names_what_trained(place, words, trains):
 def test_fine_tuning_predicts(place, whole):
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
-        "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"), "--num_train_epochs", "1",
+        "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--num_train_epochs", "1",
         "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "--output_dir", str(place / "spam"),
     ]  # fmt: skip
     assert recipe("finetune_classification")([*words, "--do_train", "--do_eval", "--do_predict"]) == 0

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
-from bert_hf import checkpointing, planning, safe_trainer, trainer
+from bert_hf.training import checkpointing, safe_trainer, step_budget, trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -117,7 +117,7 @@ def test_4_the_folder_holds_what_is_promised(place):
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     with Image.open(folder / "loss.png") as picture:
         assert picture.size[0] > 600
-    assert checkpointing.newest_good(folder).name == "checkpoint-8"
+    assert checkpointing.newest_verified(folder).name == "checkpoint-8"
     figures = json.loads((folder / "all_results.json").read_text())
     assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= figures.keys()
     card = (folder / "README.md").read_text()
@@ -176,7 +176,7 @@ def finetune(place, *words, output="spam"):
     return recipe("finetune_classification")(
         [
             "--config", str(ROOT / "configs/finetune/spam-messages.yaml"),
-            "--train_file", str(ROOT / "src/bert_hf/messages/spam.tsv"),
+            "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"),
             "--model_name_or_path", str(place / "pretrained"), "--num_train_epochs", "1", "--disable_tqdm", "true",
             "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
         ]
@@ -258,8 +258,8 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
         paces.append(len(self.ends))
         return 50.0  # seconds a step
 
-    monkeypatch.setattr(planning._Pace, "seconds_per_step", pace)
-    monkeypatch.setattr(planning.watch, "seconds_running", lambda: 20.0)  # and not since pytest was started
+    monkeypatch.setattr(step_budget._Pace, "seconds_per_step", pace)
+    monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)  # and not since pytest was started
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
     assert pretrain(place, *words, output="hours") == 0
     said = capsys.readouterr().out
@@ -276,7 +276,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
 
 
 def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
-    monkeypatch.setattr(planning, "planned_steps", lambda *args: 8)
+    monkeypatch.setattr(step_budget, "planned_steps", lambda *args: 8)
     monkeypatch.setattr(safe_trainer.SafeTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
     assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
@@ -285,7 +285,7 @@ def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
 
 
 def test_a_signal_while_speed_is_measured_leaves_nothing(place, capsys, monkeypatch):
-    monkeypatch.setattr(planning._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(step_budget._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
     words = ["--max_steps", "-1", "--max_hours", "0.25"]
     assert pretrain(place, *words, output="measured") == 143
     assert "stopped: asked to end while speed was measured" in capsys.readouterr().err

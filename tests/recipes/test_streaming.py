@@ -14,11 +14,12 @@ import pytest
 from hub_server import HubServer
 from test_relay import TINY, Cut, recipe
 
-from bert_hf import store, trainer
-from bert_hf.collator import PreTrainingExamples
-from bert_hf.remote import RemoteShelf
-from bert_hf.sampling import WINDOWS, Phase, RunSampler, generator
-from bert_hf.store import Corpus
+from bert_hf.data import corpus_store
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.data.samplers import WINDOWS, Phase, RunSampler, generator
+from bert_hf.training import trainer
 
 SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30
 
@@ -94,9 +95,12 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def small_windows(place):
     """Windows of one or two shards."""
-    before, store.WINDOW_TOKENS = store.WINDOW_TOKENS, Corpus.open(place / "corpus").manifest["tokens"] // SHARDS
+    before, corpus_store.WINDOW_TOKENS = (
+        corpus_store.WINDOW_TOKENS,
+        Corpus.open(place / "corpus").manifest["tokens"] // SHARDS,
+    )
     yield
-    store.WINDOW_TOKENS = before
+    corpus_store.WINDOW_TOKENS = before
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +174,7 @@ def test_the_run_is_that_on_the_local_folder_within_the_limit(place, server, exp
 
 
 def test_without_prefetching_it_is_the_same(place, server, expected, monkeypatch):
-    monkeypatch.setattr(RemoteShelf, "_fetch_ahead", lambda *_: None)
+    monkeypatch.setattr(RemoteShards, "_fetch_ahead", lambda *_: None)
     assert pretrain(place, f"{server.address}/corpus", "slow") == 0
     assert results(place / "slow") == expected
 

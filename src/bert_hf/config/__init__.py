@@ -1,0 +1,1 @@
+"""Arguments of a run: dataclasses, YAML and command-line parsing, value ranges, precision."""

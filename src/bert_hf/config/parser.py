@@ -1,0 +1,143 @@
+"""Options: dataclasses are filled from a YAML file and then from the command line, which wins.
+
+A key that nobody knows is an error, and so is what no option of any recipe can mean.
+"""
+
+import argparse
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import string_to_bool
+
+from bert_hf.config.files import yaml_options
+from bert_hf.errors import InputError, did_you_mean
+
+_LONGEST = 4096  # characters of a word: no path is longer
+
+
+class _Parser(HfArgumentParser):
+    """argparse whose complaints are `InputError`s."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+        # To every flag that is true by default the parent adds `--no_FLAG`, with the help text of the flag itself.
+        for action in self._actions:
+            if isinstance(action, argparse._StoreFalseAction):
+                action.help = f"The same as --{action.dest} false."
+                action.default = argparse.SUPPRESS  # that of the flag counts, and is printed there
+
+    def error(self, message: str):
+        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # not its two names
+        remedy = "--help lists every flag"
+        if found := re.match(r"(argument (--\w+): invalid choice: '?(.*?)'?) \(choose from", message):
+            message, choices = found[1], [str(one) for one in self._option_string_actions[found[2]].choices]
+            few = f"one of: {', '.join(choices)}" if len(choices) < 8 else remedy
+            remedy = did_you_mean(found[3], choices).strip() or few
+        raise InputError(message, where="command line", remedy=remedy)
+
+    def flags(self) -> list[str]:
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def parse(
+    classes: tuple[type, ...],
+    argv: list[str] | None = None,
+    default_config: str | None = None,
+    preflight: Callable[..., Iterable[str]] | None = None,
+) -> tuple | None:
+    """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
+
+    Args:
+        classes: dataclasses, of distinct field names.
+        argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
+        default_config: the YAML used when neither `--config` nor any other flag is given.
+        preflight: looks at what was asked for (see `preflight.py`) before a `TrainingArguments` is built, which joins
+            the other ranks. It is called with what is returned, those of a run as plain values, and yields a line for
+            each thing found good. With it there is `--check`, which prints them and ends there.
+
+    Returns:
+        The dataclasses; None after `--check true`, unless the recipe has a check of its own.
+
+    Raises:
+        InputError: unknown key or flag, value of the wrong type, missing or malformed file; what preflight refuses.
+    """
+    parser = _Parser(list(classes), allow_abbrev=False)
+    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
+    alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
+    if alone:
+        says = "Only look at what the run would read, and where it would write."
+        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=says)
+    words = list(argv if argv is not None else sys.argv[1:])
+    _refuse_words(words)
+    known, unknown = parser.parse_known_args(words)
+    _refuse_unknown(parser, unknown)
+    config = known.config if known.config is not None else (default_config if not words else None)
+    if config is not None:
+        known = parser.parse_args(_yaml_words(parser, Path(config)) + words)
+    built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
+    if preflight is not None:
+        for line in preflight(*(built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes)):
+            if known.check and os.environ.get("RANK", "0") == "0":
+                print(f"  {line}", flush=True)
+    return None if alone and known.check else tuple(built.get(cls) or _build(cls, known) for cls in classes)
+
+
+def _refuse_words(words: list[str]) -> None:
+    """What no option of any recipe can mean."""
+    for flag, word in zip(["", *words], words, strict=False):
+        where = flag if flag.startswith("--") else word.partition("=")[0] or "command line"
+        if len(word) > _LONGEST:
+            raise InputError(f"a value of {len(word):,} characters", where=where, remedy="shorten it")
+        if not word or (word.endswith("=") and word.startswith("--")):
+            raise InputError("an empty value", where=where, remedy="give a value, or leave the option out")
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError("bytes that are not UTF-8", where=where, remedy="rename what it names") from None
+        if "\0" in word:
+            raise InputError("a NUL character", where=where, remedy="remove it")
+
+
+def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
+    if unknown:
+        name = unknown[0].split("=")[0]
+        near = difflib.get_close_matches(name, parser.flags(), 1)
+        remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
+        raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
+
+
+def _yaml_words(parser: _Parser, path: Path) -> list[str]:
+    """The YAML's entries as words of a command line, each checked by itself so that an error names its line."""
+    words: list[str] = []
+    for name, line, entry in yaml_options(path):
+        if name in ("help", "config"):
+            raise InputError(f"{name} is no option of a run", where=path, line=line, remedy="remove this line")
+        if f"--{name}" not in parser.flags():
+            _refuse_unknown(parser, [f"--{name}"], where=str(path), line=line)
+        try:
+            _refuse_words(entry)
+            if parser.parse_known_args(entry)[1]:
+                raise InputError(f"{name} takes one value", remedy="")
+        except InputError as error:
+            raise InputError(error.what, where=path, line=line, remedy="mend this line") from None
+        words += entry
+    return words
+
+
+def _values(cls: type, values) -> dict:
+    return {f.name: getattr(values, f.name) for f in fields(cls) if f.init}
+
+
+def _build(cls: type, values):
+    try:
+        return cls(**_values(cls, values))
+    except (ValueError, ImportError) as error:
+        raise InputError(str(error), where="arguments", remedy="change the option it names") from None

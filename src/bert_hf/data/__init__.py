@@ -1,0 +1,1 @@
+"""From raw text to batches: readers, tokenization, corpus store, sentence pairs, masks, collator."""

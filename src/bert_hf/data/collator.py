@@ -1,0 +1,173 @@
+"""Example numbers → one batch: `PreTrainingExamples` looks up pairs, `DataCollatorForPreTraining` masks and pads."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from bert_hf.data.dataset import NSP_SPECIALS, SINGLE_SPECIALS
+from bert_hf.data.masking import choose_tokens, choose_words, replace
+from bert_hf.data.samplers import MASK, generator
+from bert_hf.data.sentence_pairs import truncate
+from bert_hf.errors import InputError
+from bert_hf.models.functional import IGNORED
+
+logger = logging.get_logger(__name__)
+
+
+class DataCollatorForPreTraining:
+    """UnpaddedBatch → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
+
+        >>> examples = PreTrainingExamples("runs/corpus", max_seq_length=512)
+        >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
+        >>> batch = collator([examples[0], examples[1]])
+
+    A row is a mapping of one of these kinds; what else it holds is ignored.
+
+    - Of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, so a batch's neighbours, the
+      worker, the rank and a resume make no difference.
+    - `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and `next_sentence_label`, without
+      `seed` and `number`.
+    - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
+      `next_sentence_label` where there are any. With `labels` a row is masked already and only padded.
+
+    Rows without `seed` and `number` draw from torch's global generator. A run then repeats its masks with the same
+    seed, batch size, ranks and number of workers only; one that is resumed within an epoch does not, and an evaluation
+    has other masks every time (give it rows with `labels`). Of `datasets` with columns other than `forward`'s a stock
+    `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
+
+    Args:
+        tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
+        mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
+        whole_word_mask: choose whole words.
+        nsp: send `next_sentence_label`.
+        pad_to_multiple_of: pad to a multiple of so many tokens.
+        max_seq_length: to which pairs of segments are cut that do not say it themselves. By default what the tokenizer
+            says (`model_max_length`).
+
+    Returns (when called):
+        input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
+        next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
+        indices into the flattened B·L, ascending. (Stock models take the last two as keywords that they ignore.)
+
+    Raises (when called):
+        InputError: a row of another kind, without a label though `nsp`, or with ids that the tokenizer does not have.
+    """
+
+    needs_all_columns = True  # tells `PreTrainer` to leave the columns of a dataset as they are
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        mlm_probability: float = 0.15,
+        whole_word_mask: bool = False,
+        nsp: bool = True,
+        pad_to_multiple_of: int | None = None,
+        max_seq_length: int | None = None,
+    ):
+        self.max_seq_length = max_seq_length or tokenizer.model_max_length
+        self.tokenizer, self.nsp, self.pad_to_multiple_of = tokenizer, nsp, pad_to_multiple_of
+        self.mlm_probability, self.whole_word_mask = mlm_probability, whole_word_mask
+        # Asked of the tokenizer once: asked for every example they were an eighth of the loader's time.
+        self._cls, self._sep, self._mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
+        vocabulary = tokenizer.get_vocab()
+        special = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
+        special[list(tokenizer.all_special_ids)] = True
+        self._special = special
+        self._random_ids = np.flatnonzero(~special)
+        self._continues = np.zeros(len(special), dtype=bool)
+        self._continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
+
+    def example(self, feature: Mapping) -> dict[str, np.ndarray]:
+        """One example: input_ids, token_type_ids, labels, each (l,) int64."""
+        if "seed" in feature and "number" in feature:
+            rng = generator(feature["seed"], MASK, *feature["number"])
+        else:
+            rng = np.random.default_rng(int(torch.randint(2**63 - 1, ())))
+
+        if "segment_a" in feature:
+            ids, segments = self._joined(feature, rng)
+        elif "input_ids" in feature:
+            ids, segments, labels = _ready(feature)
+            if labels is not None:
+                return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+        else:
+            raise InputError(
+                f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
+                where="DataCollatorForPreTraining",
+                remedy="pass remove_unused_columns=False if the trainer took them away",
+            )
+        share = feature.get("mlm_probability") or self.mlm_probability
+        masked, labels = self._mask_tokens(ids, share, rng)
+        return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
+
+    def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """[CLS] A [SEP] B [SEP], cut to the longest allowed, and its token types."""
+        a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
+        specials = NSP_SPECIALS if len(b) else SINGLE_SPECIALS
+        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
+        cls, sep = (self._cls,), (self._sep,)
+        ids = np.concatenate([cls, a, sep, b, sep] if len(b) else [cls, a, sep])
+        segments = np.zeros(len(ids), dtype=np.int64)
+        segments[len(a) + 2 :] = 1
+        return ids, segments
+
+    def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
+        try:
+            maskable = ~self._special[ids]
+        except IndexError:
+            raise InputError(
+                f"token id {ids.max()} is beyond the tokenizer's {len(self._special) - 1}",
+                where="DataCollatorForPreTraining",
+                remedy="use the tokenizer that made the ids",
+            ) from None
+        if self.whole_word_mask:
+            chosen = choose_words(maskable, self._continues[ids], share, rng)
+        else:
+            chosen = choose_tokens(maskable, share, rng)
+        labels = np.full(len(ids), IGNORED, dtype=np.int64)
+        labels[chosen] = ids[chosen]
+        return replace(ids, chosen, self._mask, self._random_ids, rng), labels
+
+    def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
+        examples = [self.example(feature) for feature in features]
+        lengths = np.array([len(example["input_ids"]) for example in examples])
+        width = int(lengths.max())
+        if self.pad_to_multiple_of:
+            width = -(-width // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        padding = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": 0, "labels": IGNORED}
+        batch = {}
+        for name, value in padding.items():
+            rows = np.full((len(examples), width), value, dtype=np.int64)
+            for row, example in zip(rows, examples, strict=True):
+                row[: len(example[name])] = example[name]
+            batch[name] = torch.from_numpy(rows)
+        batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
+        batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
+        batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        if self.nsp:
+            batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
+        return batch
+
+
+def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """input_ids, token_type_ids and labels of a row of ready ids, without its padding."""
+    ids = np.asarray(feature["input_ids"], dtype=np.int64)
+    real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
+    segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
+    labels = feature.get("labels")
+    return ids[real], segments[real], None if labels is None else np.asarray(labels, dtype=np.int64)[real]
+
+
+def _label(feature: Mapping) -> int:
+    if "next_sentence_label" not in feature:
+        raise InputError(
+            "a row has no next_sentence_label",
+            where="DataCollatorForPreTraining",
+            remedy="pass nsp=False to train the masked language model alone",
+        )
+    return int(feature["next_sentence_label"])

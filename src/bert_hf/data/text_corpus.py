@@ -1,0 +1,149 @@
+"""A corpus in memory: texts, of a list or of a `datasets.Dataset`, as tokenized documents that pairs are drawn from.
+
+The text takes the same way as in `prepare.py`: sentence splitter, normaliser, WordPiece. What does not fit into memory
+(2 bytes a token) is prepared on disk first.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.data.encoding import Encoder, encode_group, group_pieces
+from bert_hf.data.readers import choose_column, cut_pieces, is_url, whole_text
+from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.data.tokenization import backend, fingerprint_text
+from bert_hf.errors import InputError
+
+_CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
+
+
+class TextCorpus:
+    """Tokenized documents in memory, in one window (see `collator.WindowedCorpus`).
+
+    Args:
+        texts: a document each; those without a token are left out.
+        tokenizer: gives the ids.
+        language: for the sentence splitter (ISO 639); None: a line is a sentence.
+
+    Attributes:
+        token_offsets: (sentences + 1,) tokens before each sentence.
+        document_starts, document_ends: (documents,) the sentences [start, end) of each document.
+
+    Raises:
+        InputError: there is no token in the texts.
+    """
+
+    def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
+        encoder = Encoder(backend(tokenizer))
+        pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
+        groups = [encode_group(group, encoder, language) for group in group_pieces(pieces)]
+        if not any(len(group.ids) for group in groups):
+            raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
+
+        ids, lengths, sentences, ends = (np.concatenate(column) for column in list(zip(*groups, strict=True))[:4])
+        document = np.concatenate([[0], np.cumsum(ends)[:-1]])  # of each piece
+        per_document = np.bincount(document, sentences).astype(np.int64)
+        per_document = per_document[per_document > 0]
+
+        self._ids = ids
+        self.token_offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self.document_ends = np.cumsum(per_document)
+        self.document_starts = self.document_ends - per_document
+
+    def __len__(self) -> int:
+        return len(self.document_starts)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in these documents."""
+        return len(self._ids)
+
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        """Token ids of the sentences [first, last), which lie in one document."""
+        return self._ids[self.token_offsets[first_sentence] : self.token_offsets[last_sentence]]
+
+    def windows(self, rng: np.random.Generator | None = None) -> list[str]:
+        """One window: all documents."""
+        return ["all"]
+
+    def window(self, part: str, following: tuple = ()) -> "TextCorpus":
+        """All documents."""
+        return self
+
+
+def open_corpus(
+    source: Any,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    text_column: str | None = None,
+    language: str | None = "en",
+) -> Any:
+    """The corpus that is meant: one that is open already, a folder made by `prepare.py` (or its URL), or texts.
+
+    Args:
+        source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
+        tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
+
+    Raises:
+        InputError: nothing of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
+    """
+    if isinstance(source, str | Path):
+        url = str(source) if is_url(source) else None
+        source = Corpus.open(RemoteShards(url, Path(_CACHE).expanduser()) if url else source)
+    if isinstance(source, Corpus) and tokenizer is not None:
+        _compare_tokenizers(source, tokenizer)
+    if hasattr(source, "windows") and hasattr(source, "window"):
+        return source
+
+    if isinstance(source, Mapping):
+        remedy = f"give one of its splits: {', '.join(map(str, source))}"
+        raise InputError(f"a {type(source).__name__} holds several data sets", where="dataset", remedy=remedy)
+    if tokenizer is None:
+        raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
+    return TextCorpus(texts_of(source, text_column), tokenizer, language)
+
+
+def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
+    made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
+    if made_with not in (None, hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()):
+        raise InputError(
+            "it was prepared with another tokenizer",
+            where=corpus.storage.folder,
+            remedy=f"use load_tokenizer('{corpus.storage.folder}/tokenizer')",
+        )
+
+
+def texts_of(rows: Iterable, text_column: str | None = None) -> Iterator[str]:
+    """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
+
+    Raises:
+        InputError: a row is neither, or its column holds something else.
+    """
+    if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
+        rows = rows.select_columns([text_column])  # nothing else is decoded
+    for number, row in enumerate(rows):
+        text = row if isinstance(row, str) else _column(row, text_column, number)
+        if text is not None:
+            yield text
+
+
+def _column(row: Any, name: str | None, number: int) -> str | None:
+    where = f"row {number} of the dataset"
+    if not isinstance(row, Mapping):
+        remedy = "give texts, or rows with a text column"
+        raise InputError(f"a {type(row).__name__}, and not a text", where=where, remedy=remedy)
+    if name is None and "input_ids" in row:
+        remedy = "give the dataset to the trainer itself, with DataCollatorForPreTraining"
+        raise InputError("it is tokenized already", where=where, remedy=remedy)
+
+    strings = [column for column, value in row.items() if isinstance(value, str)]
+    name = name or choose_column(list(row), strings, where)
+    text = row.get(name, 0)
+    if not isinstance(text, str | None):
+        remedy = f"pass text_column=…, one of: {', '.join(strings)}"
+        raise InputError(f"no text in column {name!r}", where=where, remedy=remedy)
+    return text

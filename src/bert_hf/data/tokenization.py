@@ -1,0 +1,232 @@
+"""A WordPiece tokenizer: train one, load one, check one."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.trainers import WordPieceTrainer
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
+
+from bert_hf.config.files import named_text
+from bert_hf.data.writing_systems import choose_accents, count_characters
+from bert_hf.errors import InputError
+from bert_hf.models.loading import find_tokenizer
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# What `save_tokenizer` writes.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+MAX_LENGTH = 512  # positions of the published models
+_BATCH = 1000  # texts handed to the trainer at a time
+_ALPHABET = 1000  # characters of a trained vocabulary, where so many are enough
+_COVERED = 0.9995  # share of a text's characters for which they should be enough
+
+
+def train_tokenizer(
+    texts: Sequence[str],
+    *,
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    language: str | None = None,
+    log: Callable[[str], None] | None = None,
+) -> BertTokenizer:
+    """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
+
+    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
+    that an unknown word falls apart into pieces and at last into characters. [UNK] is left for characters outside the
+    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones. The same texts and options give the
+    same vocabulary.
+
+    Args:
+        texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
+        vocab_size: size asked for; a small text gives a smaller vocabulary.
+        strip_accents: None keeps accents where `do_lower_case` is false, or the text is not written in Latin, Greek or
+            Cyrillic letters (see `scripts.choose_accents`); else they are stripped, as in the 2018 code.
+        limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
+            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters.
+        language: of the text, an ISO 639 code, for the choice of `strip_accents`.
+        log: gets one line: whether accents are stripped, and why.
+    """
+    points = count_characters(texts)
+    if strip_accents is None and do_lower_case:
+        accents = choose_accents(points, language)
+        strip_accents = None if accents.strip else False  # None: as do_lower_case, and as it was always recorded
+        if log:
+            log(accents.reason)
+    blank = BertTokenizer(
+        do_lower_case=do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
+    )
+    rust = backend(blank)
+    alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
+    # The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes
+    # to the lower number: left alone, it gives another vocabulary every time. As special tokens they come in order.
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIALS, *(f"##{character}" for character in alphabet)],
+        show_progress=False,
+    )
+    rust.train_from_iterator(_batches(texts), trainer)
+    vocabulary = _complete(rust.get_vocab(), vocab_size)
+    return BertTokenizer(
+        vocab=vocabulary,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=tokenize_chinese_chars,
+        model_max_length=MAX_LENGTH,
+    )
+
+
+def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
+    """The most frequent characters after normalisation, in the order of their code points."""
+    counts: Counter[str] = Counter()
+    for point in np.flatnonzero(points).tolist():
+        for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
+            counts[character] += int(points[point])
+    known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    if limit is None:
+        covered = np.cumsum([-count for count, _ in known])
+        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
+        limit = max(_ALPHABET, min(needed, vocab_size // 4))  # each is in the vocabulary twice
+    return sorted(character for _, character in known[:limit])
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """Specials, then every character in both its forms, then the learned pieces in order, `vocab_size` in all.
+
+    The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
+    characters is known.
+    """
+    pieces = [piece for piece, _ in sorted(trained.items(), key=lambda item: item[1]) if piece not in SPECIALS]
+    characters = sorted({piece.removeprefix("##") for piece in pieces if len(piece.removeprefix("##")) == 1})
+    forms = dict.fromkeys([*characters, *(f"##{character}" for character in characters)])
+    learned = [piece for piece in pieces if piece not in forms]
+    room = max(0, vocab_size - len(SPECIALS) - len(forms))
+    return {piece: index for index, piece in enumerate([*SPECIALS, *forms, *learned[:room]])}
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+    """Saves the tokenizer as stock transformers does, and a `vocab.txt` beside it for older tools."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
+
+
+def load_tokenizer(
+    name_or_path: str | Path,
+    *,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> PreTrainedTokenizerBase:
+    """A tokenizer from a folder, a Hub id or a bare `vocab.txt` (to which alone the options apply).
+
+    Raises:
+        InputError: nothing there, or nothing usable.
+    """
+    path = Path(name_or_path)
+    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
+    if os.path.lexists(path) and not path.is_dir():
+        vocabulary = _read_vocabulary(path)
+        tokenizer = BertTokenizer(
+            vocab=vocabulary,
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            model_max_length=MAX_LENGTH,
+        )
+    else:
+        try:
+            folder = find_tokenizer(name_or_path)
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+            tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
+        except InputError:
+            raise
+        except Exception as error:  # the Rust library raises nothing more special
+            reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"no tokenizer can be loaded from it: {reason}",
+                where=name_or_path,
+                remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
+            ) from None
+    check_tokenizer(tokenizer, where=path)
+    return tokenizer
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    pieces = named_text(path).removesuffix("\n").split("\n")
+    seen: dict[str, int] = {}
+    for line, piece in enumerate((piece.rstrip("\r") for piece in pieces), start=1):
+        if piece in seen:
+            raise InputError(f"{piece!r} stands twice", where=path, line=line, remedy="keep one piece a line, once")
+        seen[piece] = line - 1
+    if missing := [special for special in SPECIALS if special not in seen]:
+        raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one a line")
+    return seen
+
+
+def check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
+) -> None:
+    """Has it what BERT needs, and do its ids fit into the model?
+
+    Args:
+        where: it comes from, for the message.
+
+    Raises:
+        InputError: a special token is missing, or ids reach beyond `model_vocab_size`.
+    """
+    where = where or tokenizer.name_or_path or "tokenizer"
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if getattr(tokenizer, f"{name}_token_id", None) is None:
+            raise InputError(
+                f"the tokenizer has no [{name.upper()}] token", where=where, remedy="choose a BERT tokenizer"
+            )
+    largest = max(tokenizer.get_vocab().values())
+    if model_vocab_size is not None and largest >= model_vocab_size:
+        raise InputError(
+            f"the tokenizer's ids reach {largest}, the model has {model_vocab_size} embeddings",
+            where=where,
+            remedy="use the model's own tokenizer, or train from scratch with --config_name",
+        )
+
+
+def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """The Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
+    rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
+
+
+def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What makes two tokenizers give different ids, as one string (vocabulary, normaliser, pre-tokeniser; what was
+    added beyond BERT's special tokens)."""
+    state = json.loads(backend(tokenizer).to_str())
+    parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
+    if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
+        parts["added_tokens"] = added
+    return json.dumps(parts, sort_keys=True)

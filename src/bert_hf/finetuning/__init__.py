@@ -1,0 +1,1 @@
+"""Downstream tasks: labelled data, splits, metrics, baselines."""

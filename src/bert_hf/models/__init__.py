@@ -1,0 +1,1 @@
+"""The BERT network, its unpadded kernels, safe loading of checkpoints, FLOP counts."""

@@ -1,0 +1,110 @@
+"""Parameters and FLOPs of a BERT, and how fast a device multiplies matrices."""
+
+import time
+from pathlib import Path
+
+import torch
+from transformers import BertConfig
+
+from bert_hf.errors import InputError
+from bert_hf.models.loading import find_checkpoint, read_config_file
+
+
+def read_config(where: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
+    """The shape of a BERT from a model JSON (with another vocabulary size), or from a checkpoint as it is (None).
+
+    Raises:
+        InputError: nothing is named, or what is there is no BERT's configuration.
+    """
+    if where is None:
+        raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
+    try:
+        if vocab_size is None:
+            config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
+        else:
+            config = BertConfig.from_json_file(where)
+            read_config_file(Path(where))
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None
+    config.vocab_size = vocab_size or config.vocab_size
+    if dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+    return config
+
+
+def parameter_count(config: BertConfig) -> int:
+    """Parameters of `BertForPreTraining`; the decoder's weights are the word embeddings and count once."""
+    h, f = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    norm, square = 2 * h, h * h + h
+    layer = 4 * square + norm + (h * f + f) + (f * h + h) + norm
+    heads = square + norm + config.vocab_size + (2 * h + 2)  # transform, its LayerNorm, output bias, next sentence
+    return rows * h + norm + config.num_hidden_layers * layer + square + heads
+
+
+def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
+    """Floating-point operations of forward and backward that a step cannot do without.
+
+    Three times the forward pass's multiply-adds, counted twice: each layer's matrices for every real (non-padding)
+    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone. The
+    last layer counts whole, though our model computes little of it: MFU is to mean what it means elsewhere.
+
+    Args:
+        tokens: real tokens. squares: Σ (real tokens of a row)². masked: predicted tokens.
+    """
+    hidden, wide = config.hidden_size, config.intermediate_size
+    layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares
+    head = (hidden**2 + hidden * config.vocab_size) * masked
+    return 6.0 * (config.num_hidden_layers * layer + head)
+
+
+def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
+    """FLOP/s of a plain square product here and now; what `train_mfu` is a share of is `model_product_rate`."""
+    side = 8192 if device.type == "cuda" else 1024
+    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    products, begin = 0, time.perf_counter()
+    while products < 3 or time.perf_counter() - begin < seconds:
+        if products == 1:  # the first one warms up
+            begin = time.perf_counter()
+        _ = left @ right
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        products += 1
+    return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
+
+
+def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
+    """FLOP/s of the fastest of the products that a model makes of so many tokens, and of a large square one.
+
+    The fastest single round of each counts: what else the machine does meanwhile only lowers a rate. A square product
+    alone is no upper bound: on some CPUs a library multiplies other shapes faster.
+    """
+    hidden, wide = config.hidden_size, config.intermediate_size
+    side = 8192 if device.type == "cuda" else 1024
+    masked = max(1, round(0.15 * tokens))
+    shapes = [(side, side, side), (tokens, hidden, hidden), (tokens, hidden, wide), (tokens, wide, hidden)]
+    shapes += [(masked, hidden, config.vocab_size), (wide, tokens, hidden)]  # the head; a gradient of weights
+    return max(_fastest_product(device, dtype, shape) for shape in shapes)
+
+
+def _fastest_product(
+    device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float = 0.1
+) -> float:
+    """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""
+    rows, inner, columns = shape
+    left = torch.full((rows, inner), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    right = torch.full((inner, columns), 0.5, device=device, dtype=dtype)
+    products, best, begin = 1, 0.0, time.perf_counter()
+    while not best or time.perf_counter() - begin < seconds:
+        started = time.perf_counter()
+        for _ in range(products):
+            _ = left @ right
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        took = time.perf_counter() - started
+        if took < 0.005 and products < 1 << 16:
+            products *= 2
+        else:
+            best = max(best, 2.0 * rows * inner * columns * products / took)
+    return best

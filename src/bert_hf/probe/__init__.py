@@ -1,0 +1,1 @@
+"""What a checkpoint knows: the parts of recipes/probe.py."""

@@ -1,0 +1,283 @@
+"""The data of the probe: labelled rows with their folds, draws of few labels, held-out examples, minimal pairs."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.config.arguments import CorpusArguments
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.prepare import corpus_for
+from bert_hf.data.readers import expand, packing, read_rows
+from bert_hf.data.samplers import ExampleNumber, Phase
+from bert_hf.errors import InputError
+from bert_hf.finetuning.datasets import read_labelled
+from bert_hf.finetuning.splits import near_duplicate_groups
+from bert_hf.finetuning.tasks import order_labels
+from bert_hf.probe.arguments import ProbeArguments
+
+LEAST_OF_A_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
+
+
+# ---- labelled rows
+
+
+@dataclass
+class LabelledTask:
+    """Labelled rows: N texts, or pairs of texts.
+
+    Attributes:
+        labels: (N,) class numbers; of two classes, 1 is the positive one.
+        groups: (N,) equal for rows that read alike and must stay on one side of a split.
+    """
+
+    name: str
+    texts: list[str]
+    pairs: list[str] | None
+    labels: np.ndarray
+    label_names: tuple[str, ...]
+    groups: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.label_names)
+
+    def joined(self) -> list[str]:
+        """One string a row, for what counts words."""
+        if self.pairs is None:
+            return self.texts
+        return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
+
+    def encoded(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> list[dict]:
+        """`input_ids` and `token_type_ids` of each row, special tokens included, cut to `max_seq_length`."""
+        found = tokenizer(self.texts, self.pairs, truncation=True, max_length=max_seq_length)
+        names = ("input_ids", "token_type_ids")
+        return [dict(zip(names, row, strict=True)) for row in zip(*(found[name] for name in names), strict=True)]
+
+
+def read_tasks(asked: ProbeArguments) -> list[LabelledTask]:
+    """One task for each word of `--train_file`.
+
+    Raises:
+        InputError: a file cannot be read, or has one label only.
+    """
+    tasks: list[LabelledTask] = []
+    for pattern in asked.train_file or ():
+        task = _read_task(pattern, asked)
+        taken = sum(task.name == other.name for other in tasks)
+        task.name = f"{task.name}-{taken + 1}" if taken else task.name
+        tasks.append(task)
+    return tasks
+
+
+def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
+    rows = read_labelled([pattern], asked.text_column, asked.label_column)
+    pairs = None
+    if asked.text_pair_column:
+        pairs = read_labelled([pattern], asked.text_pair_column, asked.label_column).texts
+    label_names = order_labels(set(rows.labels))
+    if len(label_names) < 2:
+        remedy = "give rows of two labels or more"
+        raise InputError(f"only one label: {label_names[0]}", where=pattern, remedy=remedy)
+
+    # A random sample where there are too many, in the order of the file
+    chosen = np.sort(np.random.default_rng(asked.seed).permutation(len(rows))[: asked.max_rows])
+    texts = [rows.texts[row] for row in chosen]
+    pairs = pairs and [pairs[row] for row in chosen]
+    numbers = {name: number for number, name in enumerate(label_names)}
+    labels = np.array([numbers[rows.labels[row]] for row in chosen])
+    path = Path(expand([pattern])[0])
+    stem = Path(path.stem).stem if packing(path) else path.stem
+    name = f"{path.parent.name}-{stem}" if stem in ("train", "dev", "test") else stem
+    task = LabelledTask(name, texts, pairs, labels, label_names, np.zeros(len(texts), np.int64))
+    task.groups = near_duplicate_groups(task.joined())
+    return task
+
+
+def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(training rows, test rows) of each fold: stratified, near-duplicates on one side.
+
+    Raises:
+        InputError: a class has fewer rows, or fewer rows that differ in their words, than there are folds.
+    """
+    fewest = min(len(np.unique(task.groups[task.labels == one])) for one in range(task.classes))
+    if fewest < folds:
+        what = f"a label has {fewest} rows that differ in their words, too few for {folds} folds"
+        raise InputError(what, where=task.name, remedy="give more rows, or fewer --folds")
+    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+    return list(splitter.split(task.texts, task.labels, task.groups))
+
+
+def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray | None:
+    """`count` of `rows` (ascending), classes in proportion but `LEAST_OF_A_CLASS` of each; None where there are fewer.
+
+    Args:
+        labels: (N,) class number of every row there is.
+        rows: (R,) the rows that may be drawn.
+    """
+    if count > len(rows):
+        return None
+    shuffled = rng.permutation(rows)
+    classes, sizes = np.unique(labels[rows], return_counts=True)
+    least = np.minimum(sizes, min(LEAST_OF_A_CLASS, count // len(classes)))
+    share = sizes / len(rows) * count
+    quota = np.minimum(sizes, np.maximum(least, np.round(share).astype(int)))
+    while quota.sum() < count:  # rounding left rows over: to the class that is most below its share
+        quota[np.where(quota < sizes, share - quota, -np.inf).argmax()] += 1
+    while quota.sum() > count:
+        quota[np.where(quota > least, quota - share, -np.inf).argmax()] -= 1
+    taken = [shuffled[labels[shuffled] == one][:number] for one, number in zip(classes, quota, strict=True)]
+    return np.sort(np.concatenate(taken))
+
+
+# ---- held-out text
+
+
+class MaskedExample(NamedTuple):
+    """One example as a masked language model sees it. Arrays of length L."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    labels: np.ndarray  # the token that is predicted, −100 elsewhere
+    next_sentence_label: int
+
+
+@dataclass
+class HeldOutText:
+    """Masked examples of a text, with the text's token frequencies.
+
+    Attributes:
+        counts: (V,) how often each token stands in the text.
+        characters_per_token: of the text, spaces included; None where it is not known.
+        pairs: whether an example is a sentence pair.
+    """
+
+    examples: list[MaskedExample]
+    counts: np.ndarray
+    characters_per_token: float | None
+    pairs: bool
+
+
+def read_held_out(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
+    """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text."""
+    corpus = corpus_for(CorpusArguments(cache_dir=asked.cache_dir), tokenizer, asked.validation_file)
+    window = corpus.window(corpus.windows()[0])
+    two_sentences = window.document_ends - window.document_starts > 1
+    pairs = len(two_sentences) > 1 and bool(two_sentences.any())
+    examples = PreTrainingExamples(
+        corpus, (Phase(asked.max_seq_length, None),), nsp=pairs, seed=0, fixed=True, limit=asked.max_eval_samples
+    )
+    collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
+    masked = []
+    for index in range(len(examples)):
+        feature = examples[index]
+        masked.append(MaskedExample(**collator.example(feature), next_sentence_label=feature["next_sentence_label"]))
+    counts = corpus.unigram_counts(len(tokenizer))
+    return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), pairs)
+
+
+def masked_texts(task: LabelledTask, tokenizer: PreTrainedTokenizerBase, asked: ProbeArguments) -> HeldOutText:
+    """Labelled texts as masked examples, a text each, to compare the task's domain with the held-out text's."""
+    collator = DataCollatorForPreTraining(tokenizer, nsp=False)
+    ids = tokenizer(task.joined(), add_special_tokens=False)["input_ids"]
+    chosen = np.random.default_rng(asked.seed).permutation(len(ids))[: asked.max_eval_samples]
+    masked = []
+    for row in chosen.tolist():
+        if ids[row]:
+            number = ExampleNumber(0, 0, 0, row)
+            feature = {"segment_a": ids[row], "segment_b": [], "number": number, "seed": 0}
+            example = collator.example({**feature, "max_seq_length": asked.max_seq_length})
+            masked.append(MaskedExample(**example, next_sentence_label=0))
+    counts = np.bincount([token for row in ids for token in row], minlength=len(tokenizer))
+    return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), False)
+
+
+def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTokenizerBase) -> float | None:
+    """Characters of the normalised text that a token of the examples stands for.
+
+    One space a word counts, and [UNK] as one character, so that the same words have the same number of characters
+    under every vocabulary of the same normalisation.
+    """
+    lengths = np.zeros(max(tokenizer.get_vocab().values()) + 1)
+    for piece, index in tokenizer.get_vocab().items():
+        lengths[index] = len(piece) - 2 if piece.startswith("##") else len(piece) + 1
+    lengths[tokenizer.unk_token_id] = 2
+    outside = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+    lengths[list(outside)] = 0
+
+    originals = [np.where(example.labels >= 0, example.labels, example.input_ids) for example in examples]
+    tokens = np.concatenate(originals) if originals else np.zeros(0, np.int64)
+    inside = ~np.isin(tokens, outside)
+    return float(lengths[tokens].sum() / inside.sum()) if inside.any() else None
+
+
+# ---- minimal pairs
+
+
+class MinimalPair(NamedTuple):
+    """Two sentences, of which one is grammatical."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+def read_minimal_pairs(files: list[str], most: int, seed: int) -> list[MinimalPair]:
+    """At most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
+
+    Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm, `linguistics_term` (else `field`) the phenomenon.
+
+    Raises:
+        InputError: a line lacks a sentence.
+    """
+    by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
+    for path in expand(files):
+        for line, row in read_rows(path):
+            sentences = [row.get(name) for name in ("sentence_good", "sentence_bad")]
+            if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
+                what, remedy = "no minimal pair", "give sentence_good and sentence_bad, both text"
+                raise InputError(what, where=path, line=line, remedy=remedy)
+            paradigm = str(row.get("UID") or Path(path).name)
+            phenomenon = str(row.get("linguistics_term") or row.get("field") or paradigm)
+            by_paradigm[paradigm].append(MinimalPair(*sentences, paradigm, phenomenon))
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for paradigm in sorted(by_paradigm):
+        pairs = by_paradigm[paradigm]
+        chosen += [pairs[number] for number in np.sort(rng.permutation(len(pairs))[:most])]
+    return chosen
+
+
+# ---- all of it
+
+
+class ProbeData(NamedTuple):
+    """What a checkpoint is probed with; what no part needs is empty."""
+
+    tasks: list[LabelledTask]
+    held_out: HeldOutText | None
+    pairs: list[MinimalPair]
+
+
+def read_data(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> ProbeData:
+    """Reads all data before anything is computed, so that a bad line is found in the first seconds.
+
+    Raises:
+        InputError: see the readers.
+    """
+    parts = set(asked.chosen_parts())
+    tasks = read_tasks(asked) if parts - {"nsp", "grammar"} else []
+    wants_text = asked.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
+    held_out = read_held_out(asked, tokenizer) if wants_text else None
+    pairs = read_minimal_pairs(asked.blimp, asked.max_pairs, asked.seed) if "grammar" in parts else []
+    return ProbeData(tasks, held_out, pairs)

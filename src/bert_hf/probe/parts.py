@@ -1,0 +1,146 @@
+"""Runs the parts of the probe that have data, and gathers their figures."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import transformers
+
+from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.data import LabelledTask, ProbeData, masked_texts
+from bert_hf.probe.features import pooled_states, probe_features
+from bert_hf.probe.geometry import probe_geometry, vocabulary_use
+from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods, uses_whole_words
+from bert_hf.probe.language import LEAST_PAIRS, language_outputs, probe_masked_lm, probe_next_sentence
+from bert_hf.probe.network import Subject
+from bert_hf.probe.tuning import probe_few_labels
+
+
+class ProbeRun:
+    """One probe of one checkpoint.
+
+    Args:
+        asked: options.
+        subject: the checkpoint.
+        data: what it is probed with.
+        report: is told of each part that begins.
+    """
+
+    def __init__(self, asked: ProbeArguments, subject: Subject, data: ProbeData, report: Callable = print):
+        self.asked, self.subject, self.report = asked, subject, report
+        self.tasks, self.held_out, self.pairs = data
+        # Name → what `Subject.load` takes
+        self.networks: dict[str, list] = {"checkpoint": [None], "random": list(range(1, asked.random_draws + 1))}
+        self.checkpoint = subject.load()  # now: it says which parameters the checkpoint lacks
+
+    def run(self) -> dict:
+        """The figures of all parts; notes say what could not be measured, and why."""
+        config = self.subject.config
+        found: dict = {
+            "checkpoint": self.subject.name,
+            "layers": config.num_hidden_layers,
+            "width": config.hidden_size,
+            "vocabulary_size": len(self.subject.tokenizer),
+            "parameters": self.checkpoint.num_parameters(),
+            "device": str(self.subject.device),
+            "threads": torch.get_num_threads(),
+            "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+            "options": vars(self.asked),
+            "lacking": list(self.subject.fresh),
+            "tasks": {task.name: self._describe(task) for task in self.tasks},
+            "seconds": {},
+            "processor_seconds": {},
+            "notes": [],
+        }
+        for part in self.asked.chosen_parts():
+            self.report(f"{part} …")
+            begin, processor_begin = time.perf_counter(), time.process_time()
+            note = self._unmeasurable(part)
+            if note is None:
+                found[part] = getattr(self, part)()
+            else:
+                found["notes"].append(note)
+            found["seconds"][part] = round(time.perf_counter() - begin, 1)
+            found["processor_seconds"][part] = round(time.process_time() - processor_begin, 1)
+        return found
+
+    def _unmeasurable(self, part: str) -> str | None:
+        if part in ("mlm", "grammar") and self.subject.lacks("cls.predictions"):
+            return f"{part}: the checkpoint has no masked-language-model head"
+        if part == "nsp" and (self.subject.lacks("cls.seq_relationship") or self.subject.lacks("bert.pooler")):
+            return "nsp: the checkpoint has no next-sentence head"
+        if part == "nsp" and not self.held_out.pairs:
+            return "nsp: the held-out text has no two documents, or none of two sentences"
+        if part == "nsp" and len(self.held_out.examples) < LEAST_PAIRS:
+            return f"nsp: the held-out text gives {len(self.held_out.examples)} pairs, fewer than {LEAST_PAIRS}"
+        return None
+
+    def _describe(self, task: LabelledTask) -> dict:
+        shares = {name: float((task.labels == number).mean()) for number, name in enumerate(task.label_names)}
+        return {"rows": len(task), "label_shares": shares, "pairs": task.pairs is not None}
+
+    def _rows(self, task: LabelledTask) -> list[dict]:
+        return task.encoded(self.subject.tokenizer, self.asked.max_seq_length)
+
+    def _models(self, name: str):
+        for draw in self.networks[name]:
+            yield self.checkpoint if draw is None else self.subject.load(draw)
+
+    # ---- parts, each named as in `probe_arguments.PARTS`
+
+    def vocabulary(self) -> dict:
+        """Fertility and use of the vocabulary, task by task."""
+        return {task.name: vocabulary_use(task, self.subject) for task in self.tasks}
+
+    def geometry(self) -> dict:
+        """[CLS] and token states on the first task's texts (else on the held-out text), and with random weights."""
+        if self.tasks:
+            rows, source = self._rows(self.tasks[0]), self.tasks[0].name
+        else:
+            rows, source = [example._asdict() for example in self.held_out.examples], "held-out text"
+        found = {name: probe_geometry(next(self._models(name)), rows, self.subject) for name in self.networks}
+        return {"text": source, **found}
+
+    def features(self) -> dict:
+        """Linear probes of frozen states, task by task."""
+        found = {}
+        for task in self.tasks:
+            rows = self._rows(task)
+            states = {
+                name: [pooled_states(model, rows, self.subject) for model in self._models(name)]
+                for name in self.networks
+            }
+            found[task.name] = probe_features(states, task, self.asked.labels, self.asked.folds, self.asked.seed)
+        return found
+
+    def few_labels(self) -> dict:
+        """Fine-tuning with few labels, task by task."""
+        found = {task.name: probe_few_labels(task, self.subject, self.asked) for task in self.tasks}
+        return {name: figures for name, figures in found.items() if figures is not None}
+
+    def mlm(self) -> dict:
+        """The masked language model on the held-out text, and on each task's texts."""
+        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
+        texts = {"held-out text": self.held_out} if self.held_out else {}
+        texts |= {task.name: masked_texts(task, self.subject.tokenizer, self.asked) for task in self.tasks}
+        return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
+
+    def nsp(self) -> dict:
+        """Next-sentence prediction on the held-out text."""
+        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
+        return probe_next_sentence(self.held_out, self.subject, outputs)
+
+    def grammar(self) -> dict:
+        """Minimal pairs, with the checkpoint and with random weights."""
+        whole = uses_whole_words(self.asked.pll)
+        found = {
+            name: [
+                probe_grammar(
+                    self.pairs, partial(pseudo_log_likelihoods, model, subject=self.subject, whole_words=whole)
+                )
+                for model in self._models(name)
+            ]
+            for name in self.networks
+        }
+        return {"pll": self.asked.pll, "checkpoint": found["checkpoint"][0], "random": found["random"]}

@@ -1,0 +1,105 @@
+"""Few labels: the whole network fine-tuned on some rows, beside the same network with random weights.
+
+A compact loop and not the Trainer: some six runs of 200 steps that nobody resumes, without a folder of their own.
+"""
+
+import math
+
+import numpy as np
+import torch
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score
+from torch.nn.utils import clip_grad_norm_
+from transformers import PreTrainedModel, get_linear_schedule_with_warmup
+
+from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.data import LabelledTask
+from bert_hf.probe.features import Fold, labelled_folds, probe_tfidf
+from bert_hf.probe.network import Subject, batches_by_length, model_inputs
+
+WARMUP, WEIGHT_DECAY, LONGEST_GRADIENT = 0.1, 0.01, 1.0
+MOST_TEST_ROWS = 1000
+
+
+def usual_rate(width: int) -> float:
+    """The peak learning rate where none is given: small networks take larger ones."""
+    return 5e-4 if width <= 256 else 1e-4 if width <= 512 else 5e-5
+
+
+def fine_tune(model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subject: Subject, asked: ProbeArguments):
+    """Trains all weights on the rows: AdamW, linear warm-up and decay, clipped gradients, passes in random order."""
+    rate = asked.tune_learning_rate or usual_rate(subject.config.hidden_size)
+    decayed = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    plain = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": plain, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=rate)
+    schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * asked.tune_steps), asked.tune_steps)
+    rng = np.random.default_rng(subject.seed)
+    passes = math.ceil(asked.tune_steps * asked.tune_batch_size / len(rows)) + 1
+    order = np.concatenate([rng.permutation(len(rows)) for _ in range(passes)])
+    model.train()
+    for step in range(asked.tune_steps):
+        batch = order[step * asked.tune_batch_size : (step + 1) * asked.tune_batch_size]
+        inputs = model_inputs([rows[row] for row in batch], subject)
+        loss = model(**inputs, labels=torch.from_numpy(labels[batch]).to(subject.device)).loss
+        loss.backward()
+        clip_grad_norm_(model.parameters(), LONGEST_GRADIENT)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+
+@torch.no_grad()
+def classify(model: PreTrainedModel, rows: list[dict], subject: Subject) -> np.ndarray:
+    """(N, classes) logits."""
+    model.eval()
+    logits = np.zeros((len(rows), model.config.num_labels))
+    for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
+        logits[batch] = model(**model_inputs([rows[row] for row in batch], subject)).logits.float().cpu().numpy()
+    return logits
+
+
+def figures(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """(average precision of class 1 or, of more classes, macro F1; accuracy)."""
+    guesses, classes = logits.argmax(1), logits.shape[1]
+    accuracy = float(accuracy_score(labels, guesses))
+    if classes == 2:
+        return float(average_precision_score(labels, logits[:, 1] - logits[:, 0])), accuracy
+    return float(f1_score(labels, guesses, average="macro", labels=range(classes), zero_division=0)), accuracy
+
+
+def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments) -> dict | None:
+    """Fine-tuning on `tune_labels` rows, `tune_draws` draws, each tested on a fold of its own.
+
+    Returns:
+        metric; scores and accuracies {checkpoint, random, tfidf_words, tfidf_characters: a value a draw};
+        difference: checkpoint − random of each draw. None where there are too few rows.
+    """
+    fits = labelled_folds(task, [asked.tune_labels], asked.folds, asked.seed).get(asked.tune_labels)
+    if not fits:
+        return None
+    rows = task.encoded(subject.tokenizer, asked.max_seq_length)
+    texts = np.array(task.joined(), dtype=object)
+    scores: dict[str, list[float]] = {"checkpoint": [], "random": [], "tfidf_words": [], "tfidf_characters": []}
+    accuracies: dict[str, list[float]] = {"checkpoint": [], "random": []}
+    for draw, fit in enumerate(fits[: asked.tune_draws]):
+        test = np.sort(np.random.default_rng([asked.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
+        fit = Fold(fit.train, test, fit.inner)
+        for name in ("checkpoint", "random"):
+            reset = tuple(asked.tune_reset or ())
+            model = subject.load_classifier(task.classes, draw, name == "random", reset)
+            fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, asked)
+            value, accuracy = figures(classify(model, [rows[row] for row in test], subject), task.labels[test])
+            scores[name].append(value)
+            accuracies[name].append(accuracy)
+        scores["tfidf_words"].append(probe_tfidf(texts, task, fit, False))
+        scores["tfidf_characters"].append(probe_tfidf(texts, task, fit, True))
+    difference = np.subtract(scores["checkpoint"], scores["random"]).tolist()
+    return {
+        "metric": "average precision" if task.classes == 2 else "macro F1",
+        "labels": asked.tune_labels,
+        "steps": asked.tune_steps,
+        "learning_rate": asked.tune_learning_rate or usual_rate(subject.config.hidden_size),
+        "scores": scores,
+        "accuracies": accuracies,
+        "difference": difference,
+    }

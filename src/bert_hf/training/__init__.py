@@ -1,0 +1,1 @@
+"""Trainers, checkpoints, preemption, optimizers, and the start and end of every run."""

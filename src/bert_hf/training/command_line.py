@@ -1,0 +1,71 @@
+"""The command of a run as it can be pasted into a shell: for the card and for the next step."""
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+
+from bert_hf.data.readers import is_url
+
+
+def command_line(default_config: Path | None = None) -> str:
+    """The command that was given, for the card, with the launcher's own options.
+
+    Args:
+        default_config: the YAML file that the recipe reads where no option is given; it is then named.
+    """
+    words = [*_launcher(), *sys.argv]
+    if len(sys.argv) == 1 and default_config is not None:
+        words += ["--config", os.path.relpath(default_config)]
+    return shlex.join(words)
+
+
+def _launcher() -> list[str]:
+    """The words before the script, e.g. `accelerate launch --config_file a.yaml`, from the parent's command line.
+
+    (The launcher tells its child neither its options nor the name of its file.)
+    """
+    names = {"accelerate": ["accelerate"], "accelerate-launch": ["accelerate-launch"], "torchrun": ["torchrun"]}
+    names["accelerate.commands.launch"] = ["accelerate", "launch"]
+    try:
+        words = psutil.Process(os.getppid()).cmdline()
+    except psutil.Error:
+        words = []
+
+    before = words[: words.index(sys.argv[0])] if sys.argv[0] in words else []
+    for place, word in enumerate(before):
+        if known := names.get(Path(word).name):
+            return known + before[place + 1 :]
+    launched = "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
+    return ["accelerate", "launch"] if launched else ["python"]
+
+
+def program(name: str, absolute: bool = False) -> str:
+    """How the shell calls a program of this Python installation: by name, or by path where that means another."""
+    own, found = Path(sys.executable).with_name(name), shutil.which(name)
+    if not own.is_file() or (found is not None and own.samefile(found)):
+        return name
+    below = own.is_relative_to(Path.cwd()) and not absolute
+    return str(own.relative_to(Path.cwd()) if below else own)
+
+
+def next_command(root: Path, recipe: str, config: str, **paths: str | Path) -> str:
+    """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
+
+    The files of the project name each other relative to its folder; from elsewhere the command goes there first.
+
+    Args:
+        root: the project's folder. recipe, config: name and path in it.
+        paths: options whose values are paths, as seen from the working directory.
+    """
+    elsewhere = Path.cwd().resolve() != root.resolve()
+    words = [program("accelerate", absolute=elsewhere), "launch"]
+    words += ["--config_file", "accelerate_config.yaml", f"recipes/{recipe}.py", "--config", config]
+    for option, path in paths.items():
+        words += [f"--{option}", os.path.abspath(path) if elsewhere and not is_url(path) else str(path)]
+
+    go_there = f"cd {shlex.quote(str(root.resolve()))} && " if elsewhere else ""
+    return go_there + shlex.join(words)

@@ -1,0 +1,286 @@
+"""Which optimizer --optim selects, its parameter groups, and the schedules of the paper and of the 2018 code."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.training_args import OptimizerNames
+
+from bert_hf.config.arguments import MUON
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.training.muon import MuonWithAdamW, encoder_matrices
+
+BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
+
+
+class OptimizerOptions(NamedTuple):
+    """Which options one value of --optim takes."""
+
+    adam: bool = False  # --adam_beta1, --adam_beta2, --adam_epsilon
+    optim_args: tuple[str, ...] = ()  # keys of --optim_args
+
+
+# Values of --optim that are selected through our parameter groups, and whose runs resume exactly (each is tested).
+OPTIMIZERS = {
+    "adamw_torch_fused": OptimizerOptions(adam=True),
+    "adamw_torch": OptimizerOptions(adam=True),
+    "sgd": OptimizerOptions(optim_args=("momentum", "dampening", "nesterov")),
+    "adagrad": OptimizerOptions(optim_args=("lr_decay", "eps")),
+    "rmsprop": OptimizerOptions(optim_args=("momentum", "alpha", "eps", "centered")),
+    "adafactor": OptimizerOptions(),
+    MUON: OptimizerOptions(adam=True),
+}
+_SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
+    """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py)."""
+    decayed, spared = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (spared if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
+
+
+_CORRECTED = 2.0**30  # steps after which nothing is left of the bias correction: 0.999^2³⁰ is 0
+
+
+class BertAdam(torch.optim.Optimizer):
+    """Adam of the 2018 code: decoupled weight decay and *no* bias correction.
+
+        m ← β₁m + (1 − β₁)g        v ← β₂v + (1 − β₂)g²        w ← w − lr · (m / (√v + ε) + decay · w)
+
+    Without the correction the first steps are larger: at step one (1 − β₁)/√(1 − β₂) ≈ 3.2 times lr per coordinate
+    where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction, but its fused AdamW
+    corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well, and where
+    `found_inf` is set (a tensor on the device, 1 where the gradient is not finite) it leaves the update out by itself.
+
+    Source: google-research/bert@eedf571, optimization.py, AdamWeightDecayOptimizer.
+    """
+
+    found_inf: Tensor | None = None
+    grad_scale: Tensor | None = None
+
+    def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
+        super().__init__(params, defaults)
+        self._steps: dict[torch.device, Tensor] = {}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # of a checkpoint that was written before there was a fused form
+            group.setdefault("fused", True)
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None):
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._step_group(group, [p for p in group["params"] if p.grad is not None])
+        return loss
+
+    def _corrected(self, device: torch.device) -> Tensor:
+        """The number of the step that the fused form is told, always the same: in float32, 2³⁰ + 1 is 2³⁰."""
+        if device not in self._steps:
+            self._steps[device] = torch.full((), _CORRECTED, device=device)
+        return self._steps[device]
+
+    def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
+        for parameter in parameters:
+            if parameter not in self.state:
+                self.state[parameter] = {
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+        beta1, beta2 = group["betas"]
+        adamw(
+            parameters,
+            [p.grad for p in parameters],
+            [self.state[p]["exp_avg"] for p in parameters],
+            [self.state[p]["exp_avg_sq"] for p in parameters],
+            [],
+            [self._corrected(p.device) for p in parameters],
+            fused=True,
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+
+def make_optimizer(
+    model: nn.Module,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    bias_correction: bool = True,
+) -> torch.optim.Optimizer:
+    """The paper's Adam (A.2) on the model's parameters: AdamW, or `BertAdam` without correction; both fused."""
+    groups = parameter_groups(model, weight_decay)
+    if bias_correction:
+        return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+    return BertAdam(groups, lr=lr, betas=betas, eps=eps)
+
+
+def make_muon(
+    model: nn.Module,
+    *,
+    lr: float,
+    muon_lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-6,
+    weight_decay: float = 0.01,
+    dtype: torch.dtype = torch.float32,
+) -> MuonWithAdamW:
+    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads."""
+    matrices = {id(model.get_parameter(name)) for name in encoder_matrices(model)}
+    by_muon = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+
+    by_adamw = []
+    for group in parameter_groups(model, weight_decay):
+        parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
+        by_adamw.append({**group, "params": parameters, "lr": lr})
+
+    muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
+    return MuonWithAdamW([muon_group], by_adamw, betas=betas, eps=eps, dtype=dtype)
+
+
+def optimizer_name(args: TrainingArguments) -> str:
+    """What really trains: the name in --optim, or `bert_adam` where the bias correction is switched off."""
+    return str(getattr(args.optim, "value", args.optim)) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
+
+
+def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimizer:
+    """The optimizer that --optim and --adam_bias_correction name, on our two parameter groups.
+
+    Another name needs an entry in `OPTIMIZERS` and, unless transformers can make it, a branch here.
+    """
+    name = optimizer_name(args)
+
+    if name in ("adamw_torch_fused", BERT_ADAM, MUON):
+        shared = {
+            "lr": args.learning_rate,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "eps": args.adam_epsilon,
+            "weight_decay": args.weight_decay,
+        }
+        if name == MUON:
+            dtype = torch.bfloat16 if args.bf16 else torch.float32
+            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
+        return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
+
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    return kind(parameter_groups(model, args.weight_decay), **options)
+
+
+def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
+    """Refuses an optimizer that is not one of `OPTIMIZERS`, and options that the chosen one does not take.
+
+    Args:
+        asked: holds the values of the options, as `TrainingArguments` or before one is built.
+        defaults: the default of each option.
+
+    Raises:
+        InputError: names the option.
+    """
+    name = str(getattr(asked.optim, "value", asked.optim))
+    if name not in OPTIMIZERS:
+        known = name in [each.value for each in OptimizerNames]
+        what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
+        near = "" if known else did_you_mean(name, OPTIMIZERS)
+        raise InputError(what, where="--optim", remedy=near.strip() or f"one of: {', '.join(OPTIMIZERS)}")
+
+    if not getattr(asked, "adam_bias_correction", True) and asked.optim != defaults["optim"]:
+        raise InputError(
+            f"{name} is not trained with, because --adam_bias_correction false selects the 2018 code's Adam",
+            where="--optim",
+            remedy="leave one of the two out",
+        )
+
+    if not OPTIMIZERS[name].adam:
+        for option in ("adam_beta1", "adam_beta2", "adam_epsilon", "adam_bias_correction"):
+            if getattr(asked, option, None) != defaults.get(option):
+                raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
+
+    _check_optim_args(name, asked.optim_args)
+
+
+def _check_optim_args(name: str, given: str | None) -> None:
+    """--optim_args is `key=value,key=value`; transformers passes over the keys that an optimizer does not take."""
+    known = OPTIMIZERS[name].optim_args
+    for entry in (given or "").replace(" ", "").split(","):
+        if not entry:
+            continue
+
+        key, _, value = entry.partition("=")
+        if key not in known:
+            remedy = f"{name} takes {', '.join(known)}" if known else f"leave the option out: {name} takes none"
+            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=remedy)
+
+        if not (value.lower() in ("true", "false") if key in _SWITCHES else _is_number(value)):
+            expected = "true or false" if key in _SWITCHES else "a number"
+            raise InputError(f"{entry!r} is not {key}={expected}", where="--optim_args", remedy="correct the value")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_schedule(asked, kwargs: dict | None) -> None:
+    """Refuses a schedule that cannot be made, or that --decay_from_step_zero would replace.
+
+    Args:
+        kwargs: --lr_scheduler_kwargs, parsed.
+
+    Raises:
+        InputError: names the option.
+    """
+    name = str(getattr(asked.lr_scheduler_type, "value", asked.lr_scheduler_type))
+    if getattr(asked, "decay_from_step_zero", False) and (name != "linear" or kwargs):
+        where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
+        what = "--decay_from_step_zero true is a schedule of its own"
+        raise InputError(what, where=where, remedy="leave one of the two out")
+
+    try:  # two steps of a run of ten; the model does not matter
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        get_scheduler(name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs)
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
+        raise InputError(
+            f"the schedule {name} cannot be made: {reason}",
+            where="--lr_scheduler_kwargs",
+            remedy='give what it needs as {"name": value}, or another --lr_scheduler_type',
+        ) from None
+
+
+def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
+    """The schedule of the 2018 code: the decay to zero counts from step 0, and warm-up merely overrides it.
+
+    At 10,000 of 1,000,000 steps the rate so falls from 1.00 to 0.99 of its peak where warm-up ends; transformers'
+    `linear` starts the decay there.
+    """
+
+    def share(step: int) -> float:
+        if step < warmup_steps:
+            return step / max(1, warmup_steps)
+        return max(0.0, 1.0 - step / max(1, total_steps))
+
+    return LambdaLR(optimizer, share)

@@ -1,0 +1,154 @@
+import pytest
+import torch
+
+from bert_hf.config import arguments, hardware
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.errors import InputError
+
+CLASSES = (CorpusArguments, ExampleArguments, PreTrainingArguments)
+
+
+def write(tmp_path, text):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_command_line_wins_over_the_file(tmp_path):
+    path = write(tmp_path, "learning_rate: 3.0e-4\nmax_steps: 7\ntrain_file: [a.txt, b.txt]\nnsp: false\nseed:\n")
+    corpus, shape, args = parse(CLASSES, ["--config", path, "--max_steps", "9", "--use_cpu"])
+    assert (args.learning_rate, args.max_steps, corpus.train_file, shape.nsp) == (3e-4, 9, ["a.txt", "b.txt"], False)
+    assert args.seed == 42  # an empty value leaves the default
+
+
+def test_yaml_numbers_without_a_point_are_numbers_too(tmp_path):
+    *_, args = parse(CLASSES, ["--config", write(tmp_path, "learning_rate: 1e-4\n")])
+    assert args.learning_rate == 1e-4
+
+
+def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
+    path = write(tmp_path, "max_steps: 7\n")
+    assert parse(CLASSES, [], path)[-1].max_steps == 7
+    assert parse(CLASSES, ["--seed", "1"], path)[-1].max_steps == -1
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line"),
+    [
+        ("max_step: 7\n", [], "run.yaml:1: unknown option 'max_step'; did you mean max_steps?"),
+        ("seed: 1\n\nmax_steps: many\n", [], "run.yaml:3: argument --max_steps"),
+        ("a: [1\n", [], "not readable as YAML"),
+        ("- a\n", [], "run.yaml:1: holds no `key: value` lines"),
+        ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean max_steps?"),
+        ("", ["--max_steps", "x"], "command line: argument --max_steps"),
+        ("", ["--mlm_probability", "1.5"], "arguments: --mlm_probability must lie between 0 and 1"),
+        ("", ["--max_seq_length", "4"], "arguments: --max_seq_length must be at least 8"),
+        ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
+        ("", ["--lr_scheduler_type", "zigzag"], "zigzag"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, text, words, line):
+    with pytest.raises(InputError) as caught:
+        parse(CLASSES, ["--config", write(tmp_path, text), *words])
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match=r"no\.yaml: no such file"):
+        parse(CLASSES, ["--config", "no.yaml"])
+
+
+def test_threads_are_cores_by_local_ranks_unless_the_user_says(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "LOCAL_RANK", "ACCELERATE_MIXED_PRECISION", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert hardware.cpu_threads() == 8
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert hardware.cpu_threads() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert hardware.cpu_threads() == 3  # plain python: it is the user's
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(hardware, "_user_set_threads", lambda: False)
+    assert hardware.cpu_threads() == 2  # set by the launcher, not by the user
+    monkeypatch.setattr(hardware, "_user_set_threads", lambda: True)
+    assert hardware.cpu_threads() == 3
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
+def test_without_an_accelerator_the_cpu_is_used(tmp_path):
+    assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
+
+
+def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
+    for asked in ({"torch_compile": True}, {"torch_compile_mode": "max-autotune"}):
+        args = PreTrainingArguments(output_dir=str(tmp_path), **asked)
+        assert not args.torch_compile
+        assert "not compiled" in capsys.readouterr().out
+    args = PreTrainingArguments(output_dir=str(tmp_path), torch_compile_backend="aot_eager")  # generates no C++
+    assert args.torch_compile
+
+
+@pytest.mark.parametrize(("there", "cpu", "workers"), [(False, True, 0), (True, False, 4), (True, True, 0)])
+def test_workers_make_batches_beside_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
+    monkeypatch.setattr(hardware, "cores_of_rank", lambda: 16)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
+    monkeypatch.setattr(arguments.TrainingArguments, "__post_init__", lambda self: setattr(self, "_n_gpu", 0))
+    monkeypatch.setattr(arguments.RunArguments, "n_gpu", 0, raising=False)
+    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=cpu, bf16=False)
+    assert args.dataloader_num_workers == workers
+    assert PreTrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=2).dataloader_num_workers == 2
+
+
+def test_freed_memory_is_kept_unless_the_user_has_a_say(monkeypatch):
+    calls = []
+
+    class Library:
+        def __init__(self, name):
+            self.mallopt = lambda name, value: calls.append((name, value))
+
+    monkeypatch.setattr(hardware.ctypes, "CDLL", Library)
+    monkeypatch.setattr(hardware.sys, "platform", "linux")
+    for name in [name for name in hardware.os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    hardware.keep_freed_memory()
+    assert calls == [(-4, 0), (-1, 2**31 - 1)]
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    hardware.keep_freed_memory()
+    assert len(calls) == 2
+
+
+def test_sequence_length_warmup():
+    shape = ExampleArguments(seq_length_warmup=["32:0.25", "64:.5"], long_seq_length=512, long_seq_fraction=0.1)
+    lengths, shares = zip(*shape.lengths(), strict=True)
+    assert lengths == (32, 64, 128, 512)
+    assert shares == pytest.approx((0.25, 0.5, 0.15, 0.1))
+    assert ExampleArguments().lengths() == [(128, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (["64"], "LENGTH:SHARE"),
+        (["64:x"], "LENGTH:SHARE"),
+        (["64:0.2", "32:0.2"], "ascending"),
+        (["128:0.2"], "below --max_seq_length"),
+        (["4:0.2"], "from 8"),
+        (["32:0.6", "64:0.5"], "at most 1"),
+    ],
+)
+def test_a_sequence_length_warmup_that_cannot_be_meant(entries, message):
+    with pytest.raises(ValueError, match=message):
+        ExampleArguments(seq_length_warmup=entries)
+
+
+def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):
+    with pytest.raises(SystemExit):
+        parse(CLASSES, ["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--no_nsp, --no-nsp The same as --nsp false." in text
+    assert text.count("Next-sentence prediction; false trains the masked language model alone.") == 1
+    assert "(default: False)" not in text.split("--no_nsp, --no-nsp")[1].split("--")[1]
+    assert parse(CLASSES, ["--no_nsp", "--use_cpu"])[1].nsp is False
+    assert parse(CLASSES, ["--use_cpu"])[1].nsp is True

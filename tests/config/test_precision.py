@@ -1,0 +1,232 @@
+"""Which precision a run takes: a rule of CPU feature and model size, or what the run began with."""
+
+import json
+from types import SimpleNamespace
+
+import precision as benchmark
+import pytest
+import torch
+from test_trainer import ready_rows
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForSequenceClassification, default_data_collator
+
+from bert_hf import BertForPreTraining, PreTrainer, SafeTrainer
+from bert_hf.config import hardware, precision
+from bert_hf.config.arguments import ExampleArguments, FineTuningArguments, PreTrainingArguments
+from bert_hf.config.precision import choose_on_cpu, settle_precision
+from bert_hf.errors import InputError
+from bert_hf.finetuning.classification import classification_identity
+from bert_hf.training import checkpointing, output_folder, run
+from bert_hf.training.pretraining import pretraining_identity
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_said_by_a_launcher(monkeypatch):
+    for name in ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_DEEPSPEED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def on_a_cpu_with(monkeypatch, units):
+    monkeypatch.setattr(precision, "cpu_units", lambda: units)
+
+
+# ---- the rule
+
+
+@pytest.mark.parametrize(
+    ("units", "hidden_size", "bf16"),
+    [
+        ("none", 128, False), ("none", 256, False), ("none", 768, False), ("none", None, False),
+        ("avx512_bf16", 128, False), ("avx512_bf16", 255, False), ("avx512_bf16", 256, True),
+        ("amx_bf16", 128, False), ("amx_bf16", 256, True), ("amx_bf16", 1024, True), ("amx_bf16", None, False),
+    ],
+)  # fmt: skip
+def test_the_rule(units, hidden_size, bf16):
+    choice = choose_on_cpu(units, hidden_size)
+    assert choice.bf16 is bf16
+    assert ("no bf16 units" in choice.reason) == (units == "none")
+    assert units == "none" or f"hidden size {hidden_size or 'unknown'}; bf16 pays from 256 on" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("amx", "avx512", "units"),
+    [(True, True, "amx_bf16"), (False, True, "avx512_bf16"), (False, False, "none"), (True, False, "amx_bf16")],
+)
+def test_the_strongest_feature_of_the_cpu_counts(monkeypatch, amx, avx512, units):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    assert precision.cpu_units() == units
+
+
+@pytest.mark.parametrize(("hidden", "bf16"), [(128, False), (256, True)])
+def test_a_trainer_of_the_same_command_goes_by_its_model(tmp_path, monkeypatch, hidden, bf16):
+    """Where bf16 units are, the flag alone said bf16 for the tiny model as well, which then ran 1.6 times slower."""
+    on_a_cpu_with(monkeypatch, "avx512_bf16")
+    args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", max_steps=1)
+    assert args.bf16 is None
+    model = BertForPreTraining(tiny_config(hidden_size=hidden, num_hidden_layers=1))
+    trainer = PreTrainer(model, args, default_data_collator, ready_rows(8))
+    assert args.bf16 is bf16
+    assert trainer.accelerator.mixed_precision == ("bf16" if bf16 else "no")
+    with trainer.accelerator.autocast():
+        assert torch.is_autocast_enabled("cpu") == bf16
+
+
+def test_a_classifier_s_trainer_goes_by_it_too(tmp_path, monkeypatch):
+    on_a_cpu_with(monkeypatch, "amx_bf16")
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
+    SafeTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
+    assert args.bf16 is False
+
+
+def test_ranks_on_different_machines_take_what_all_of_them_have(monkeypatch):
+    on_a_cpu_with(monkeypatch, "amx_bf16")
+    args = SimpleNamespace(bf16=None, device=torch.device("cpu"), world_size=3, fp16=False)
+    for others, bf16 in ((["avx512_bf16", "amx_bf16"], True), (["avx512_bf16", "none"], False)):
+        monkeypatch.setattr(precision, "gather_object", lambda mine, others=others: [*mine, *others])
+        assert precision.choose(args, 768).bf16 is bf16
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: there and not including_emulation)
+    args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False)
+    assert precision.choose(args, 128).bf16 is there
+    args.device = torch.device("mps")
+    assert not precision.choose(args, 768).bf16
+
+
+# ---- what is given
+
+
+@pytest.mark.parametrize(
+    ("given", "launcher", "bf16", "fp16", "mixed"),
+    [
+        ({}, "no", None, False, "no"),
+        ({}, "bf16", True, False, "bf16"),
+        ({}, "fp16", False, True, "fp16"),
+        ({"fp16": True}, "no", False, True, "fp16"),
+        ({"bf16": True}, "no", True, False, "bf16"),
+        ({"bf16": False}, "no", False, False, "no"),
+        ({"bf16": False}, "bf16", False, False, "no"),  # the command wins over the machine's YAML
+    ],
+)
+def test_what_is_given_is_taken(tmp_path, monkeypatch, given, launcher, bf16, fp16, mixed):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
+    args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
+    assert (args.bf16, args.fp16, args.mixed_precision) == (bf16, fp16, mixed)
+    if bf16 is not None:
+        assert settle_precision(args, 768, "fp32") is None
+        assert (args.bf16, args.mixed_precision) == (bf16, mixed)
+
+
+def test_deepspeed_on_a_cpu_takes_fp32_unless_asked(tmp_path, monkeypatch):
+    """Its engine is told when the arguments are built, before any model is known."""
+    on_a_cpu_with(monkeypatch, "amx_bf16")
+    monkeypatch.setattr(hardware, "engine", lambda args=None: "deepspeed")
+    assert PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none").bf16 is False
+    assert PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=True).bf16 is True
+
+
+# ---- a run keeps its own
+
+
+def asked(folder, **given):
+    return PreTrainingArguments(str(folder), use_cpu=True, report_to="none", **given)
+
+
+def began_in(folder, name):
+    folder.mkdir()
+    output_folder.write_record(folder, {"seed": 1, "precision": name}, finished=False)
+    return folder
+
+
+def test_a_new_run_says_its_choice_in_one_line(tmp_path, monkeypatch, capsys):
+    on_a_cpu_with(monkeypatch, "avx512_bf16")
+    args = asked(tmp_path / "new")
+    run.choose_precision(args, 128)
+    said = capsys.readouterr().out
+    assert said == (
+        "precision: fp32 (avx512_bf16 and hidden size 128; bf16 pays from 256 on; --bf16 true|false decides)\n"
+    )
+    run.choose_precision(args, 128)  # it is settled
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("began", "units", "new"), [("bf16", "none", "fp32"), ("fp32", "amx_bf16", "bf16")])
+def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypatch, capsys, began, units, new):
+    on_a_cpu_with(monkeypatch, units)
+    args = asked(began_in(tmp_path / "run", began))
+    run.choose_precision(args, 768)
+    said = capsys.readouterr().out
+    assert said.startswith(f"precision: {began} (as the run began, though a new run here would take {new}: ")
+    assert said.count("\n") == 1
+    assert precision.precision_name(args) == began
+    assert args.mixed_precision == ("bf16" if began == "bf16" else "no")
+
+
+def test_where_the_rule_says_the_same_the_line_is_short(tmp_path, monkeypatch, capsys):
+    on_a_cpu_with(monkeypatch, "none")
+    run.choose_precision(asked(began_in(tmp_path / "run", "fp32")), 768)
+    assert capsys.readouterr().out == "precision: fp32 (as the run began; --bf16 true|false decides)\n"
+
+
+def test_what_is_overwritten_has_no_say_and_a_named_checkpoint_has(tmp_path, monkeypatch, capsys):
+    on_a_cpu_with(monkeypatch, "none")
+    args = asked(began_in(tmp_path / "run", "bf16"), overwrite_output_dir=True)
+    run.choose_precision(args, 768)
+    assert args.bf16 is False
+    checkpoint = tmp_path / "elsewhere/checkpoint-3"
+    checkpoint.mkdir(parents=True)
+    args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
+    run.choose_precision(args, 768)
+    assert args.bf16 is False  # `start` will say that it holds no manifest
+    (checkpoint / checkpointing.MANIFEST).write_text(json.dumps({"identity": {"precision": "bf16"}}))
+    args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
+    run.choose_precision(args, 768)
+    assert args.bf16 is True
+
+
+def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(precision, "is_torch_bf16_gpu_available", lambda: False)
+    args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False, output_dir="runs/x")
+    with pytest.raises(InputError, match=r"runs/x: the run there began in bf16, which this device does not have; "):
+        settle_precision(args, 768, "bf16")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [({"bf16": True}, "bf16"), ({"bf16": False}, "fp32"), ({"fp16": True}, "fp16")]
+)
+def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
+    args = asked(tmp_path, **given)
+    text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
+    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments())
+    assert identity["precision"] == name
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
+    data = SimpleNamespace(model_name_or_path="m", from_scratch=False, max_seq_length=32)
+    assert classification_identity(args, data, tiny_config(), {}, ())["precision"] == name
+
+
+# ---- the benchmark
+
+
+def test_the_benchmark_measures_a_row(tmp_path, capsys):
+    tiny_config().to_json_file(tmp_path / "m.json")
+    words = ["--config_name", str(tmp_path / "m.json"), "--batch_size", "4", "--max_seq_length", "32", "--turns", "2"]
+    threads = torch.get_num_threads()
+    assert benchmark.main(words) == 0
+    torch.set_num_threads(threads)
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert row["rates"].keys() == {"fp32", "bf16"}
+    assert row["units"] == precision.cpu_units()
+    assert row["rule"] == "fp32"  # a hidden size of 32, whatever the units
+
+
+def test_the_benchmark_s_batch_is_one_of_the_collator_s():
+    batch = benchmark.make_batch(tiny_config(), 8, 32)
+    real = batch["attention_mask"].bool()
+    assert torch.equal(batch["masked_positions"], (batch["labels"].flatten() != -100).nonzero().squeeze(1))
+    assert torch.equal(batch["token_positions"], real.flatten().nonzero().squeeze(1))
+    assert real.flatten()[batch["masked_positions"]].all()
+    assert not batch["input_ids"][~real].any()

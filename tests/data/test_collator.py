@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+import torch
+from tiny import TinyStore, TinyWindows
+from torch.utils.data import DataLoader
+
+from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
+from bert_hf.data.samplers import ExampleNumber, Phase, RunSampler
+
+
+@pytest.fixture
+def collator(tokenizer):
+    return DataCollatorForPreTraining(tokenizer)
+
+
+def test_a_batch_is_literally_this(tokenizer):
+    feature = {"next_sentence_label": 1, "number": ExampleNumber(0, 0, 0, 0), "seed": 0, "max_seq_length": 16}
+    features = [
+        {**feature, "segment_a": np.array([5, 6, 7]), "segment_b": np.array([8, 9])},
+        {**feature, "segment_a": np.array([10]), "segment_b": np.array([11]), "next_sentence_label": 0},
+    ]
+    batch = DataCollatorForPreTraining(tokenizer)(features)
+    restored = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+    assert restored.tolist() == [[2, 5, 6, 7, 3, 8, 9, 3], [2, 10, 3, 11, 3, 0, 0, 0]]
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0, 0]]
+    assert batch["attention_mask"].tolist() == [[1] * 8, [1, 1, 1, 1, 1, 0, 0, 0]]
+    assert batch["next_sentence_label"].tolist() == [1, 0]
+    assert (batch["labels"] != -100).sum(1).tolist() == [1, 1]
+    assert batch["masked_positions"].tolist() == (batch["labels"].flatten() != -100).nonzero().flatten().tolist()
+    assert next(iter(batch)) == "input_ids"  # Trainer reads the batch size off the first tensor
+
+
+def test_only_real_tokens_are_masked_and_exactly_so_many(store, collator, tokenizer):
+    examples = PreTrainingExamples(store, (Phase(48, None),))
+    for index in range(100):
+        example = collator.example(examples[index])
+        chosen = example["labels"] != -100
+        original = np.where(chosen, example["labels"], example["input_ids"])
+        maskable = ~np.isin(original, tokenizer.all_special_ids)
+        assert not (chosen & ~maskable).any()
+        assert chosen.sum() == max(1, int(0.15 * maskable.sum() + 0.5))
+        assert len(original) <= 48
+
+
+def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
+    examples = PreTrainingExamples(store, (Phase(48, None),))
+    first, second = (collator.example(examples[ExampleNumber(0, epoch, 0, 5)]) for epoch in (0, 1))
+    again = collator.example(examples[ExampleNumber(0, 0, 0, 5)])
+    assert not np.array_equal(first["input_ids"], second["input_ids"])
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:
+    """Every example of a two-phase run, by its number, as a loader of that layout makes it."""
+    examples = PreTrainingExamples(store, (Phase(32, 120), Phase(64, None)), seed=9)
+    sampler = RunSampler(examples.phases, examples.window_length, 200, 9, start)
+    numbers = list(sampler)
+    batches = [numbers[i : i + batch_size] for i in range(0, len(numbers), batch_size)][rank::ranks]
+    collator = DataCollatorForPreTraining(tokenizer)
+    loader = DataLoader(examples, batch_sampler=batches, collate_fn=collator, **loading)
+    rows = {}
+    for batch_numbers, batch in zip(batches, loader, strict=True):
+        for row, number in enumerate(batch_numbers):
+            length = int(batch["attention_mask"][row].sum())
+            names = ("input_ids", "token_type_ids", "labels")
+            kept = [batch[name][row, :length].tolist() for name in names]
+            rows[number] = (*kept, int(batch["next_sentence_label"][row]))
+    return rows
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
+@pytest.mark.parametrize("store", [TinyStore(), TinyWindows()], ids=["one window", "three windows"])
+def test_an_example_is_a_function_of_its_number_alone(store, tokenizer):
+    """Whatever the batch, the number of workers, how far they work ahead, the number of ranks, or the start."""
+    expected = rows_of(store, tokenizer, batch_size=8)
+    assert len(expected) == 200
+    assert rows_of(store, tokenizer, batch_size=50) == expected
+    assert rows_of(store, tokenizer, batch_size=8, num_workers=1, prefetch_factor=1) == expected
+    assert rows_of(store, tokenizer, batch_size=8, num_workers=4, prefetch_factor=4) == expected
+    ranks = [rows_of(store, tokenizer, batch_size=4, rank=rank, ranks=4) for rank in range(4)]
+    assert {number: row for rows in ranks for number, row in rows.items()} == expected
+    resumed = rows_of(store, tokenizer, batch_size=8, start=136)
+    assert resumed == {number: row for number, row in expected.items() if number in resumed}
+    assert len(resumed) == 64
+
+
+def test_no_example_that_was_consumed_is_read_again(store, tokenizer):
+    examples = PreTrainingExamples(store, (Phase(32, None),))
+    read = []
+    get = examples.corpus.ids
+    examples.corpus.ids = lambda *span: read.append(span) or get(*span)
+    for number in RunSampler(examples.phases, examples.window_length, 100, 42, start=90):
+        examples[number]
+    assert len(read) == 20  # ten examples, two segments each
+
+
+def test_without_pairs_there_is_one_segment(store, tokenizer):
+    examples = PreTrainingExamples(store, (Phase(48, None),), nsp=False)
+    batch = DataCollatorForPreTraining(tokenizer, nsp=False)([examples[i] for i in range(8)])
+    assert "next_sentence_label" not in batch
+    assert not batch["token_type_ids"].any()
+    restored = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+    assert ((restored == tokenizer.sep_token_id).sum(1) == 1).all()
+
+
+def test_whole_words_are_masked_whole(store, tokenizer):
+    examples = PreTrainingExamples(store, (Phase(48, None),))
+    collator = DataCollatorForPreTraining(tokenizer, whole_word_mask=True, mlm_probability=0.3)
+    continues = np.array([tokenizer.convert_ids_to_tokens(i).startswith("##") for i in range(len(tokenizer))])
+    for index in range(50):
+        example = collator.example(examples[index])
+        chosen = example["labels"] != -100
+        original = np.where(chosen, example["labels"], example["input_ids"])
+        inside = continues[original][1:] & ~np.isin(original[:-1], tokenizer.all_special_ids)
+        assert (chosen[1:] == chosen[:-1])[inside].all()
+
+
+def test_padding_to_a_multiple(store, tokenizer):
+    examples = PreTrainingExamples(store, (Phase(48, None),))
+    batch = DataCollatorForPreTraining(tokenizer, pad_to_multiple_of=32)([examples[0]])
+    assert batch["input_ids"].shape[1] % 32 == 0
+
+
+@pytest.mark.parametrize(("sizes", "message"), [([5], "at least 2 documents"), ([1, 1, 1], "no document has two")])
+def test_pairs_need_documents(sizes, message):
+    store = TinyStore(3)
+    store.document_ends = np.cumsum(sizes)
+    store.document_starts = store.document_ends - sizes
+    with pytest.raises(InputError, match=message):
+        PreTrainingExamples(store)
+    assert len(PreTrainingExamples(store, nsp=False)) > 0
+
+
+def test_plain_indices_are_a_fixed_selection(store):
+    examples = PreTrainingExamples(store, (Phase(32, None),), limit=10)
+    assert len(examples) == 10
+    assert len({examples[i]["number"] for i in range(10)}) == 10
+    assert [examples[i]["number"] for i in range(10)] == [examples[i]["number"] for i in range(10)]
+    with pytest.raises(IndexError):
+        examples[10]

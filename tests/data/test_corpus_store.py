@@ -1,0 +1,356 @@
+import contextlib
+import hashlib
+import json
+import os
+import pickle
+import socket
+import subprocess
+
+import datasets
+import fsspec
+import numpy as np
+import pytest
+
+from bert_hf.data import corpus_store
+from bert_hf.data.corpus_store import Corpus, ShardWriter, finished_shard, write_manifest
+from bert_hf.data.encoding import Encoded
+from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.errors import InputError
+
+
+def encoded(rng, documents: int, cut: bool = False) -> Encoded:
+    """Random documents of 0 to 5 sentences, a piece each; with `cut` in up to three pieces."""
+    sentences, ends = [], []
+    for _ in range(documents):
+        pieces = rng.integers(1, 4) if cut else 1
+        sentences += rng.integers(0, 6, pieces).tolist()
+        ends += [False] * (pieces - 1) + [True]
+    lengths = rng.integers(1, 9, sum(sentences)).astype(np.int32)
+    ids = rng.integers(0, 100, lengths.sum()).astype(np.uint16)
+    return Encoded(ids, lengths, np.array(sentences), np.array(ends), int((ids == 1).sum()))
+
+
+def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus:
+    rng = np.random.default_rng(seed)
+    entries = []
+    for number in range(shards):
+        with ShardWriter(folder / f"data-{number:05d}.arrow", {"source": "x", "fingerprint": f"{seed}-{number}"}) as w:
+            for _ in range(3):
+                w.add(encoded(rng, documents, cut=True))
+        entries.append(w.entry)
+    write_manifest(folder, {}, entries)
+    return Corpus.open(folder)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write(tmp_path)
+
+
+def plain(parts: list[Encoded]) -> list[list[list[int]]]:
+    """Documents → sentences → ids, the slow way."""
+    documents, document, sentence, token = [], [], 0, 0
+    for part in parts:
+        sentence = token = 0
+        for count, ends in zip(part.sentences, part.ends, strict=True):
+            for length in part.sentence_lengths[sentence : sentence + count]:
+                document.append(part.ids[token : token + length].tolist())
+                token += length
+            sentence += count
+            if ends:
+                documents.append(document)
+                document = []
+    return [document for document in documents if document]
+
+
+def rows(window) -> list[list[list[int]]]:
+    return [
+        [window.ids(s, s + 1).tolist() for s in range(start, end)]
+        for start, end in zip(window.document_starts, window.document_ends, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("batch", [1, 50, 10**6])
+def test_what_is_written_is_read(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(corpus_store, "_BATCH_TOKENS", batch)
+    rng = np.random.default_rng(3)
+    parts = [encoded(rng, 30, cut=True) for _ in range(4)]
+    with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
+        for part in parts:
+            writer.add(part)
+    entry, expected = writer.entry, plain(parts)
+    write_manifest(tmp_path, {}, [entry])
+    window = Corpus.open(tmp_path).window((0,))
+    assert rows(window) == expected
+    for document, start, end in zip(expected, window.document_starts, window.document_ends, strict=True):
+        assert window.ids(start, end).tolist() == [i for sentence in document for i in sentence]
+    assert entry["documents"] == len(expected)
+    assert entry["sentences"] == sum(map(len, expected))
+    assert entry["tokens"] == sum(len(s) for d in expected for s in d) == window.token_offsets[-1]
+    assert entry["one_sentence_documents"] == sum(len(d) == 1 for d in expected)
+    assert entry["empty_documents"] == sum(int(part.ends.sum()) for part in parts) - len(expected)
+    assert entry["unknown"] == sum(part.unknown for part in parts)
+    counted = np.bincount([i for document in expected for sentence in document for i in sentence], minlength=100)
+    assert (window.unigram_counts(100) == counted).all()
+
+
+def test_datasets_opens_the_shards(corpus):
+    path = corpus.storage.folder / corpus.manifest["shards"][0]["file"]
+    table = datasets.Dataset.from_file(str(path))
+    window = corpus.window((0,))
+    assert table.num_rows == len(window)
+    assert table[3]["input_ids"] == window.ids(window.document_starts[3], window.document_ends[3]).tolist()
+    assert window.ids(0, 1).dtype == np.uint16
+
+
+def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
+    """What is held stays bounded: a file without blank lines is one document to the reader."""
+    monkeypatch.setattr(corpus_store, "_BATCH_TOKENS", 40)
+    monkeypatch.setattr(corpus_store, "_LONGEST_DOCUMENT", 50)
+    rng = np.random.default_rng(0)
+    parts = [encoded(rng, 4) for _ in range(40)]
+    parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]
+    with ShardWriter(tmp_path / "data-00000.arrow", {"fingerprint": "0"}) as writer:
+        for part in parts:
+            writer.add(part)
+            assert writer._size < 50
+    write_manifest(tmp_path, {}, [writer.entry])
+    window = Corpus.open(tmp_path).window((0,))
+    assert 5 < len(window) < 40
+    assert window.sizes.max() < 50 + max(len(part.ids) for part in parts)
+    whole = np.concatenate(
+        [window.ids(*ends) for ends in zip(window.document_starts, window.document_ends, strict=True)]
+    )
+    assert (whole == np.concatenate([part.ids for part in parts])).all()
+
+
+def test_a_window_has_two_documents(tmp_path, monkeypatch):
+    """A lone one would have no stranger."""
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 10)
+    entries = []
+    for number in range(5):
+        with ShardWriter(tmp_path / f"data-{number:05d}.arrow", {"fingerprint": f"{number}"}) as writer:
+            writer.add(
+                Encoded(np.arange(12, dtype=np.uint16), np.full(3, 4, np.int32), np.array([3]), np.array([True]), 0)
+            )
+        entries.append(writer.entry)
+    write_manifest(tmp_path, {}, entries)
+    assert Corpus.open(tmp_path).windows() == [(0, 1), (2, 3, 4)]
+
+
+def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
+    """Without, no sentence in it would have a next one, and the run would end in the middle."""
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 10)
+    entries = []
+    for number in range(6):
+        one = number in (0, 1, 4, 5)  # shards of one-sentence documents alone
+        lengths = np.full(4, 4, np.int32)
+        sentences = np.ones(4, np.int64) if one else np.full(2, 2)
+        with ShardWriter(tmp_path / f"data-{number:05d}.arrow", {"fingerprint": f"{number}"}) as writer:
+            writer.add(Encoded(np.arange(16, dtype=np.uint16), lengths, sentences, np.full(len(sentences), True), 0))
+        entries.append(writer.entry)
+    write_manifest(tmp_path, {}, entries)
+    corpus = Corpus.open(tmp_path)
+    assert corpus.windows() == [(0, 1, 2), (3, 4, 5)]
+    for seed in range(20):
+        for window in map(corpus.window, corpus.windows(np.random.default_rng(seed))):
+            assert (window.document_ends - window.document_starts > 1).any()
+
+
+def test_another_split_is_another_corpus(corpus):
+    """Or a run would go on with text that it held out before."""
+    parts = [*corpus.split(5), *corpus.split(50)]
+    assert len({part.fingerprint for part in [corpus, *parts]}) == 5
+    assert [part.fingerprint for part in corpus.split(5)] == [part.fingerprint for part in parts[:2]]
+    for part in parts:
+        assert part.tokens == corpus.window(corpus.head()).sizes.sum() - (corpus.tokens - part.tokens)
+        counted = Corpus(part.storage, part.manifest, part.shards, part.documents).tokens
+        assert part.tokens == counted
+
+
+def test_a_killed_writer_s_leftovers_go(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = [
+        tmp_path / f".data-00000.arrow.{socket.gethostname()}-{process}.tmp" for process in (dead.pid, os.getppid())
+    ]
+    for path in left:
+        path.write_text("half")
+    with ShardWriter(tmp_path / "data-00000.arrow", {"fingerprint": "0"}) as writer:
+        assert [path.exists() for path in left] == [False, True]
+    assert writer.entry["documents"] == 0
+    assert datasets.Dataset.from_file(str(writer.path)).num_rows == 0
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path):
+    with contextlib.suppress(KeyboardInterrupt), ShardWriter(tmp_path / "data-00000.arrow", {}) as writer:
+        writer.add(encoded(np.random.default_rng(0), 5))
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_whole_shard_made_of_this_counts(corpus):
+    path = corpus.storage.folder / "data-00001.arrow"
+    assert finished_shard(path, "0-1")["file"] == path.name
+    assert finished_shard(path, "0-2") is None
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert finished_shard(path, "0-1") is None
+    assert finished_shard(path.with_name("data-00009.arrow"), "0-9") is None
+
+
+def test_a_corpus_within_a_window_is_one(corpus, monkeypatch):
+    assert corpus.windows(np.random.default_rng(0)) == [(0, 1, 2)]
+
+
+def test_windows_are_bounded_and_hold_every_shard_once(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=12, documents=20)
+    size = corpus.manifest["tokens"] // 4
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", size)
+    largest = max(entry["tokens"] for entry in corpus.manifest["shards"])
+    first, second = (corpus.windows(np.random.default_rng(seed)) for seed in (0, 1))
+    for windows in (first, second):
+        assert sorted(shard for window in windows for shard in window) == list(range(12))
+        tokens = [sum(corpus.manifest["shards"][shard]["tokens"] for shard in window) for window in windows]
+        assert max(tokens) <= 1.5 * size + largest
+    assert first != second
+    assert corpus.windows(np.random.default_rng(0)) == first
+    everything = [d for window in first for d in rows(corpus.window(window))]
+    assert sorted(everything) == sorted(d for shard in range(12) for d in rows(corpus.window((shard,))))
+    assert len(corpus._open) == 2  # memory is that of two windows
+
+
+def test_parts_keep_documents_whole(corpus):
+    train, held_out = corpus.split(20)
+    assert len(train) + len(held_out) == len(corpus)
+    assert held_out.tokens == pytest.approx(0.2 * corpus.tokens, rel=0.1)
+    both = rows(train.window(train.windows()[0])) + rows(held_out.window(held_out.windows()[0]))
+    assert sorted(both) == sorted(rows(corpus.window((0, 1, 2))))
+    assert rows(corpus.split(20)[1].window((0, 1, 2))) == rows(held_out.window((0, 1, 2)))
+    assert train.tokens + held_out.tokens == corpus.tokens
+    again, inner = held_out.split(50)
+    assert len(again) + len(inner) == len(held_out)
+    assert all(row in rows(held_out.window((0, 1, 2))) for row in rows(inner.window(inner.windows()[0])))
+
+
+def test_held_out_documents_come_from_the_first_window(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=6)
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 3)
+    train, held_out = corpus.split(10)
+    assert set(held_out.shards) <= {0, 1, 2}
+    assert len(train) + len(held_out) == len(corpus)
+    assert len(held_out.windows()) == 1
+
+
+def test_too_few_documents_to_hold_out(tmp_path):
+    with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
+        one = np.array([1, 2, 3], np.uint16)
+        writer.add(Encoded(one, np.array([1, 1, 1], np.int32), np.array([1, 1, 1]), np.array([True] * 3), 0))
+    write_manifest(tmp_path, {}, [writer.entry])
+    with pytest.raises(InputError, match="too few to hold"):
+        Corpus.open(tmp_path).split(5)
+
+
+def test_it_travels_to_a_worker(corpus):
+    part = corpus.split(10)[1]
+    part.window(part.windows()[0])
+    data = pickle.dumps(part)
+    assert len(data) < 20_000  # the files are mapped again, not sent
+    assert rows(pickle.loads(data).window((0, 1, 2))) == rows(part.window((0, 1, 2)))
+
+
+@pytest.mark.parametrize("fault", ["no manifest", "garbage", "short shard", "no shard", "format", "traversal"])
+def test_a_damaged_corpus_is_named(corpus, fault):
+    manifest, shard = corpus.storage.folder / "manifest.json", corpus.storage.folder / "data-00000.arrow"
+    content = json.loads(manifest.read_text())
+    if fault == "short shard":
+        shard.write_bytes(shard.read_bytes()[:-10])
+    elif fault == "no shard":
+        shard.unlink()
+    elif fault == "garbage":
+        manifest.write_text("{}")
+    elif fault == "format":
+        manifest.write_text(json.dumps({**content, "format": 1}))
+    elif fault == "traversal":
+        content["shards"][0]["file"] = "../data-00000.arrow"
+        manifest.write_text(json.dumps(content))
+    else:
+        manifest.unlink()
+    with pytest.raises(InputError, match=r"prepare\.py"):
+        Corpus.open(corpus.storage.folder)
+
+
+# ---- behind a URL
+
+
+@pytest.fixture
+def far(tmp_path, monkeypatch):
+    (tmp_path / "near").mkdir()
+    corpus = write(tmp_path / "near", shards=16, documents=20)
+    for path in (tmp_path / "near").iterdir():
+        with fsspec.open(f"memory://{tmp_path.name}/{path.name}", "wb") as file:
+            file.write(path.read_bytes())
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 16)
+    return corpus, f"memory://{tmp_path.name}"
+
+
+def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
+    near, url = far
+    limit = sum(entry["bytes"] for entry in near.manifest["shards"]) // 2
+    corpus = Corpus.open(RemoteShards(url, tmp_path / "cache", limit))
+    folder, path = corpus.storage.folder, lambda shard: corpus.storage._path(near.manifest["shards"][shard])
+    assert list(folder.glob("data-*")) == []
+    (folder / ".data-00003.arrow.elsewhere-1.tmp.7").write_bytes(b"what a killed process left")
+    head = corpus.head()
+    for _ in range(2):
+        windows = corpus.windows(np.random.default_rng(0))
+        for this, following in zip(windows, [*windows[1:], windows[0]], strict=True):
+            assert rows(corpus.window(this, following)) == rows(near.window(this))
+            if corpus.storage._ahead is not None:
+                corpus.storage._ahead.join()
+            corpus.window(head)
+            there = set(folder.glob("data-*"))
+            assert {path(shard) for shard in (*head, *this, *following)} <= there
+            assert sum(file.stat().st_size for file in folder.glob("*data-*")) <= limit
+    with pytest.raises(InputError, match=r"hold three windows; give at least 0\.0"):
+        Corpus.open(RemoteShards(url, tmp_path / "cache", limit // 2))
+
+
+def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp_path):
+    near, url = far
+    manifest = json.loads((near.storage.folder / "manifest.json").read_text())
+    assert rows(Corpus.open(RemoteShards(url, tmp_path / "cache")).window((3,))) == rows(near.window((3,)))
+    other = tmp_path / "near/data-00003.arrow"
+    data = bytearray(other.read_bytes())
+    data[data.index(near.window((3,)).ids(5, 8).tobytes())] ^= 1  # a shard of the same length
+    manifest["shards"][3]["sha256"] = hashlib.sha256(data).hexdigest()
+    for name, content in (("data-00003.arrow", bytes(data)), ("manifest.json", json.dumps(manifest).encode())):
+        with fsspec.open(f"{url}/{name}", "wb") as file:
+            file.write(content)
+    assert rows(Corpus.open(RemoteShards(url, tmp_path / "cache")).window((3,))) != rows(near.window((3,)))
+
+
+def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, monkeypatch):
+    corpus = write(tmp_path, shards=6)
+    sizes = [entry["tokens"] for entry in corpus.manifest["shards"]]
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", sizes[0] + sizes[1] + 1)
+    monkeypatch.setitem(corpus.manifest["shards"][2], "tokens", 10 * sizes[2])  # the one that fills the first window
+    held_out = corpus.split(10)[1]
+    assert {held_out.windows(np.random.default_rng(seed))[0] for seed in range(9)} == {(0, 1, 2)}
+
+
+def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
+    with pytest.raises(InputError, match=r"--corpus_cache_gb: .*too small"):
+        Corpus.open(RemoteShards(far[1], tmp_path / "cache", 1000))
+
+
+def test_what_is_damaged_on_the_way_is_not_kept(far, tmp_path):
+    near, url = far
+    with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
+        file.write(b"x" * near.manifest["shards"][3]["bytes"])
+    corpus = Corpus.open(RemoteShards(url, tmp_path / "cache"))
+    with pytest.raises(InputError, match="checksum"):
+        corpus.window((3,))
+    assert not list(corpus.storage.folder.glob("data-*"))
+    assert not list(corpus.storage.folder.glob("*.tmp*"))
+    with pytest.raises(InputError, match="cannot be fetched"):
+        Corpus.open(RemoteShards("memory://nowhere", tmp_path / "cache"))

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.normalizers import BertNormalizer
+from transformers import BertTokenizer
+
+from bert_hf.data import encoding
+from bert_hf.data.encoding import Encoder, group_pieces, leave_out, split_sentences
+from bert_hf.data.readers import Piece
+from bert_hf.data.tokenization import backend, train_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sentences"),
+    [
+        ("en", "It was Dr. Smith. He left.", ["It was Dr. Smith.", "He left."]),
+        ("de", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
+        ("zh", "今天天气很好。我们去公园吧！", ["今天天气很好。", "我们去公园吧！"]),
+        ("xx", "No such language. It still works.", ["No such language.", "It still works."]),
+        ("en", "one a line\n\nand another\r\n", ["one a line", "and another"]),
+        ("en", "\n \n", []),
+    ],
+)
+def test_sentences(language, text, sentences):
+    assert split_sentences(text, language) == sentences
+
+
+def test_text_without_full_stops_is_cut_at_white_space():
+    text = " ".join(["word"] * 1000)
+    sentences = split_sentences(text)
+    assert len(sentences) > 1
+    assert max(map(len, sentences)) <= 1000
+    assert " ".join(sentences) == text
+    assert "".join(split_sentences("x" * 2500)) == "x" * 2500
+
+
+def test_without_a_language_a_line_is_a_sentence():
+    assert split_sentences("One. Two.\r\n\n  three\x0b4 ", None) == ["One. Two.", "three\x0b4"]
+    assert split_sentences("x" * 5000, None) == ["x" * 5000]
+
+
+# ---- words remembered = the Rust tokenizer
+
+LETTERS = "abzABZ09 éÉÄßσΣςİıﬁŉ漢字한글עב "
+LETTERS += "ा́̈\u200d\xad\ufffd\ufeff\x00\x1c\x85\u2028\t\r\n\xa0\u3000._-'’“…!?[]#@_()€😀👨‍👩‍👧 the The THE"
+
+
+@pytest.fixture(scope="module", params=["uncased", "cased", "no strip", "no chinese"])
+def trained(request):
+    options = {
+        "uncased": {},
+        "cased": {"do_lower_case": False},
+        "no strip": {"strip_accents": False},
+        "no chinese": {"tokenize_chinese_chars": False},
+    }[request.param]
+    return train_tokenizer([LETTERS, "the cat's mat, the café. Ünïcode strings?"] * 3, vocab_size=400, **options)
+
+
+def same(tokenizer, sentences, encoder=None):
+    ids, lengths = (encoder or Encoder(backend(tokenizer)))(sentences)
+    expected = [e.ids for e in backend(tokenizer).encode_batch_fast(sentences, add_special_tokens=False)]
+    assert lengths.tolist() == [len(sentence) for sentence in expected]
+    assert ids.tolist() == [i for sentence in expected for i in sentence]
+
+
+@settings(max_examples=max(500, settings.default.max_examples // 4))  # four tokenizers
+@given(sentences=st.lists(st.one_of(st.text(LETTERS), st.text(st.characters(exclude_categories=["Cs"]))), max_size=6))
+def test_remembered_words_give_the_tokenizer_s_ids(trained, sentences):
+    same(trained, sentences)
+    same(trained, sentences * 2)
+
+
+def test_forgetting_changes_nothing(trained, monkeypatch):
+    monkeypatch.setattr(encoding, "_REMEMBERED", 3)
+    encoder = Encoder(backend(trained))
+    for sentences in (["the cat", "a b c d e f g"], ["cat the"], [], ["", " ", "the"], ["b"]):
+        same(trained, sentences, encoder)
+
+
+def test_special_tokens_in_the_text(trained):
+    same(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
+
+
+def test_a_tokenizer_that_sees_more_than_words_goes_through_the_library(trained):
+    assert Encoder(backend(trained)).by_word
+    wide = BertTokenizer(vocab=trained.get_vocab())
+    wide.add_tokens([AddedToken("the cat", normalized=True)])
+    assert not Encoder(backend(wide)).by_word
+    same(wide, ["see the cat sit", "the  cat"])
+    other = Tokenizer(BPE({"a": 0, "b": 1, " ": 2}, [], unk_token=None))
+    other.normalizer = BertNormalizer()
+    assert not Encoder(other).by_word
+
+
+# ---- groups
+
+PIECES = st.lists(st.builds(Piece, st.text("ab. \n", max_size=60), st.booleans()), max_size=30)
+
+
+@given(pieces=PIECES, size=st.integers(1, 200))
+def test_groups_keep_all_pieces_in_order(pieces, size):
+    before, encoding.GROUP = encoding.GROUP, size
+    try:
+        groups = list(group_pieces(pieces))
+    finally:
+        encoding.GROUP = before
+    assert [piece for group in groups for piece in group] == pieces
+    assert all(groups)
+
+
+@given(pieces=PIECES, numbers=st.frozensets(st.integers(0, 12)))
+def test_documents_are_left_out_whole(pieces, numbers):
+    document = np.cumsum([0, *(piece.ends for piece in pieces)])
+    kept = [piece for piece, number in zip(pieces, document, strict=False) if number not in numbers]
+    assert list(leave_out(pieces, numbers)) == kept

@@ -1,0 +1,230 @@
+"""A large input becomes several shards by `prepare` itself, whoever makes them, however often it is interrupted."""
+
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+from test_prepare import everything, inputs
+
+from bert_hf.data import corpus_store, encoding, input_shards
+from bert_hf.data import prepare as corpus_module
+from bert_hf.data.corpus_store import Corpus, ShardWriter, finished_shard
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.input_shards import InputShards
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import Piece, TextFile, Texts
+from bert_hf.data.samplers import Phase
+from bert_hf.data.tokenization import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def words():
+    text = [f"Document {d} says in sentence {s} that item{d} follows item{s}." for d in range(20) for s in range(6)]
+    return train_tokenizer(text, vocab_size=200)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Groups of about one document, and shards of a hundred tokens."""
+    monkeypatch.setattr(encoding, "GROUP", 200)
+    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+
+
+def rows(corpus: Corpus) -> list[list[list[int]]]:
+    """Documents → sentences → ids, of all shards in their order."""
+    window = corpus.window(tuple(corpus.shards))
+    return [
+        [window.ids(s, s + 1).tolist() for s in range(start, end)]
+        for start, end in zip(window.document_starts, window.document_ends, strict=True)
+    ]
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.glob("data-*.arrow"))
+
+
+def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, tmp_path, monkeypatch):
+    one = prepare(inputs(documents, 1), words, tmp_path / "one")
+    monkeypatch.setattr(encoding, "GROUP", 200)
+    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    several = prepare(inputs(documents, 1), words, tmp_path / "several")
+    assert names(tmp_path / "one") == ["data-00000.arrow"]
+    assert names(tmp_path / "several")[:2] == ["data-00000-00001.arrow", "data-00000-00002.arrow"]
+    shards = several.manifest["shards"]
+    assert len(shards) >= 5
+    assert shards[0]["file"] == "data-00000.arrow"
+    longest = max(sum(map(len, document)) for document in rows(one))
+    assert all(100 <= shard["tokens"] <= 100 + 2 * longest for shard in shards[:-1])
+    assert rows(several) == rows(one)  # no document is cut, lost, or elsewhere
+    for name in ("documents", "sentences", "tokens"):
+        assert several.manifest[name] == one.manifest[name]
+    assert several.fingerprint != one.fingerprint
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl.xz"])
+def test_the_same_bytes_and_examples_whatever_the_number_of_processes(
+    documents,
+    words,
+    small,
+    tmp_path,
+    suffix,
+):
+    path = tmp_path / f"one{suffix}"
+    text = "\n\n".join(documents) if ".txt" in suffix else "\n".join(json.dumps({"text": one}) for one in documents)
+    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opener(path, "wt") as file:
+        file.write(text)
+    made = [prepare([TextFile(str(path))], words, tmp_path / f"by-{number}", num_proc=number) for number in (1, 2, 3)]
+    assert len(made[0].shards) >= 5
+    assert everything(tmp_path / "by-1") == everything(tmp_path / "by-2") == everything(tmp_path / "by-3")
+    examples = [PreTrainingExamples(corpus, (Phase(32, None),), seed=3) for corpus in made[:2]]
+    for number in range(len(examples[0])):
+        first, second = (one[number] for one in examples)
+        assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_machines_and_processes_that_share_the_inputs(documents, words, tmp_path, monkeypatch):
+    """Groups as they are: worker processes, which read whole inputs, would not see them patched."""
+    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    large = [Texts(tuple(text * 250 for text in documents[number::3]), f"{number}.txt") for number in range(3)]
+    prepare(large, words, tmp_path / "one")
+    prepare(large, words, tmp_path / "two", num_proc=2)
+    for part in (1, 0, 2):
+        prepare(large, words, tmp_path / "machines", shard=(part, 3))
+    assert len(names(tmp_path / "one")) >= 6
+    assert everything(tmp_path / "one") == everything(tmp_path / "two") == everything(tmp_path / "machines")
+
+
+def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_path, monkeypatch):
+    corpus = prepare(inputs(documents, 1), words, tmp_path / "c")
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 250)
+    largest = max(shard["tokens"] for shard in corpus.manifest["shards"])
+    for windows in (corpus.windows(), corpus.windows(np.random.default_rng(0))):
+        assert len(windows) > 2
+        sizes = [sum(corpus.manifest["shards"][shard]["tokens"] for shard in window) for window in windows]
+        assert max(sizes) <= 1.5 * 250 + largest
+
+
+def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):
+    """A file without blank lines is one document to the reader: `ShardWriter` ends it now and then."""
+    monkeypatch.setattr(corpus_store, "_LONGEST_DOCUMENT", 60)
+
+    class Endless(Texts):
+        def read(self):
+            for number in range(30):
+                yield Piece(f"Document {number} says in sentence {number} that item{number} follows.", number == 29)
+
+    corpus = prepare([Endless(("x",))], words, tmp_path / "c")
+    assert len(corpus.shards) > 2
+    assert max(shard["tokens"] for shard in corpus.manifest["shards"]) < 250
+
+
+def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
+    """What was prepared before inputs were cut stays valid: the same file names, records and fingerprints."""
+    prepare(inputs(documents, 2), words, tmp_path / "c")
+    entry = json.loads((tmp_path / "c/data-00001.json").read_text())
+    assert set(entry) == {
+        "file", "bytes", "sha256", "documents", "sentences", "tokens", "one_sentence_documents", "empty_documents",
+        "unknown", "source", "fingerprint",
+    }  # fmt: skip
+    with ShardWriter(tmp_path / "data-00001.arrow", {"source": "1.txt", "fingerprint": entry["fingerprint"]}) as one:
+        version = (str(tmp_path / "c/tokenizer/tokenizer.json"), "")
+        for group in encoding.group_pieces(inputs(documents, 2)[1].read()):
+            one.add(encoding.encode_group(group, version, "en"))
+    for name in ("data-00001.arrow", "data-00001.json"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
+
+
+def test_an_old_corpus_of_one_huge_shard_stays_readable(documents, words, tmp_path, monkeypatch):
+    old = prepare(inputs(documents, 1), words, tmp_path / "c")
+    before = everything(tmp_path / "c")
+    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    again = prepare(inputs(documents, 1), words, tmp_path / "c")
+    assert everything(tmp_path / "c") == before
+    assert rows(again) == rows(Corpus.open(tmp_path / "c")) == rows(old)
+
+
+class Cut(Texts):
+    """Ends after ten documents, as a killed process does."""
+
+    def read(self):
+        for number, piece in enumerate(super().read()):
+            if number == 10:
+                raise KeyboardInterrupt
+            yield piece
+
+
+def test_an_interrupted_input_resumes_behind_its_finished_shards(
+    documents,
+    words,
+    small,
+    tmp_path,
+    monkeypatch,
+):
+    (whole,) = inputs(documents, 1)
+    with pytest.raises(KeyboardInterrupt):
+        prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")
+    finished = len(names(tmp_path / "c"))
+    assert finished >= 2
+    assert not list((tmp_path / "c").glob(".data-*"))
+    assert not (tmp_path / "c/manifest.json").exists()
+    encoded, encode = [], corpus_module.encode_group
+    monkeypatch.setattr(
+        corpus_module, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how)
+    )
+    monkeypatch.setattr(Cut, "read", Texts.read)
+    prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")
+    assert len(encoded) < len(documents) - 5
+    prepare([whole], words, tmp_path / "whole")
+    assert everything(tmp_path / "c") == everything(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damaged", ["data-00000.arrow", "data-00000-00002.arrow", "data-00000-00001.json"])
+def test_a_damaged_shard_of_an_input_is_made_again(documents, words, small, tmp_path, damaged):
+    prepare(inputs(documents, 1), words, tmp_path / "c")
+    before = everything(tmp_path / "c")
+    path = tmp_path / "c" / damaged
+    path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
+    prepare(inputs(documents, 1), words, tmp_path / "c")
+    assert everything(tmp_path / "c") == before
+
+
+def test_what_a_longer_version_of_the_input_left_is_removed(documents, words, small, tmp_path):
+    for count in (20, 8):
+        (source,) = inputs(documents[:count], 1)
+        prepare([source], words, tmp_path / "c")
+    prepare([source], words, tmp_path / "short")
+    assert everything(tmp_path / "c") == everything(tmp_path / "short")
+
+
+def test_a_shard_cut_at_another_bound_is_not_taken(documents, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "GROUP", 200)
+    (source,) = inputs(documents, 1)
+    for bound, folder in ((100, "c"), (150, "c"), (150, "fresh")):
+        monkeypatch.setattr(input_shards, "SHARD_TOKENS", bound)
+        (tmp_path / folder / "manifest.json").unlink(missing_ok=True)
+        prepare([source], words, tmp_path / folder)
+    assert everything(tmp_path / "c") == everything(tmp_path / "fresh")
+
+
+def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_path):
+    """Not with its first: another machine may look while the others are being written."""
+    (source,) = inputs(documents, 1)
+    prepare([source], words, tmp_path / "c")
+    first = tmp_path / "c/data-00000.arrow"
+    assert input_shards.all_recorded(first)
+    last = sorted((tmp_path / "c").glob("data-*.json"))[-2]  # data-00000.json sorts behind data-00000-…
+    last.unlink()
+    assert not input_shards.all_recorded(first)
+    fingerprint = json.loads(first.with_suffix(".json").read_text())["fingerprint"]
+    found = input_shards.finished_shards(first, fingerprint)
+    assert found
+    assert not input_shards.is_complete(found)
+    assert finished_shard(first, fingerprint) == found[0]
+
+
+def test_the_bound_travels_with_the_writer(tmp_path, small):
+    """Worker processes import the module anew: what they cut at must not depend on it."""
+    assert InputShards(tmp_path / "data-00000.arrow", "a.txt", "f").cut_at == 100

@@ -1,0 +1,248 @@
+"""The lengths of A and B do not tell the next-sentence label, whatever documents the text has (design: invariant 5).
+
+The measure is `bert_hf.data.length_leak`: boosted trees, four-fold. Texts are synthetic, with sentence lengths like
+those of English Wikipedia (lognormal, 26 tokens on average) unless a test says otherwise.
+"""
+
+import numpy as np
+import pytest
+from fidelity_2018 import Text, leak_rows, lengths_here
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_tokenizer
+
+from bert_hf import DataCollatorForPreTraining, PreTrainingExamples
+from bert_hf.data.length_leak import ALLOWED, length_leak
+from bert_hf.data.samplers import Phase
+from bert_hf.data.sentence_pairs import _exchange, _find_segments, _find_sentences, _Text, plan_epoch
+
+NEXT, NOT_NEXT = 0, 1
+
+
+def make_text(sizes: np.ndarray, seed: int, mean_log_length: float | np.ndarray = 3.1) -> Text:
+    """Documents of so many sentences; `mean_log_length` may differ from document to document."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(sizes)
+    mean = np.repeat(np.broadcast_to(mean_log_length, len(sizes)), sizes)
+    lengths = 1 + np.minimum(rng.lognormal(mean, 0.55), 199).astype(int)
+    return Text(rng.integers(5, 60, lengths.sum()), np.cumsum([0, *lengths]), ends - sizes, ends)
+
+
+def text_with_lone_documents(share: float, documents: int, seed: int = 1) -> Text:
+    """Documents of 2 to 20 sentences, and a share of one."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 21, documents)
+    sizes[rng.random(documents) < share] = 1
+    return make_text(sizes, seed)
+
+
+# ---- the measure
+
+
+def test_lengths_that_tell_nothing_are_not_a_leak():
+    rng = np.random.default_rng(0)
+    leak = length_leak(rng.integers(1, 100, 5000), rng.integers(1, 100, 5000), rng.integers(0, 2, 5000))
+    assert abs(leak.accuracy - 0.5) < 0.02
+    assert not leak.is_found()
+
+
+@pytest.mark.parametrize("told_by", ["the length of B", "the sum", "one length of B alone"])
+def test_lengths_that_tell_the_label_are_a_leak(told_by):
+    """One in ten pairs gives its label away: 5 points above chance. A linear model cannot see the last kind."""
+    rng = np.random.default_rng(0)
+    a, b, label = rng.integers(20, 90, 8000), rng.integers(20, 90, 8000), rng.integers(0, 2, 8000)
+    some = (rng.random(8000) < 0.1) & (label == NOT_NEXT)
+    if told_by == "the length of B":
+        b[some] = rng.integers(1, 20, some.sum())
+    elif told_by == "the sum":
+        b[some] = 125 - a[some]
+    else:
+        b[some] = 55
+    leak = length_leak(a, b, label)
+    assert leak.is_found()
+    assert leak.accuracy > 0.53
+
+
+def test_guessing_the_more_frequent_label_is_no_leak():
+    rng = np.random.default_rng(0)
+    leak = length_leak(rng.integers(1, 100, 5000), rng.integers(1, 100, 5000), (rng.random(5000) < 0.7).astype(int))
+    assert leak.chance == pytest.approx(0.7, abs=0.02)
+    assert not leak.is_found()
+
+
+def test_too_few_pairs_are_refused():
+    with pytest.raises(ValueError, match="399 pairs are too few"):
+        length_leak(*np.ones((3, 399), int))
+
+
+# ---- the pairs
+
+
+@pytest.mark.parametrize("max_seq_length", [128, 512])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.5])
+def test_lengths_do_not_tell_the_label(share, max_seq_length):
+    """When lone documents were dealt out among the other NOT_NEXT pairs: 50.8, 54, 63, 69 % and 51.5, 55, 64, 71 %."""
+    text = text_with_lone_documents(share, 3000 if max_seq_length == 128 else 5000)
+    a, b, label = lengths_here(text, max_seq_length, 0.1, seed=0)
+    assert len(label) >= 5000
+    leak = length_leak(a, b, label)
+    assert leak.accuracy <= 0.5 + ALLOWED
+    assert abs(leak.chance - 0.5) < 4 * leak.error
+
+
+def test_neither_lengths_nor_positions_in_the_batch_tell_the_label():
+    """As the model sees it: segment lengths and positions of [SEP] in the collator's output."""
+    examples = PreTrainingExamples(text_with_lone_documents(0.3, 3000), (Phase(128, None),), seed=3)
+    collator = DataCollatorForPreTraining(tiny_tokenizer())
+    batch = collator([examples[index] for index in range(5000)])
+    length_b = batch["token_type_ids"].sum(1).numpy() - 1
+    total = batch["attention_mask"].sum(1).numpy()
+    sep = batch["input_ids"] == tiny_tokenizer().sep_token_id
+    rows = np.arange(5000)
+    assert sep.sum(1).eq(2).all()
+    assert sep[rows, total - 1].all()
+    assert sep[rows, total - 2 - length_b].all()
+    leak = length_leak(total - 3 - length_b, length_b, batch["next_sentence_label"].numpy())
+    assert leak.accuracy <= 0.5 + ALLOWED
+
+
+def one_book(*others: int) -> np.ndarray:
+    return np.array([10_000, *others])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lone_log_length"),
+    [
+        pytest.param(one_book(*[80] * 20), 3.1, id="one document holds 86 % of the text"),
+        pytest.param(one_book(*[1] * 3000), 3.1, id="all documents but one are lone"),
+        pytest.param(np.array([9000, 5000]), 3.1, id="two documents"),
+        pytest.param(np.array([4000, 4000, 3000, *[2] * 2500, *[1] * 1500]), 3.1, id="books and messages"),
+        pytest.param(np.tile([1, 2, 3, 9], 1000), 4.5, id="lone sentences four times as long as others"),
+    ],
+)
+def test_lengths_do_not_tell_the_label_of_unusual_texts(sizes, lone_log_length):
+    """When segments were exchanged at any length: 55, 95, 54, 65 and 58 %."""
+    text = make_text(sizes, 3, np.where(sizes == 1, lone_log_length, 3.1))
+    a, b, label = lengths_here(text, 128, 0.1, seed=0)
+    leak = length_leak(a, b, label)
+    assert leak.accuracy <= leak.chance + ALLOWED
+    assert abs(leak.chance - 0.5) < 4 * leak.error
+
+
+def test_the_benchmark_has_rows_for_both_lengths_and_all_shares():
+    text = make_text(np.full(60, 200), 0)
+    rows = list(leak_rows(text, 0.1))
+    assert [(row["max_seq_length"], row["lone_share"]) for row in rows] == [
+        (length, share) for length in (128, 512) for share in (0, 0.1, 0.3, 0.5)
+    ]
+    for row in rows:
+        assert row["here"]["accuracy"] <= row["here"]["chance"] + ALLOWED + 2 * row["here"]["error"]
+        assert row["2018"]["chance"] > 0.54  # a chunk of one sentence is always NotNext
+
+
+# ---- one-sentence documents
+
+
+FEWER = settings(max_examples=max(100, settings.default.max_examples // 5))
+SIZES = st.lists(st.one_of(st.just(1), st.integers(2, 12)), min_size=2, max_size=40).filter(lambda s: max(s) > 1)
+
+
+@FEWER
+@given(SIZES, st.integers(1, 60), st.integers(8, 200), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 2**32))
+def test_every_lone_sentence_has_a_pair_and_a_counterpart(sizes, longest, max_tokens, short, seed):
+    """P9. One NOT_NEXT pair for each one-sentence document, and as many NEXT pairs whose B is as long or nearest."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(sizes)
+    starts, offsets = ends - sizes, np.cumsum([0, *rng.integers(1, longest + 1, ends[-1])])
+    plan = plan_epoch(starts, ends, offsets, max_tokens, short, True, rng)
+
+    lone = starts[ends - starts == 1]
+    count = len(lone)
+    next_pairs = np.arange(len(plan) - 2 * count, len(plan) - count)
+    lone_pairs = np.arange(len(plan) - count, len(plan))
+    assert plan.b_start[lone_pairs].tolist() == lone.tolist()
+    assert (plan.label[next_pairs] == NEXT).all()
+    assert (plan.label[lone_pairs] == NOT_NEXT).all()
+    assert not np.isin(plan.a_start, lone).any()
+
+    inner = np.setdiff1d(np.arange(ends[-1]), starts)  # sentences with one before them
+    lengths = np.minimum(np.diff(offsets)[inner], max_tokens)
+    wanted = np.minimum(np.diff(offsets)[lone], max_tokens)
+    found = np.minimum(offsets[plan.b_end] - offsets[plan.b_start], max_tokens)[next_pairs]
+    nearest = np.abs(lengths[None] - wanted[:, None]).min(1)
+    assert (np.abs(found - wanted) <= nearest).all()
+
+
+def test_pairs_of_lone_sentences_fill_the_target():
+    """No padding where the text has enough: A and B reach the target, in NEXT and NOT_NEXT pairs alike."""
+    text = make_text(np.array([*[400] * 20, *[1] * 1000]), 0)
+    plan = plan_epoch(
+        text.document_starts, text.document_ends, text.token_offsets, 125, 0.0, True, np.random.default_rng(0)
+    )
+    offsets = text.token_offsets
+    total = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
+    for pairs in (total[-2000:-1000], total[-1000:]):
+        assert (pairs >= 125).mean() > 0.99
+
+
+def test_a_text_that_gives_no_pairs_is_refused():
+    rng = np.random.default_rng(0)
+    for sizes in ([5], [1, 1, 1]):
+        ends = np.cumsum(sizes)
+        with pytest.raises(ValueError, match="need two documents"):
+            plan_epoch(ends - sizes, ends, np.arange(0, 10 * ends[-1] + 1, 10), 60, 0.1, True, rng)
+
+
+# ---- the searches, beside plain loops
+
+
+@FEWER
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 60)), max_size=60), st.integers(0, 2**32))
+def test_an_exchange_is_a_permutation_among_other_documents(segments, seed):
+    document, length = np.array(segments, dtype=int).reshape(-1, 2).T
+    partner, alone = _exchange(document, length, np.random.default_rng(seed))
+    assert sorted(partner.tolist()) == list(range(len(segments)))
+    for pair in set(range(len(segments))) - set(alone.tolist()):
+        assert document[pair] != document[partner[pair]]
+        assert abs(length[pair] - length[partner[pair]]) <= max(4, length[pair] // 8)
+
+
+def test_an_exchange_finds_partners_where_there_are_some():
+    """Documents of up to a third of the segments: all find one."""
+    rng = np.random.default_rng(0)
+    document = rng.choice(20, 3000, p=np.array([6, *[1] * 19]) / 25)
+    _, alone = _exchange(document, rng.integers(1, 100, 3000), rng)
+    assert len(alone) == 0
+
+
+@FEWER
+@given(SIZES, st.integers(1, 60), st.integers(0, 2**32))
+def test_segments_are_found_in_other_documents_and_near_the_wanted_length(sizes, longest, seed):
+    rng = np.random.default_rng(seed)
+    last = np.cumsum(sizes)
+    first, offsets = last - sizes, np.cumsum([0, *rng.integers(1, longest + 1, last[-1])])
+    excluded = rng.integers(0, len(sizes), 50)
+    wanted = rng.integers(1, 300, 50)
+    start, end = _find_segments(_Text(first, last, offsets), wanted, first, last, rng, excluded)
+    block = np.searchsorted(last, start, side="right")
+    assert (start < end).all()
+    assert (end <= last[block]).all()
+    assert (block != excluded).all()
+    # Within a sentence of the wanted length, or a whole document where none is so long.
+    for row in range(50):
+        others = np.delete(offsets[last] - offsets[first], excluded[row])
+        reachable = min(wanted[row], others.max())
+        assert abs(offsets[end[row]] - offsets[start[row]] - reachable) <= longest
+
+
+@FEWER
+@given(SIZES, st.integers(1, 60), st.integers(1, 80), st.integers(0, 2**32))
+def test_sentences_are_found_at_the_nearest_length(sizes, longest, max_tokens, seed):
+    rng = np.random.default_rng(seed)
+    last = np.cumsum(sizes)
+    first, offsets = last - sizes, np.cumsum([0, *rng.integers(1, longest + 1, last[-1])])
+    wanted = rng.integers(1, max_tokens + 1, 20)
+    found = _find_sentences(_Text(first, last, offsets), wanted, first, last, max_tokens, rng)
+    lengths = np.minimum(np.diff(offsets), max_tokens)
+    nearest = np.abs(lengths[:, None] - wanted).min(0)
+    assert (np.abs(lengths[found] - wanted) == nearest).all()

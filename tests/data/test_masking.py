@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_hf.data.masking import choose_tokens, choose_words, prediction_count, replace
+
+
+@pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 1), (3, 1), (10, 2), (13, 2), (20, 3), (100, 15), (125, 19)])
+def test_prediction_count_is_max_1_and_half_up(n, expected):
+    assert prediction_count(n, 0.15) == expected
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=200), st.floats(0.05, 0.6), st.integers(0, 2**32))
+def test_choose_tokens_takes_exactly_the_count_and_only_maskable(maskable, probability, seed):
+    """P2 and P4."""
+    maskable = np.array(maskable)
+    chosen = choose_tokens(maskable, probability, np.random.default_rng(seed))
+    assert len(chosen) == len(set(chosen.tolist())) == prediction_count(int(maskable.sum()), probability)
+    assert maskable[chosen].all()
+
+
+@given(st.binary(min_size=1, max_size=80), st.floats(0.15, 0.4), st.integers(0, 2**32))
+def test_whole_words_stay_whole_and_within_the_budget(tokens, probability, seed):
+    """P5."""
+    bits = np.frombuffer(tokens, np.uint8)
+    maskable, continues = bits & 3 > 0, bits & 12 > 0
+    chosen = set(choose_words(maskable, continues, probability, np.random.default_rng(seed)).tolist())
+    words, budget = [], prediction_count(int(maskable.sum()), probability)
+    for position in np.flatnonzero(maskable).tolist():
+        if words and continues[position] and position - 1 == words[-1][-1]:
+            words[-1].append(position)
+        else:
+            words.append([position])
+    taken = [word for word in words if chosen & set(word)]
+    left = [word for word in words if not chosen & set(word)]
+    assert chosen == {position for word in taken for position in word}
+    assert len(chosen) <= budget
+    assert not left or budget - len(chosen) < min(map(len, left))
+
+
+def test_replacement_is_80_10_10():
+    rng = np.random.default_rng(0)
+    ids = np.full(200_000, 50)
+    replaced = replace(ids, np.arange(len(ids)), 4, np.arange(100, 200), rng)
+    shares = np.array([(replaced == 4).mean(), (replaced >= 100).mean(), (replaced == 50).mean()])
+    error = np.sqrt(np.array([0.8, 0.1, 0.1]) * np.array([0.2, 0.9, 0.9]) / len(ids))
+    assert (np.abs(shares - [0.8, 0.1, 0.1]) < 4 * error).all()
+
+
+def test_replacement_leaves_the_rest_and_its_input_alone(rng):
+    ids = np.arange(10, 30)
+    replaced = replace(ids, np.array([3, 7]), 4, np.array([99]), rng)
+    untouched = np.setdiff1d(np.arange(20), [3, 7])
+    assert (replaced[untouched] == ids[untouched]).all()
+    assert (ids == np.arange(10, 30)).all()

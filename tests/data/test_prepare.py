@@ -1,0 +1,406 @@
+import functools
+import importlib.util
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
+from bert_hf.data import prepare as corpus_module
+from bert_hf.data.encoding import split_sentences
+from bert_hf.data.prepare import (
+    OWNED,
+    corpus_for,
+    is_prepared,
+    prepare,
+    sample,
+    sample_inputs,
+    split_for,
+    tokenizer_for,
+)
+from bert_hf.data.readers import Piece, TextFile, Texts
+from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.errors import InputError
+from bert_hf.training.output_folder import free_folder
+
+
+@pytest.fixture(scope="module")
+def words():
+    text = [f"Document {d} says in sentence {s} that item{d} follows item{s}." for d in range(20) for s in range(6)]
+    return train_tokenizer(text, vocab_size=200)
+
+
+@pytest.fixture
+def corpus(documents, words, tmp_path):
+    return prepare([Texts(tuple(documents))], words, tmp_path / "corpus")
+
+
+def test_ids_are_the_tokenizer_s(documents, corpus, words):
+    assert corpus.manifest["documents"] == len(corpus) == 20
+    window = corpus.window((0,))
+    for number, document in enumerate(documents):
+        start, end = window.document_starts[number], window.document_ends[number]
+        sentences = split_sentences(document)
+        assert end - start == len(sentences)
+        for offset, sentence in enumerate(sentences):
+            expected = words(sentence, add_special_tokens=False)["input_ids"]
+            assert window.ids(start + offset, start + offset + 1).tolist() == expected
+    assert corpus.manifest["tokens"] == window.token_offsets[-1] == corpus.tokens
+    assert corpus.manifest["sentences"] == window.document_ends[-1]
+
+
+def shards(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*") if path.is_file()}
+
+
+def everything(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def inputs(documents, count=4):
+    return [Texts(tuple(documents[i::count]), f"{i}.txt") for i in range(count)]
+
+
+def test_prepared_by_many_is_the_same_bytes(documents, words, tmp_path):
+    """One process, two, two on one input, three machines in any order: one result."""
+    prepare(inputs(documents), words, tmp_path / "one")
+    prepare(inputs(documents), words, tmp_path / "two", num_proc=2)
+    for part in (2, 0, 1):
+        done = prepare(inputs(documents), words, tmp_path / "machines", shard=(part, 3))
+        assert (done is None) == (part != 1)
+    assert shards(tmp_path / "one") == shards(tmp_path / "two") == shards(tmp_path / "machines")
+    prepare(inputs(documents, 1), words, tmp_path / "alone")
+    prepare(inputs(documents, 1), words, tmp_path / "shared", num_proc=2)
+    assert shards(tmp_path / "alone") == shards(tmp_path / "shared")
+
+
+def at_once(count: int, work) -> list:
+    """What `work(number)` returns, or the error it raises, in processes that begin at the same moment."""
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(count), context.SimpleQueue()
+
+    def run(number):
+        barrier.wait()
+        try:
+            answers.put(work(number))
+        except Exception as error:
+            answers.put(error)
+
+    processes = [context.Process(target=run, args=(number,)) for number in range(count)]
+    for process in processes:
+        process.start()
+    done = [answers.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return done
+
+
+@pytest.mark.parametrize("attempt", range(6))
+def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, tmp_path, attempt):
+    def part(number):
+        folder = free_folder(str(tmp_path / "parts"), False, OWNED, resumable=True)
+        return prepare(inputs(documents), words, folder, shard=(number % 4, 4)) is not None
+
+    done = at_once(8, part)  # each part twice, as when a scheduler thinks one lost
+    assert [answer for answer in done if isinstance(answer, Exception)] == []
+    assert any(done)
+    prepare(inputs(documents), words, tmp_path / "one")
+    assert everything(tmp_path / "parts") == everything(tmp_path / "one")
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_of_two_corpora_that_claim_a_folder_at_once_one_gets_it(documents, words, tmp_path, attempt):
+    def claim(number):
+        prepare(inputs(documents), words, tmp_path / "c", language=("en", "de")[number % 2], shard=(number // 2, 3))
+        return ("en", "de")[number % 2]
+
+    done = at_once(6, claim)
+    refused = [answer for answer in done if isinstance(answer, InputError) and "other language" in str(answer)]
+    assert len(refused) == 3
+    (language,) = {answer for answer in done if isinstance(answer, str)}
+    prepare(inputs(documents), words, tmp_path / "one", language=language)
+    assert everything(tmp_path / "c") == everything(tmp_path / "one")
+
+
+def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+    done = at_once(6, lambda _: sorted(tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab()))
+    assert [answer for answer in done if answer != done[0]] == []
+    assert len(list((tmp_path / "cache").glob("tokenizer-*[!k]"))) == 1
+
+
+def test_ranks_that_come_together_prepare_once(documents, tmp_path):
+    """Whoever comes first trains and prepares; the others wait at a lock, in no collective, and read what was made."""
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+
+    def rank(_):
+        made = []
+        for name in ("train_tokenizer", "prepare"):
+            slow = functools.partial(noted, getattr(corpus_module, name), made)
+            setattr(corpus_module, name, slow)
+        train, held_out = split_for(args, tokenizer_for(TokenizerArguments(vocab_size=150), args))
+        return len(made), train.fingerprint, held_out.fingerprint
+
+    def noted(work, made, *args, **options):
+        made.append(work)
+        time.sleep(0.5)  # the others arrive meanwhile
+        return work(*args, **options)
+
+    done = at_once(3, rank)
+    assert sum(made for made, *_ in done) == 2  # the tokenizer and the corpus, each once
+    assert len({tuple(prints) for _, *prints in done}) == 1
+
+
+def test_a_part_reads_its_own_inputs_only(documents, words, tmp_path):
+    read = []
+
+    class Noted(Texts):
+        def checksum(self):
+            read.append(self.name)
+            return super().checksum()
+
+    texts = [Noted(text.texts, text.name) for text in inputs(documents)]
+    assert prepare(texts, words, tmp_path / "c", shard=(1, 4)) is None
+    assert read == ["1.txt"]
+
+
+def test_any_change_is_another_fingerprint(documents, words, tokenizer, tmp_path):
+    made = {
+        "first": prepare(inputs(documents), words, tmp_path / "a"),
+        "again": prepare(inputs(documents), words, tmp_path / "b"),
+        "language": prepare(inputs(documents), words, tmp_path / "c", language="de"),
+        "text": prepare(inputs([*documents[:-1], "Another. Text."]), words, tmp_path / "d"),
+        "tokenizer": prepare(inputs(documents), tokenizer, tmp_path / "e"),
+        "left out": prepare(inputs(documents), words, tmp_path / "f", without={0: frozenset({1})}),
+    }
+    prints = [corpus.fingerprint for corpus in made.values()]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == len(prints) - 1
+    assert made["left out"].manifest["documents"] == 19
+
+
+class Cut(Texts):
+    """Ends in the middle, as a killed process does."""
+
+    def read(self):
+        yield Piece("One sentence. And two.", True)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_preparation_goes_on(documents, words, tmp_path, monkeypatch):
+    texts = inputs(documents)
+    with pytest.raises(KeyboardInterrupt):
+        prepare([*texts[:2], Cut(texts[2].texts, "2.txt"), texts[3]], words, tmp_path / "c")
+    assert not (tmp_path / "c" / "manifest.json").exists()
+    assert sorted(path.name for path in (tmp_path / "c").glob("*data-*")) == [
+        f"data-0000{i}.{kind}" for i in range(2) for kind in ("arrow", "json")
+    ]
+    with pytest.raises(InputError, match="not prepared to the end"):
+        is_prepared([str(tmp_path / "c")])
+    made, encode = [], corpus_module.encode_group
+    monkeypatch.setattr(corpus_module, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+    prepare(texts, words, tmp_path / "c")
+    assert len(made) == 2  # the other two were there
+    prepare(inputs(documents), words, tmp_path / "whole")
+    assert shards(tmp_path / "c") == shards(tmp_path / "whole")
+
+
+def test_a_damaged_shard_is_made_again(documents, words, tmp_path):
+    prepare(inputs(documents), words, tmp_path / "c")
+    before = shards(tmp_path / "c")
+    for name, damage in [("data-00001.arrow", lambda b: b[:-9] + b"x" * 9), ("data-00002.json", lambda b: b"{}")]:
+        (tmp_path / "c" / name).write_bytes(damage(before[name]))
+    (tmp_path / "c" / "data-00003.arrow").unlink()
+    prepare(inputs(documents), words, tmp_path / "c")
+    assert shards(tmp_path / "c") == before
+
+
+def test_another_corpus_in_the_folder_is_refused(documents, words, tmp_path):
+    prepare(inputs(documents), words, tmp_path / "c")
+    with pytest.raises(InputError, match=r"other language\).*--overwrite_output_dir"):
+        prepare(inputs(documents), words, tmp_path / "c", language="de")
+    with pytest.raises(InputError, match="other inputs"):
+        prepare(inputs(documents, 3), words, tmp_path / "c")
+
+
+def test_a_killed_worker_is_one_line(words, tmp_path):
+    """The process that encodes is killed by the system, as it is when memory runs out."""
+    texts = [Suicidal(("Some text. More text.",), f"{i}.txt") for i in range(2)]
+    with pytest.raises(InputError, match="a worker process was killed"):
+        prepare(texts, words, tmp_path / "c", num_proc=2)
+
+
+class Suicidal(Texts):
+    """Kills whoever reads it."""
+
+    def read(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_import_nothing_heavy():
+    """A worker process of `prepare` imports these: half a second, and not ten."""
+    modules = "bert_hf.encoding, bert_hf.sources, bert_hf.store"
+    code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_empty_and_one_sentence_documents_are_counted(words, tmp_path):
+    texts = Texts(("", "  \n", "One sentence.", "Two of them. Here."))
+    corpus = prepare([texts, Texts((" ",), "empty")], words, tmp_path / "c")
+    assert corpus.manifest["documents"] == 2
+    assert corpus.manifest["empty_documents"] == 3
+    assert corpus.manifest["one_sentence_documents"] == 1
+    assert corpus.manifest["shards"][1]["documents"] == 0
+
+
+def test_no_text_leaves_nothing_behind(words, tmp_path):
+    with pytest.raises(InputError, match="no text in it"):
+        prepare([Texts(("", " "))], words, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_at_fault_in_a_worker_names_its_place(words, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_bytes(b"fine\nbad \xff byte\n")
+    texts = [TextFile(str(tmp_path / f"{name}.txt")) for name in "ab"]
+    with pytest.raises(InputError, match=r"\.txt:2:5: byte 0xff is not UTF-8"):
+        prepare(texts, words, tmp_path / "c", num_proc=2)
+    assert list((tmp_path / "c").glob("*data*")) == []
+
+
+def test_a_line_is_a_sentence_in_the_format_of_2018(words, tmp_path):
+    (tmp_path / "a.txt").write_text("  First. Not a second one.  \nNext line\n\n \n\nAnother document\n")
+    args = CorpusArguments(
+        train_file=[str(tmp_path / "a.txt")], sentence_per_line=True, cache_dir=str(tmp_path / "cache")
+    )
+    corpus = corpus_for(args, words, args.train_file)
+    window = corpus.window((0,))
+    sentences = [words.decode(window.ids(i, i + 1)) for i in range(window.document_ends[-1])]
+    assert sentences == [words.decode(words.encode(line, add_special_tokens=False)) for line in (
+        "First. Not a second one.", "Next line", "Another document")]  # fmt: skip
+    assert (window.document_ends - window.document_starts).tolist() == [2, 1]
+
+
+def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+    tokenizer = tokenizer_for(TokenizerArguments(vocab_size=150), args)
+    first = corpus_for(args, tokenizer, args.train_file)
+    monkeypatch.setattr("bert_hf.data.prepare.prepare", None)
+    monkeypatch.setattr("bert_hf.data.prepare.train_tokenizer", None)
+    assert tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
+    assert corpus_for(args, tokenizer, args.train_file).storage.folder == first.storage.folder
+    train, held_out = split_for(args, tokenizer)
+    assert len(train) + len(held_out) == 20
+
+
+def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
+    args = CorpusArguments(train_file=[str(corpus.storage.folder)])
+    with pytest.raises(InputError, match="another tokenizer"):
+        corpus_for(args, tokenizer, args.train_file)
+
+
+def test_a_sample_is_bounded_and_spread():
+    documents = [f"{i:010d}" for i in range(1000)]
+    taken = sample(documents, 1000)
+    assert len(taken) == 100
+    steps = np.diff([-1, *map(int, taken), 1000])
+    assert steps.min() > 0  # in order
+    assert steps.max() <= 20  # evenly over all
+    assert sample(documents[:5], 1000) == documents[:5]
+    assert sample(["a" * 5000], 1000) == ["a" * 5000]
+
+
+def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
+    read = []
+
+    class Noted(Texts):
+        def read(self):
+            read.append(self.name)
+            yield from super().read()
+
+    texts = [Noted(("word " * 200,), f"{i}") for i in range(100)]
+    assert 0 < len(sample_inputs(texts, 2000)) <= 2
+    assert len(read) < 30
+    assert sorted(map(int, read)) != list(range(len(read)))  # not the first ones
+    with pytest.raises(InputError, match="no text in it"):
+        sample_inputs([Texts((" ",))], 1000)
+
+
+def test_the_manifest_says_what_made_it(corpus):
+    manifest = json.loads((corpus.storage.folder / "manifest.json").read_text())
+    assert {"documents", "sentences", "tokens", "fingerprint", "shards"} <= manifest.keys()
+    assert manifest["made_from"]["inputs"] == ["texts"]
+    assert {"file", "bytes", "sha256", "documents", "source"} <= manifest["shards"][0].keys()
+
+
+def test_a_corpus_behind_a_url(corpus, words, tmp_path):
+    for path in corpus.storage.folder.rglob("*"):
+        if path.is_file():
+            with fsspec.open(f"memory://far/{path.relative_to(corpus.storage.folder)}", "wb") as file:
+                file.write(path.read_bytes())
+    args = CorpusArguments(train_file=["memory://far"], cache_dir=str(tmp_path / "cache"))
+    assert tokenizer_for(TokenizerArguments(), args).get_vocab() == words.get_vocab()
+    train, held_out = split_for(args, words)
+    assert len(train) + len(held_out) == 20
+    assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
+
+
+def test_what_cannot_be_meant_is_refused(tmp_path, capsys):
+    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).parents[2] / "recipes/prepare.py")
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
+    for words, line in (
+        (["--num_proc", "0"], "error: arguments: --num_proc must be at least 1, not 0"),
+        (["--validation_split_percentage", "150"], "error: arguments: --validation_split_percentage must lie"),
+        (["--max_eval_samples", "0"], "error: arguments: --max_eval_samples must be at least 1"),
+        (["--check_bytes", "0"], "error: arguments: --check_bytes must be at least 1"),
+        (["--vocab_size", "-5"], "error: arguments: --vocab_size, --limit_alphabet"),
+        (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
+        (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
+        (["--shard", "0/3", "--deduplicate", "exact", "--check", "true"], "error: --shard: --deduplicate has to see"),
+    ):
+        assert recipe.main(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
+        assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_url_is_a_prepared_folder_or_a_file():
+    for url in ("hf://datasets/you/corpus-v1.0", "s3://bucket/wiki.en", "http://host:80", "http://host/corpus/"):
+        assert is_prepared([url])
+    for url in ("http://host/a.txt", "http://host/a.jsonl.gz?x=y", "http://host/a.gz", "s3://bucket/*"):
+        assert not is_prepared([url])
+
+
+def test_no_more_is_made_ahead_than_is_taken():
+    taken = []
+
+    def things():
+        for number in range(100):
+            taken.append(number)
+            yield (number,)
+
+    made = corpus_module._ahead(abs, things(), 2)
+    assert [next(made) for _ in range(3)] == [0, 1, 2]
+    assert len(taken) <= 3 + 8
+    made.close()
+
+
+def test_a_fault_in_one_input_ends_the_others_at_once(words, tmp_path):
+    """And nothing half-written of them stays."""
+    (tmp_path / "bad.jsonl").write_text('{"text": "a b."}\n{"text": \n')
+    (tmp_path / "long.txt").write_text("".join(f"Document {i} says in sentence {i}.\n" for i in range(400_000)))
+    files = [TextFile(str(tmp_path / name)) for name in ("bad.jsonl", "long.txt")]
+    with pytest.raises(InputError, match=r"bad.jsonl:2:10: not JSON"):
+        prepare(files, words, tmp_path / "out", num_proc=2)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["recipe.json", "tokenizer"]

@@ -1,0 +1,214 @@
+import gzip
+import io
+import json
+import lzma
+import os
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bert_hf.data import readers
+from bert_hf.data.readers import (
+    Piece,
+    TextFile,
+    Texts,
+    cut_pieces,
+    documents,
+    expand,
+    hub_shards,
+    kind_of,
+    packing,
+    read_lines,
+)
+from bert_hf.errors import InputError
+
+
+def read_documents(patterns, text_column=None):
+    return [text for path in expand(patterns) for text in documents(TextFile(path, text_column).read())]
+
+
+BROKEN_GZIP = gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9  # a whole header: no case is named by the time
+PLAIN = "First one.\nSecond one.\n\n\n  \nAnother document.\n"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+def test_plain_text_and_json_lines_compressed_or_not(tmp_path, suffix):
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]
+    (tmp_path / f"a.txt{suffix}").write_bytes(pack(PLAIN.encode()))
+    rows = "".join(json.dumps({"id": i, "text": f"row {i}"}) + "\n" for i in range(3))
+    (tmp_path / f"b.jsonl{suffix}").write_bytes(pack(rows.encode()))
+    assert list(read_documents([str(tmp_path / f"a.txt{suffix}")])) == ["First one.\nSecond one.", "Another document."]
+    assert list(read_documents([str(tmp_path / f"b.jsonl{suffix}")])) == ["row 0", "row 1", "row 2"]
+
+
+def test_parquet_and_globs(tmp_path):
+    for name in "ba":
+        pq.write_table(pa.table({"id": [1, 2], "body": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
+    assert list(read_documents([str(tmp_path / "*.parquet")])) == ["a1", "a2", "b1", "b2"]
+    with pytest.raises(InputError, match="no column 'text'"):
+        list(read_documents([str(tmp_path / "a.parquet")], "text"))
+
+
+def test_a_suffix_may_be_of_capitals(tmp_path):
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": ["row"]}), file)
+    (tmp_path / "A.PARQUET.GZ").write_bytes(gzip.compress(file.getvalue()))
+    assert read_documents([str(tmp_path / "A.PARQUET.GZ")]) == ["row"]
+
+
+def test_byte_order_mark_and_windows_line_ends(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\r\nTwo.\r\n\r\nThree.")
+    assert list(read_documents([str(tmp_path / "a.txt")])) == ["One.\nTwo.", "Three."]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", b"fine\nbad \xff byte\n", "a.txt:2:5: byte 0xff is not UTF-8"),
+        ("a.txt", b"", "a.txt: the file is empty"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2:10: not JSON"),
+        ("a.jsonl", b"[1]\n", "a.jsonl:1: not a JSON object"),
+        ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: which column holds the text?; --text_column, one of: x, y"),
+        ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no column 'text'"),
+        ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: column 'text' is not text"),
+        ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
+        ("a.txt.xz", b"plain", "a.txt.xz:1: cannot be decompressed"),
+        (
+            "a.txt.gz",
+            BROKEN_GZIP,
+            "a.txt.gz:1: cannot be decompressed: Error -3",
+        ),
+        (
+            "a.parquet.gz",
+            BROKEN_GZIP,
+            "a.parquet.gz: not a Parquet file: Error -3",
+        ),
+        ("a.parquet", b"plain", "a.parquet: not a Parquet file"),
+        ("a.pdf", b"plain", "a.pdf: unknown kind '.pdf'"),
+    ],
+)
+def test_every_fault_names_its_place(tmp_path, monkeypatch, name, content, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(read_documents([name]))
+    assert str(caught.value).startswith(expected)
+
+
+def test_missing_files_and_folders(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        expand([str(tmp_path / "*.txt")])
+    with pytest.raises(InputError, match="a folder"):
+        expand([str(tmp_path)])
+
+
+def test_line_numbers(tmp_path):
+    (tmp_path / "a.txt").write_text("x\ny\n")
+    assert list(read_lines(tmp_path / "a.txt")) == [(1, "x"), (2, "y")]
+
+
+def test_pieces_are_bounded_and_lose_nothing(tmp_path, monkeypatch):
+    text = "\n".join(f"line {i} of it" for i in range(100))
+    pieces = list(cut_pieces(text, 50))
+    assert "".join(piece.text for piece in pieces) == text
+    assert all(len(piece.text) <= 50 and piece.text.endswith("\n") for piece in pieces[:-1])
+    assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert list(cut_pieces("x" * 120, 50)) == [Piece("x" * 50, False), Piece("x" * 50, False), Piece("x" * 20, True)]
+    assert list(cut_pieces("")) == [Piece("", True)]
+
+
+@pytest.mark.parametrize("word", ["word ", "ä ", "漢字", "😀"])
+def test_a_long_line_is_read_in_parts_between_characters(tmp_path, monkeypatch, word):
+    monkeypatch.setattr(readers, "PIECE", 64)
+    (tmp_path / "a.txt").write_text(word * 200 + "\n\nnext")
+    pieces = list(TextFile(str(tmp_path / "a.txt")).read())
+    assert all(len(piece.text) <= 64 for piece in pieces)
+    assert [piece.ends for piece in pieces].count(True) == 2
+    assert pieces[-1] == ("next", True)
+    assert "".join(piece.text for piece in pieces[:-1]) == word * 200
+
+
+def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b"}\n{"text": "\\ud83d\\ude00"}\n')
+    assert read_documents([str(tmp_path / "a.jsonl")]) == ["a\ufffdb", "😀"]
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match="not a regular file"):
+        expand([str(tmp_path / "pipe.txt")])
+
+
+def test_urls_are_read_like_files():
+    with fsspec.open("memory://corpus/a.txt.gz", "wb") as file:
+        file.write(gzip.compress(PLAIN.encode()))
+    with fsspec.open("memory://corpus/b.jsonl", "wb") as file:
+        file.write(b'{"text": "row"}\n')
+    assert expand(["memory://corpus/*"]) == ["memory:///corpus/a.txt.gz", "memory:///corpus/b.jsonl"]
+    assert read_documents(["memory://corpus/*"]) == ["First one.\nSecond one.", "Another document.", "row"]
+    source = TextFile("memory://corpus/b.jsonl")
+    assert source.name == "b.jsonl"
+    assert source.checksum() == source.checksum() != TextFile("memory://corpus/a.txt.gz").checksum()
+    for wrong in ("memory://corpus/none.txt", "memory://corpus/*.none", "nosuch://x"):
+        with pytest.raises(InputError):
+            read_documents([wrong])
+    assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
+    assert packing("https://host/a.jsonl.xz?download=true") == ".xz"
+    assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
+
+
+def test_a_checksum_is_of_the_content_and_a_name_of_no_machine(tmp_path):
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text("same")
+    first, second = (TextFile(str(tmp_path / folder / "x.txt")) for folder in "ab")
+    assert (first.name, first.checksum()) == (second.name, second.checksum())
+    assert first.stamp() != second.stamp()
+    (tmp_path / "b" / "x.txt").write_text("other")
+    assert first.checksum() != second.checksum()
+    assert Texts(("a", "b")).checksum() != Texts(("ab",)).checksum()
+
+
+def test_hub_shards_are_sources(tmp_path, monkeypatch):
+    """Through `datasets` itself, on a folder in place of a Hub id."""
+    for name in "ab":
+        pq.write_table(pa.table({"text": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
+    shards = hub_shards(str(tmp_path))
+    assert [shard.index for shard in shards] == [0, 1]
+    assert [piece.text for shard in shards for piece in shard.read()] == ["a1", "a2", "b1", "b2"]
+    with pytest.raises(InputError, match="no column 'body'"):
+        list(hub_shards(str(tmp_path), text_column="body")[0].read())
+    with pytest.raises(InputError, match="cannot be read"):
+        hub_shards(str(tmp_path / "none"))
+
+
+def test_a_row_without_text_is_no_document(tmp_path):
+    """In the first row, too: the column is known by its name."""
+    (tmp_path / "a.jsonl").write_text('{"text": null, "url": "x"}\n{"text": "p"}\n{"text": null}\n')
+    pq.write_table(pa.table({"text": [None, "p", None], "url": ["x", "y", "z"]}), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        assert read_documents([str(tmp_path / name)]) == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'label,message\nham,"one, two"\nspam,three\nham,\n'),
+        ("a.tsv", "label\tmessage\nham\tone, two\nspam\tthree\nham\t\n"),
+        ("b.tsv", "ham\tone, two\nspam\tthree\nham\t\n"),
+    ],
+)
+def test_a_labelled_set_read_as_raw_text(tmp_path, name, content):
+    """The text column alone, a document a row; rows without text are left out."""
+    (tmp_path / name).write_text(content)
+    assert read_documents([str(tmp_path / name)]) == ["one, two", "three"]
+
+
+def test_the_column_of_a_table_has_to_be_plain(tmp_path):
+    (tmp_path / "a.csv").write_text("one,two\np,q\n")
+    with pytest.raises(InputError, match="which column holds the text"):
+        read_documents([str(tmp_path / "a.csv")])
+    with pytest.raises(InputError, match="no column 'three'"):
+        list(TextFile(str(tmp_path / "a.csv"), "three").read())

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import torch
+
+from bert_hf.data.samplers import MASK, ORDER, ExampleNumber, LengthGroups, Phase, RunSampler, generator, phases_of_run
+
+
+def length(phase: int, epoch: int, window: int) -> int | None:
+    """Two windows an epoch, of lengths that change."""
+    return 5 + 3 * phase + epoch % 2 + window if window < 2 else None
+
+
+def sampler(start=0, total=100):
+    return RunSampler(phases_of_run([(128, 0.6), (512, 0.4)], 10, 10), length, total, seed=7, start=start)
+
+
+def test_every_epoch_is_a_permutation():
+    numbers = list(sampler())
+    assert len(numbers) == 100
+    for key in {(n.phase, n.epoch, n.window) for n in numbers}:
+        indices = [n.index for n in numbers if (n.phase, n.epoch, n.window) == key]
+        assert len(indices) == len(set(indices))
+        assert set(indices) <= set(range(length(*key)))
+    first, second = ([n for n in numbers if (n.phase, n.epoch) == (0, epoch)] for epoch in (0, 2))
+    assert sorted(first) == [ExampleNumber(0, 0, w, i) for w in range(2) for i in range(length(0, 0, w))]
+    assert [n.window for n in first] == [0] * 5 + [1] * 6  # one window after the other
+    assert [n.index for n in first] != [n.index for n in second]
+
+
+def test_the_second_phase_begins_at_its_boundary():
+    numbers = list(sampler())
+    assert [n.phase for n in numbers] == [0] * 60 + [1] * 40
+
+
+@pytest.mark.parametrize("start", [1, 10, 59, 60, 61, 99, 100])
+def test_starting_late_gives_the_same_rest(start):
+    assert list(sampler(start)) == list(sampler())[start:]
+    assert len(sampler(start)) == 100  # the length of the run, wherever it starts
+
+
+def test_one_length_is_one_phase():
+    assert phases_of_run([(128, 1.0)], 10, 4) == (Phase(128, None),)
+
+
+def test_a_generator_is_its_key():
+    draws = generator(1, MASK, 0, 3, 2, 5).random(4)
+    assert (draws == generator(1, MASK, 0, 3, 2, 5).random(4)).all()
+    others = [(2, MASK, 0, 3, 2, 5), (1, ORDER, 0, 3, 2, 5), (1, MASK, 1, 3, 2, 5), (1, MASK, 0, 4, 2, 5)]
+    others += [(1, MASK, 0, 3, 1, 5), (1, MASK, 0, 3, 2, 6)]
+    for other in others:
+        assert not np.isin(draws, generator(*other).random(1000)).any()
+
+
+def test_a_number_names_phase_epoch_window_and_index():
+    assert ExampleNumber(0, 1, 2, 3)._asdict() == {"phase": 0, "epoch": 1, "window": 2, "index": 3}
+
+
+def test_texts_of_about_one_length_share_a_batch_in_an_order_of_their_epoch():
+    lengths = np.random.default_rng(0).integers(3, 120, 640).tolist()
+    groups, again = (LengthGroups(8, lengths, seed=5) for _ in range(2))
+    first = list(groups)
+    assert sorted(first) == list(range(640))
+    spread = [
+        max(lengths[i] for i in first[n : n + 8]) - min(lengths[i] for i in first[n : n + 8]) for n in range(8, 640, 8)
+    ]
+    assert np.median(spread) < 10  # at random some 95
+    groups.set_epoch(1)
+    again.set_epoch(1)
+    np.random.default_rng().random()
+    torch.rand(7)  # where the global generator stands makes no difference
+    assert list(groups) == list(again) != first
+
+
+def test_a_run_has_as_many_phases_as_it_is_given():
+    lengths = [(32, 0.25), (64, 0.5), (128, 0.25)]
+    expected = (Phase(32, 20), Phase(64, 60), Phase(128, None))
+    assert phases_of_run(lengths, steps=10, global_batch=8) == (Phase(32, 16), Phase(64, 64), Phase(128, None))
+    assert phases_of_run(lengths, steps=20, global_batch=4) == expected
+    # A share too small for a step of its own.
+    assert phases_of_run([(32, 0.01), (64, 0.99)], steps=10, global_batch=8) == (Phase(64, None),)
+
+
+@pytest.mark.parametrize("start", [0, 7, 20, 33, 60, 71])
+def test_three_phases_start_anywhere(start):
+    phases = (Phase(32, 20), Phase(64, 60), Phase(128, None))
+
+    def length(phase, epoch, window):
+        return None if window else 15 - phase
+
+    whole = list(RunSampler(phases, length, 80, seed=7))
+    assert [number.phase for number in whole] == [0] * 20 + [1] * 40 + [2] * 20
+    assert list(RunSampler(phases, length, 80, seed=7, start=start)) == whole[start:]

@@ -1,0 +1,85 @@
+import datasets
+import numpy as np
+import pytest
+
+from bert_hf import Corpus, InputError, PreTrainingExamples, train_tokenizer
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import Texts
+from bert_hf.data.text_corpus import TextCorpus, open_corpus, texts_of
+
+
+@pytest.fixture
+def trained(documents):
+    return train_tokenizer(documents, vocab_size=300)
+
+
+@pytest.fixture
+def texts(documents):
+    """With what a real data set has: empty texts, a lone surrogate, a text without a token."""
+    return [documents[0], "", *documents[1:], "broken \ud83d half.", "   \n "]
+
+
+def test_in_memory_it_is_the_corpus_that_prepare_makes(texts, trained, tmp_path):
+    ours = TextCorpus(texts, trained)
+    texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    prepared = prepare([Texts(tuple(texts))], trained, tmp_path / "corpus")
+    window = prepared.window(prepared.windows()[0])
+    assert (len(ours), ours.tokens) == (len(prepared), prepared.tokens) == (21, prepared.manifest["tokens"])
+    for name in ("token_offsets", "document_starts", "document_ends"):
+        assert np.array_equal(getattr(ours, name), getattr(window, name)), name
+    for start, end in zip(window.document_starts, window.document_ends, strict=True):
+        assert np.array_equal(ours.ids(start, end), window.ids(start, end))
+
+    first, second = (PreTrainingExamples(corpus, max_seq_length=48) for corpus in (ours, tmp_path / "corpus"))
+    assert len(first) == len(second) > 10
+    for index in range(len(first)):
+        assert first[index].keys() == second[index].keys()
+        for name, value in first[index].items():
+            assert np.array_equal(value, second[index][name]), name
+
+
+@pytest.mark.parametrize("kind", ["dataset", "streamed", "named column", "only strings", "texts", "rows"])
+def test_texts_of_every_kind(documents, kind):
+    rows = {"text": documents, "url": ["u"] * len(documents)}
+    given = {
+        "dataset": (datasets.Dataset.from_dict(rows), None),
+        "streamed": (datasets.Dataset.from_dict(rows).to_iterable_dataset(), None),
+        "named column": (datasets.Dataset.from_dict({"title": ["t"] * 20, "body": documents}), "body"),
+        "only strings": (datasets.Dataset.from_dict({"body": documents, "id": range(20)}), None),
+        "texts": (iter(documents), None),
+        "rows": ([{"text": text} for text in [*documents, None]], None),
+    }
+    assert list(texts_of(*given[kind])) == documents
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
+        ([{"input_ids": [1]}], "row 0 of the dataset: it is tokenized already; give the dataset to the trainer"),
+        ([{"text": "a b."}, {"text": 7}], "row 1 of the dataset: no text in column 'text'"),
+        ([{"title": "a", "body": "b"}], "row 0 of the dataset: which column holds the text"),
+        ([1.5], "row 0 of the dataset: a float, and not a text"),
+        (["", " "], "no text in it"),
+        ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),
+    ],
+)
+def test_what_is_no_text(source, message, trained):
+    with pytest.raises(InputError, match=message):
+        open_corpus(source, trained)
+
+
+def test_texts_need_a_tokenizer_and_a_folder_its_own(documents, trained, tmp_path):
+    with pytest.raises(InputError, match="texts need a tokenizer; pass tokenizer="):
+        PreTrainingExamples(documents)
+    prepare([Texts(tuple(documents))], trained, tmp_path)
+    assert len(open_corpus(str(tmp_path), trained)) == 20
+    with pytest.raises(InputError, match="prepared with another tokenizer; use load_tokenizer"):
+        PreTrainingExamples(tmp_path, tokenizer=train_tokenizer(documents, do_lower_case=False))
+
+
+def test_a_corpus_is_its_folder(documents, trained, tmp_path):
+    prepare([Texts(tuple(documents))], trained, tmp_path)
+    train, held_out = Corpus(tmp_path).split(20)
+    assert len(train) + len(held_out) == len(Corpus.open(tmp_path)) == 20
+    assert len(PreTrainingExamples(held_out, max_seq_length=32, fixed=True)) > 0

@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from bert_hf.data.tokenization import (
+    check_tokenizer,
+    fingerprint_text,
+    load_tokenizer,
+    save_tokenizer,
+    train_tokenizer,
+)
+from bert_hf.errors import InputError
+
+TEXTS = ["The quick brown fox jumps over the lazy dog.", "Crème brûlée über alles; naïve café."] * 20
+
+
+def test_round_trip_through_auto_tokenizer(tmp_path):
+    trained = train_tokenizer(TEXTS, vocab_size=200)
+    save_tokenizer(trained, tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded).__name__ == "BertTokenizer"
+    assert loaded(TEXTS)["input_ids"] == trained(TEXTS)["input_ids"]
+    assert (
+        loaded("fox", "dog")["token_type_ids"] == [0] * 3 + [1] * 2 or loaded("fox", "dog")["token_type_ids"][-1] == 1
+    )
+    assert loaded.model_max_length == 512
+    bare = load_tokenizer(tmp_path / "vocab.txt")
+    assert bare(TEXTS)["input_ids"] == trained(TEXTS)["input_ids"]
+
+
+def test_the_same_text_gives_the_same_vocabulary():
+    """With a great many ties: words of random letters, each as frequent as the next."""
+    rng = np.random.default_rng(0)
+    texts = [" ".join("".join(rng.choice(list("abcdefgé漢"), 6)) for _ in range(300))] * 2
+    first, *others = [train_tokenizer(texts, vocab_size=300).get_vocab() for _ in range(4)]
+    assert all(other == first for other in others)
+
+
+def test_the_rarest_characters_are_left_out():
+    trained = train_tokenizer(["aaa bbb ccc é 漢漢漢"] * 3, vocab_size=100, limit_alphabet=3).get_vocab()
+    assert {piece for piece in trained if len(piece) == 1} == {"a", "b", "c"}
+
+
+def test_tokens_that_were_added_are_part_of_the_fingerprint(tmp_path):
+    prints = [fingerprint_text(train_tokenizer(["a b"]))]
+    for number, added in enumerate(["a b", "b a"]):
+        wide = train_tokenizer(["a b"])
+        wide.add_tokens([added])
+        save_tokenizer(wide, tmp_path / str(number))
+        prints.append(fingerprint_text(wide))
+        assert fingerprint_text(load_tokenizer(tmp_path / str(number))) == prints[-1]
+    assert len(set(prints)) == 3
+
+
+def test_a_strange_word_falls_apart_and_only_strange_characters_are_unknown():
+    tokenizer = train_tokenizer(TEXTS, vocab_size=120)
+    pieces = tokenizer.tokenize("zzfoxqqq")
+    assert tokenizer.unk_token not in pieces
+    assert "".join(piece.removeprefix("##") for piece in pieces) == "zzfoxqqq"
+    assert tokenizer.tokenize("ж") == [tokenizer.unk_token]
+
+
+def test_size_and_special_ids():
+    tokenizer = train_tokenizer(TEXTS, vocab_size=90)
+    assert len(tokenizer) <= 90
+    assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.tokenize("a [MASK] b")[1] == "[MASK]"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "pieces"),
+    [
+        ({"do_lower_case": True}, "Café", "cafe"),
+        ({"do_lower_case": True, "strip_accents": False}, "Café", "café"),
+        ({"do_lower_case": False}, "Café", "Café"),
+        ({"do_lower_case": False, "strip_accents": True}, "Café", "Cafe"),
+    ],
+)
+def test_case_and_accents_by_option(options, text, pieces):
+    tokenizer = train_tokenizer(["Café café Cafe cafe"] * 5, vocab_size=60, **options)
+    assert "".join(piece.removeprefix("##") for piece in tokenizer.tokenize(text)) == pieces
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_cjk_split_by_option(split):
+    tokenizer = train_tokenizer(["今天天气很好"] * 9, vocab_size=60, tokenize_chinese_chars=split)
+    pieces = tokenizer.tokenize("今天天气")
+    assert (pieces == ["今", "天", "天", "气"]) == split
+    assert tokenizer.unk_token not in pieces
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "v.txt:7: 'a' stands twice"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_bad_vocabulary_is_named(tmp_path, content, line):
+    (tmp_path / "v.txt").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_tokenizer(tmp_path / "v.txt")
+    assert line in str(caught.value)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(InputError, match="no tokenizer can be loaded"):
+        load_tokenizer(tmp_path / "nowhere")
+
+
+def test_ids_beyond_the_model_are_refused(tokenizer):
+    check_tokenizer(tokenizer, 99)
+    with pytest.raises(InputError, match="ids reach 98, the model has 98 embeddings"):
+        check_tokenizer(tokenizer, 98)

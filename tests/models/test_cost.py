@@ -1,0 +1,309 @@
+"""Formulas beside what they stand for: the built model, tensors that autograd keeps, what others published."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import BertConfig
+
+from bert_hf.errors import InputError
+from bert_hf.models import modeling_bert, unpadded_attention
+from bert_hf.models.cost import (
+    DEVICES,
+    FILL,
+    LAUNCH_SECONDS,
+    Plan,
+    activation_bytes,
+    aligned,
+    all_reduce_seconds,
+    device_bytes,
+    expected_mfu,
+    find_device,
+    largest_micro_batch,
+    run_seconds,
+    state_bytes,
+    step_time,
+    steps_of,
+    token_bytes,
+)
+from bert_hf.models.flops import matrix_product_rate, parameter_count, read_config, training_flops
+from bert_hf.models.modeling_bert import BertForPreTraining
+
+ROOT = Path(__file__).parents[2]
+H200 = DEVICES["h200"]
+
+
+def model(name: str) -> BertConfig:
+    return BertConfig.from_json_file(ROOT / f"configs/model/{name}.json")
+
+
+def plan(name: str = "base", **changes) -> Plan:
+    settings = {"stretches": ((128, 900_000), (512, 100_000)), "global_batch": 256, "micro_batch": 32}
+    return Plan(model(name), **{**settings, **changes})
+
+
+# ---- parameters and FLOPs
+
+
+@pytest.mark.parametrize("name", ["tiny", "mini", "small", "medium", "base", "large"])
+def test_parameters_are_those_of_the_model(name):
+    with torch.device("meta"):
+        built = BertForPreTraining(model(name))
+    assert parameter_count(model(name)) == built.num_parameters()
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "masked", "expected"),
+    [("base", 128, 0.15, 545.4e6), ("base", 512, 0.15, 587.9e6), ("large", 128, 0.15, 1878.8e6),
+     ("large", 512, 0.15, 1992.0e6), ("base", 128, 1.0, 667.9e6)],
+)  # fmt: skip
+def test_flops_of_a_token(name, length, masked, expected):
+    """6P of the encoder + 12·length·hidden·layers + the head on the masked tokens, all by hand."""
+    assert training_flops(model(name), length, length**2, masked * length) / length == pytest.approx(expected, 1e-3)
+
+
+def test_padding_is_not_computed():
+    half = plan(fill=0.5)
+    assert half.flops(128, 10) == plan(fill=1.0).flops(64, 10)
+    assert half.tokens() == 0.5 * 256 * (900_000 * 128 + 100_000 * 512)
+
+
+def test_steps_are_the_inverse_of_passes():
+    steps = steps_of(3, 28.3e6, 128, 256)
+    assert plan(stretches=((128, steps),)).passes(28.3e6) == pytest.approx(3, rel=1e-3)
+    # docs/data.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
+    assert steps_of(1, 28.3e6, 128, 1) == pytest.approx(206_127, rel=0.01)
+
+
+# ---- what others published: network, length, share of tokens in the head, device, number, sequences/s, our deviation
+
+PUBLISHED = [
+    ("DeepSpeed, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 272, -0.15),
+    ("DeepSpeed, BERT-large, 512", "large", 512, 0.15, "v100-32gb", 1, 52, 0.06),
+    ("DeepLearningExamples, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 224, 0.03),
+    ("DeepLearningExamples, BERT-large, 128, A100", "large", 128, 0.15, "a100-80gb", 1, 580, -0.01),
+    ("DeepLearningExamples, BERT-large, 128, 256 × A100", "large", 128, 0.15, "a100-80gb", 256, 138_294, 0.065),
+    ("MosaicML, BERT-base, 128, head on all tokens", "base", 128, 1.0, "a100-80gb", 8, 6926, 0.13),
+    ("MLPerf v2.1, BERT-large, A100", "large", 255, 0.15, "a100-80gb", 8, 2440, -0.065),
+    ("MLPerf v4.0, BERT-large, H200", "large", 255, 0.15, "h200", 8, 7972, -0.095),
+]  # fmt: skip
+
+
+def deviation(network, length, masked, device, number, published):
+    config, machine = model(network), DEVICES[device]
+    rows = 256 * number
+    run = Plan(config, ((length, 1),), rows, 64, fill=1.0, masked=masked)
+    return rows / run_seconds(run, machine, number, expected_mfu(config, machine)) / published - 1
+
+
+@pytest.mark.parametrize("reference", PUBLISHED, ids=lambda reference: reference[0])
+def test_published_speeds(reference):
+    name, *conditions, expected = reference
+    found = deviation(*conditions)
+    assert found == pytest.approx(expected, abs=0.01), name
+    assert abs(found) < 0.2
+    row = next(line for line in (ROOT / "docs/cost.md").read_text().splitlines() if line.startswith(f"| {name} |"))
+    assert f"| {found:+.0%} |".replace("%", " %") in row
+
+
+def test_published_flops():
+    """DeepSpeed says 64 and 53 TFLOP/s of a V100 for its 272 and 52 sequences/s."""
+    assert 272 * plan("large", fill=1.0).flops(128, 1) == pytest.approx(64e12, rel=0.03)
+    assert 52 * plan("large", fill=1.0).flops(512, 1) == pytest.approx(53e12, rel=0.03)
+
+
+# ---- time
+
+
+def test_time_of_one_device_is_flops_over_rate():
+    run = plan(micro_batch=256, global_batch=4096, fill=1.0)
+    step = step_time(run, 128, H200, 1, 0.3)
+    assert step.compute == pytest.approx(run.flops(128, 4096) / (989e12 * 0.3))
+    assert step.exposed == 0
+    assert step.update < 0.01 * step.compute
+
+
+def test_small_micro_batches_wait_for_launches():
+    step = step_time(plan(micro_batch=1), 128, H200, 64, 0.3)
+    assert step.launches
+    assert step.compute == pytest.approx(4 * 12 * LAUNCH_SECONDS)
+
+
+def test_gradients_travel_behind_the_backward_pass():
+    assert all_reduce_seconds(1e9, H200, 1) == 0
+    assert all_reduce_seconds(1e9, H200, 8) == pytest.approx(2 * 4e9 * 7 / 8 / (450e9 * 0.8))
+    assert all_reduce_seconds(1e9, H200, 64) > all_reduce_seconds(1e9, H200, 8)
+    slow = H200._replace(node=1e9)
+    assert step_time(plan(), 128, H200, 16, 0.3).exposed == 0
+    step = step_time(plan(), 128, slow, 16, 0.3)
+    assert step.exposed == pytest.approx(
+        all_reduce_seconds(parameter_count(model("base")), slow, 16) - step.compute * 2 / 3
+    )
+
+
+def test_more_devices_take_less_time_and_more_device_hours():
+    run = plan("large", global_batch=4096, micro_batch=64)
+    seconds = [run_seconds(run, H200, devices, 0.45) for devices in (1, 8, 64, 512)]
+    assert seconds == sorted(seconds, reverse=True)
+    hours = [n * s for n, s in zip((1, 8, 64, 512), seconds, strict=True)]
+    assert hours == sorted(hours)
+
+
+def test_expected_mfu_is_read_off_between_its_points():
+    shares = [expected_mfu(model(name), H200) for name in ("tiny", "mini", "small", "base", "large")]
+    assert shares == sorted(shares)
+    assert shares[-2:] == [0.27, 0.45]
+    assert expected_mfu(BertConfig(hidden_size=384), H200) == pytest.approx(0.135)
+    assert expected_mfu(BertConfig(hidden_size=2048), H200) == 0.45
+
+
+def test_dropout_costs_a_cpu():
+    machine, still = H200._replace(cpu=True), {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for name, with_dropout, without in (("mini", 0.700, 0.757), ("base", 0.825, 0.845), ("large", 0.825, 0.845)):
+        config = model(name)
+        assert expected_mfu(config, machine) == with_dropout
+        config.update(still)
+        assert expected_mfu(config, machine) == without
+        assert expected_mfu(config, H200) == expected_mfu(model(name), H200)
+
+
+def test_the_cpu_is_measured():
+    device = find_device("cpu", memory=8e9)
+    assert device.peak == pytest.approx(matrix_product_rate(torch.device("cpu"), torch.float32), rel=0.9)
+    assert step_time(plan("tiny"), 128, device, 1, 0.4).update == 0
+
+
+# ---- memory
+
+
+def test_state_is_what_a_training_step_leaves_behind():
+    config = BertConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+    )
+    network = BertForPreTraining(config)
+    network(torch.ones(2, 8, dtype=torch.long), labels=torch.ones(2, 8, dtype=torch.long),
+            next_sentence_label=torch.zeros(2, dtype=torch.long)).loss.backward()  # fmt: skip
+    optimizer = torch.optim.AdamW(network.parameters())
+    optimizer.step()
+    moments = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+    found = sum(p.nbytes + p.grad.nbytes for p in network.parameters()) + sum(moment.nbytes for moment in moments)
+    assert state_bytes(parameter_count(config), 0, 1, half=False) == found
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zero_divides_as_its_paper_says(stage, gigabytes):
+    """Rajbhandari et al. 2020, figure 1: 7.5 B parameters on 64 devices, 16-bit."""
+    assert state_bytes(7.5e9, stage, 64, half=True) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+    assert state_bytes(7.5e9, stage, 1, half=True) == 7.5e9 * 16
+
+
+ROWS, WIDE, REAL, MASKED = 6, 40, 36, 33  # rows, their length, real tokens of each, masked ones of all
+
+
+def kept(config: BertConfig, half: bool, grouped: bool) -> int:
+    """Bytes that autograd keeps of a forward pass as the Trainer makes it, without weights, their copies and indices.
+
+    LayerNorm in fp32, as CUDA's autocast has it and the CPU's has not. Not `grouped`: attention as a GPU pads it.
+    """
+    network, h, seen = BertForPreTraining(config), config.hidden_size, {}
+    shapes = {shape for p in network.parameters() for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
+    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # joint weights of Q, K, V; in the last layer of K, V
+    places = torch.arange(ROWS * WIDE).view(ROWS, WIDE)
+    masked = torch.cat([places[:3, 1:6].flatten(), places[3:, 1:7].flatten()])  # two groups of rows
+    batch = {
+        "input_ids": torch.ones_like(places),
+        "attention_mask": (places % WIDE < REAL).long(),
+        "token_positions": places[:, :REAL].flatten(),
+        "masked_positions": masked,
+        "labels": places % 7,
+    }
+
+    def keep(tensor):
+        if tuple(tensor.shape) not in shapes and (tensor.is_floating_point() or tensor.dtype == torch.int8):
+            seen[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    layer_norm = F.layer_norm
+    with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        patch.setattr(F, "layer_norm", torch.autocast("cpu", enabled=False)(lambda x, *a: layer_norm(x.float(), *a)))
+        patch.setattr(modeling_bert, "unpad_batch", partial(modeling_bert.unpad_batch, grouped=grouped))
+        patch.setattr(unpadded_attention, "_SHORT", 0)  # without dropout: the same attention in 16 bit as in fp32
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            network(**batch, losses_only=True)
+    return sum(tensor.untyped_storage().nbytes() for tensor in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("half", "dropout", "cpu"),
+    [(False, 0.0, True), (True, 0.0, True), (False, 0.1, True), (True, 0.1, True), (False, 0.0, False)],
+)
+def test_activations_are_what_autograd_keeps(half, dropout, cpu):
+    """All of it: middle layer, last layer, embeddings, head. On a CPU, and padded as a GPU does it in fp32.
+
+    What `test_masks_and_kernels_of_a_gpu` says of the other forms of a GPU is derived from these.
+    """
+    config = BertConfig(
+        vocab_size=97, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+        max_position_embeddings=48, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    tokens, reads, size = ROWS * REAL, ROWS + MASKED, 2 if half else 4
+    run = Plan(config, ((WIDE, 1),), ROWS, ROWS, REAL / WIDE, MASKED / tokens, half, cpu=cpu)
+    sums = 0 if dropout else 4 * 4  # log-sum-exp of 4 heads, for a padded row's places, too
+    asked = (ROWS * WIDE, ROWS * WIDE) if not cpu else (tokens, reads)
+    norms = 8 * tokens + 2 * (2 * 8 * tokens) + 2 * 8 * reads + 8 * MASKED  # LayerNorm's mean and deviation
+    mask = 0 if cpu else 3 * size * ROWS * WIDE  # of padding, in each layer
+    pooler = 2 * ROWS * 64 * size
+    if not cpu:  # the last layer's padded rows have a place more, in queries, context and log-sum-exp
+        pooler += ROWS * (2 * 64 * size + sums)
+    numbers = norms + sums * (2 * asked[0] + asked[1]) + mask + pooler
+    transient = 6 * 97 * MASKED if half else 0  # of 8V 2V are kept
+    assert kept(config, half, grouped=cpu) == pytest.approx(activation_bytes(run, ROWS) + numbers - transient, abs=1)
+
+
+def test_masks_and_kernels_of_a_gpu():
+    """h = 768, f = 3,072 in 16 bit: 20h + 4f a layer; two masks 2h; attention's padded rows 4·2h / fill."""
+    still = model("base")
+    still.update({"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    run, h = Plan(still, ((128, 1),), 32, 32, fill=0.5), 768
+    sizes = token_bytes(run, 128)
+    assert sizes["layer"] == 36 * h
+    assert sizes["last layer"] == 6 * h + (0.15 + 1 / 64) * 32 * h
+    still.update({"hidden_dropout_prob": 0.1})
+    assert token_bytes(run, 128)["layer"] == 38 * h
+    still.update({"attention_probs_dropout_prob": 0.1})
+    assert token_bytes(run, 128)["layer"] == 38 * h + 8 * h / 0.5
+
+
+def test_a_long_row_needs_its_tokens():
+    short, both = plan(stretches=((128, 10),), micro_batch=1), plan(micro_batch=1)
+    assert activation_bytes(both, 1) == pytest.approx(4 * activation_bytes(short, 1), rel=0.01)  # fewer [CLS]
+    assert activation_bytes(both, 8) == activation_bytes(short, 8)
+
+
+def test_the_largest_micro_batch_is_the_largest():
+    for stage in range(4):
+        most = largest_micro_batch(plan("large"), stage, H200, 8)
+        assert device_bytes(plan("large"), stage, 8, most) <= 0.9 * H200.memory
+        assert device_bytes(plan("large"), stage, 8, most + 1) > 0.9 * H200.memory
+    assert largest_micro_batch(plan("large"), 0, H200._replace(memory=5e9), 8) == 0
+
+
+# ---- words
+
+
+def test_faults_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="'b300' is not in the table of devices; give one of h200, h100"):
+        find_device("b300")
+    with pytest.raises(InputError, match="no model is named"):
+        read_config(None)
+    (tmp_path / "broken.json").write_text("{")
+    for where in (tmp_path / "none.json", tmp_path / "broken.json", tmp_path):
+        with pytest.raises(InputError, match="no BERT's configuration"):
+            read_config(str(where), 100)
+
+
+def test_a_table_is_aligned():
+    assert aligned([["", "a"], ["row", "12"]]) == ["      a", "row  12"]
+    assert FILL < 1

@@ -1,0 +1,468 @@
+"""Each kernel beside its plain form: the same numbers, or for dropout the same with the same draws."""
+
+from collections import Counter
+
+import pytest
+import torch
+import transformers
+from tiny import tiny_config
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bert_hf import BertForPreTraining
+from bert_hf.models.functional import (
+    Dropout,
+    _project_at_once,
+    kept,
+    plain,
+    project,
+    projected_cross_entropy,
+    token_losses,
+)
+from bert_hf.models.unpadded_attention import _parts, _ScoredAttention, unpad_batch, unpadded_attention
+
+RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
+MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
+
+
+# ---- dropout
+
+
+def test_a_tenth_is_dropped_by_pytorch_s_own_generator():
+    torch.manual_seed(3)
+    first, second = (kept(torch.Size((1000, 1001)), 0.1, torch.float32) for _ in range(2))
+    torch.manual_seed(3)
+    assert torch.equal(kept(torch.Size((1000, 1001)), 0.1, torch.float32), first)
+    sigma = (0.1 * 0.9 / first.numel()) ** 0.5
+    for mask in (first, second):
+        assert set(mask.unique().tolist()) == {0.0, 1.0}
+        assert abs(1 - mask.mean().item() - 0.1) < 5 * sigma
+    both = ((first == 0) & (second == 0)).float().mean().item()
+    assert abs(both - 0.01) < 5 * sigma  # independent of one another
+    lanes = (first.flatten()[:-1] + first.flatten()[1:] == 0).float().mean().item()
+    assert abs(lanes - 0.01) < 5 * sigma  # and of the neighbour, with which it shares a word
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_and_its_gradient(added, dtype):
+    x = torch.randn(50, 40, dtype=dtype, requires_grad=True)
+    around = torch.randn(50, 40, requires_grad=True) if added else None
+    torch.manual_seed(1)
+    out = Dropout(0.3)(x, around)
+    torch.manual_seed(1)
+    mask = kept(x.shape, 0.3, torch.float32) / (1 - 19661 / 65536)
+    expected = x.float() * mask + (around if added else 0)
+    torch.testing.assert_close(out.float(), expected, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-6)
+    out.float().sum().backward()
+    torch.testing.assert_close(x.grad.float(), mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0)
+    assert not added or torch.equal(around.grad, torch.ones(50, 40))
+
+
+def test_no_dropout_where_none_is_asked_for():
+    x = torch.randn(5, 4)
+    assert torch.equal(Dropout(0.5).eval()(x, x), x + x)
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert not Dropout(1.0)(x).any()
+
+
+# ---- rows without padding
+
+
+def test_rows_of_equal_shape_are_neighbours():
+    rows = unpad_batch(RAGGED, MASKED)
+    assert rows.groups == ((2, 4, 3), (1, 3, 2), (1, 2, 2))  # rows 1 and 3, row 0, row 2
+    assert rows.tokens.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 8, 9]
+    read = rows.tokens[rows.reads]
+    assert read.tolist() == [4, 5, 7, 12, 14, 15, 0, 2, 8, 9]
+    assert read[rows.first].tolist() == [0, 4, 8, 12]
+    assert torch.equal(read[rows.masked], MASKED)
+
+
+def test_elsewhere_rows_keep_their_order():
+    rows = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped=False)
+    assert rows.groups is None
+    assert rows.token_offsets.tolist() == [0, 3, 7, 9, 13]
+    assert rows.read_offsets.tolist() == [0, 2, 5, 7, 10]
+    read = rows.tokens[rows.reads]
+    assert read.tolist() == [0, 2, 4, 5, 7, 8, 9, 12, 14, 15]
+    assert torch.equal(read[rows.masked], MASKED)
+
+
+def test_what_cannot_be_run_without_padding():
+    assert unpad_batch(RAGGED.flip(1), torch.tensor([3])) is None  # a row that does not begin with a token
+    assert unpad_batch(RAGGED, torch.tensor([3])) is None  # a masked position that is padding
+    assert unpad_batch(RAGGED, MASKED, None, grouped=False) is None
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("reads_only", [True, False])
+def test_attention_without_padding_is_padded_attention(grouped, reads_only):
+    torch.manual_seed(0)
+    heads, size, (count, length) = 3, 8, RAGGED.shape
+    query, key, value = (torch.randn(count, length, heads, size, requires_grad=True) for _ in range(3))
+    turned = [x.transpose(1, 2) for x in (query, key, value)]
+    whole = F.scaled_dot_product_attention(*turned, attn_mask=RAGGED[:, None, None].bool(), scale=0.3)
+    rows = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped)
+    wanted = rows.tokens[rows.reads] if reads_only else rows.tokens
+    expected = whole.transpose(1, 2).flatten(0, 1)[wanted]
+    q, k, v = (x.flatten(0, 1)[at] for x, at in ((query, wanted), (key, rows.tokens), (value, rows.tokens)))
+    found = unpadded_attention(q, k, v, rows, reads_only=reads_only, dropout=0.0, scaling=0.3)
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(expected)
+    gradients = [
+        torch.autograd.grad(out, (query, key, value), upstream, retain_graph=True) for out in (found, expected)
+    ]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few heads
+def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._SCORES", scores)
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(6, n, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
+    torch.manual_seed(5)
+    found = _ScoredAttention.apply(query, key, value, dropout, 0.4)
+    torch.manual_seed(5)
+    weights = (query @ key.transpose(1, 2) * 0.4).softmax(-1)
+    if dropout:
+        masks = [kept(weights[part].shape, dropout, torch.int8) for part in _parts(query, key)]
+        assert len(masks) == (1 if scores > 1000 else 2)
+        weights = weights * torch.cat(masks) / (1 - round(65536 * dropout) / 65536)
+    expected = weights @ value
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn_like(found)
+    gradients = [torch.autograd.grad(out, (query, key, value), upstream) for out in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+# ---- the head
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_projected_cross_entropy_is_the_plain_one(half):
+    torch.manual_seed(0)
+    hidden, decoder = torch.randn(37, 16, requires_grad=True), nn.Linear(16, 203)
+    labels = torch.randint(203, (37,))
+    labels[::5] = -100
+    upstream = torch.rand(37)
+    found, wanted = (hidden, *decoder.parameters()), []
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        losses, correct = projected_cross_entropy(hidden, decoder, labels)
+        logits = decoder(hidden)
+        expected = token_losses(logits, labels)
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, expected, rtol=1e-5, atol=1e-6)
+    assert torch.equal(correct, logits.argmax(-1) == labels)
+    for out in (losses, expected):
+        wanted.append(torch.autograd.grad(out, found, upstream))
+    for mine, theirs in zip(*wanted, strict=True):
+        assert mine.dtype == theirs.dtype
+        assert F.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > (0.9999 if half else 1 - 1e-6)
+        assert (mine - theirs).norm() <= (1e-2 if half else 1e-6) * theirs.norm()
+
+
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
+def test_in_16_bit_the_head_s_gradient_is_as_exact_as_the_plain_one(weights):
+    """Confident tokens, of which softmax − one-hot is small, and one that stands everywhere, whose sum is long."""
+    torch.manual_seed(0)
+    labels = torch.randint(50, (3000,))
+    labels[::3] = 7
+    hidden = (torch.eye(64)[labels] * 6 + torch.randn(3000, 64) * 0.3).requires_grad_()
+    decoder = nn.Linear(64, 50)
+    with torch.no_grad():
+        decoder.weight.copy_(torch.eye(50, 64) * 1.5)
+    parameters = hidden, *decoder.parameters()
+    exact = torch.autograd.grad(token_losses(decoder(hidden), labels).mean(), parameters)
+    decoder.to(weights)
+    given, parameters = hidden.detach().to(weights).requires_grad_(), list(decoder.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=weights == torch.float32):
+        found, correct = projected_cross_entropy(given, decoder, labels)
+        logits = decoder(given)
+    assert torch.equal(correct, logits.argmax(1) == labels)  # many logits tie in 16 bit
+    sides = [torch.autograd.grad(x.mean(), [given, *parameters]) for x in (found, token_losses(logits, labels))]
+    for mine, theirs, right in zip(*sides, exact, strict=True):
+        errors = [(side.float() - right).norm() / right.norm() for side in (mine, theirs)]
+        assert errors[0] <= 1.5 * errors[1] + 1e-3
+
+
+def test_a_certain_answer_has_a_finite_loss():
+    decoder = nn.Linear(1, 3)
+    with torch.no_grad():
+        decoder.weight.copy_(torch.tensor([[0.0], [200.0], [-200.0]]))
+        decoder.bias.zero_()
+    losses, correct = projected_cross_entropy(torch.ones(2, 1), decoder, torch.tensor([1, 2]))
+    assert losses.tolist() == [0.0, 400.0]
+    assert correct.tolist() == [True, False]
+
+
+# ---- projections
+
+
+class TorchDispatchCounter(TorchDispatchMode):
+    """How often each operation ran."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+    def __getitem__(self, name: str) -> int:
+        return self.counts[name]
+
+
+class Adapted(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def test_one_product_is_the_same_as_several():
+    hidden, layers = torch.randn(3, 5, 8, requires_grad=True), [nn.Linear(8, size) for size in (4, 6, 2)]
+    parameters = [hidden, *(p for layer in layers for p in layer.parameters())]
+    found, expected = (torch.cat(x, -1) for x in (_project_at_once(hidden, *layers), [m(hidden) for m in layers]))
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad((out**2).sum(), parameters) for out in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_one_product_for_several_layers_and_none_for_adapted_ones(device):
+    hidden, layers = torch.randn(3, 5, 8, device=device), [nn.Linear(8, size, device=device) for size in (4, 6, 2)]
+    with TorchDispatchCounter() as count:
+        found = project(hidden, *layers)
+    assert count["addmm"] == (3 if device == "cpu" else 1)
+    for mine, layer in zip(found, layers, strict=True):
+        assert mine.shape == layer(hidden).shape
+        if device != "meta":
+            torch.testing.assert_close(mine, layer(hidden))
+    adapted = Adapted(8, 4, device=device)
+    assert plain(*layers)
+    assert not plain(layers[0], adapted)
+    calls = []
+    layers[1].register_forward_hook(lambda *_: calls.append(1))
+    project(hidden, *layers)
+    assert calls == [1]
+
+
+# ---- all of them in the model
+
+
+def ragged_batch(config, rows=6, length=24):
+    torch.manual_seed(2)
+    ids = torch.randint(5, config.vocab_size, (rows, length))
+    mask = (torch.arange(length) < torch.tensor([24, 9, 24, 17, 9, 24])[:rows, None]).long()
+    labels = torch.where((torch.rand(rows, length) < 0.2) & mask.bool(), ids, -100)
+    labels[:, 0] = -100
+    return {
+        "input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(length) > 5).long().expand(rows, -1),
+        "labels": labels, "next_sentence_label": torch.arange(rows) % 2,
+        "masked_positions": (labels.flatten() != -100).nonzero().squeeze(1),
+        "token_positions": mask.flatten().nonzero().squeeze(1),
+    }  # fmt: skip
+
+
+def loss_and_gradient(model, half, **batch):
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        outputs = model(**batch)
+    losses = [outputs.mlm_losses, outputs.nsp_losses] if batch.get("losses_only") else [outputs.loss]
+    loss = sum(each.mean() for each in losses)
+    loss.backward()
+    return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
+    """No padding, trimmed last layer, fused projections and head, beside the padded model with every logit."""
+    monkeypatch.setattr(
+        "bert_hf.models.modeling_bert.unpad_batch", lambda *given: unpad_batch(*given, grouped=grouped)
+    )
+    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.01 if half else 0.1))
+    batch = ragged_batch(model.config)
+    whole = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+    expected, gradient = loss_and_gradient(model, half, **whole)
+    for extra in ({}, {"losses_only": True}):
+        loss, found = loss_and_gradient(model, half, **batch, **extra)
+        assert loss == pytest.approx(expected, rel=1e-4 if half else 1e-5)
+        assert F.cosine_similarity(found.double(), gradient.double(), dim=0) >= (0.9999 if half else 1 - 1e-9)
+        assert half or (found - gradient).norm() <= 1e-5 * gradient.norm()
+
+
+def test_what_others_send():
+    """Places in any order and of any integer type, [CLS] among them; segments for all rows at once."""
+    model = BertForPreTraining(tiny_config()).eval()
+    batch = ragged_batch(model.config)
+    batch["labels"][1, 0] = 9
+    places = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
+    batch |= {"masked_positions": places, "token_type_ids": batch["token_type_ids"][:1]}
+    expected = model(**{name: value for name, value in batch.items() if not name.endswith("_positions")})
+    expected = expected.prediction_logits.flatten(0, 1)
+    for order in (torch.arange(len(places)), torch.randperm(len(places))):
+        batch["masked_positions"] = places[order].int()
+        torch.testing.assert_close(model(**batch).prediction_logits, expected[places[order]])
+    for grouped in (True, False):
+        rows = unpad_batch(torch.ones(2, 4), torch.arange(8), torch.arange(8), grouped)
+        x = torch.randn(8, 2, 4)
+        read = rows.tokens[rows.reads]
+        found = unpadded_attention(x[read], x, x, rows, reads_only=True, dropout=0.0, scaling=0.5)
+        whole = F.scaled_dot_product_attention(*[x.unflatten(0, (2, 4)).transpose(1, 2)] * 3, scale=0.5)
+        torch.testing.assert_close(found, whole.transpose(1, 2).flatten(0, 1)[read])
+
+
+def test_padding_and_unread_tokens_of_the_last_layer_are_not_computed():
+    model = BertForPreTraining(tiny_config(dropout=0.0))
+    batch, seen = ragged_batch(model.config), []
+    for layer in model.bert.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda _, given, out: seen.append(out.shape[0]))
+    model(**batch)
+    tokens, reads = int(batch["attention_mask"].sum()), 6 + len(batch["masked_positions"])
+    assert seen == [tokens, reads]
+
+
+def test_checkpointed_layers_draw_the_same_dropout_again():
+    batch, results = ragged_batch(tiny_config()), []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        model = BertForPreTraining(tiny_config(dropout=0.2)).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(1)
+        results.append(loss_and_gradient(model, False, **batch, losses_only=True))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[0][1], results[1][1])
+
+
+def test_a_label_that_is_no_token_is_an_error_and_positions_are_asked_for():
+    model = BertForPreTraining(tiny_config())
+    batch = ragged_batch(model.config)
+    batch["labels"].flatten()[batch["masked_positions"][0]] = -1
+    with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
+        model(**batch, losses_only=True)
+    with pytest.raises(ValueError, match="masked_positions"):
+        model(batch["input_ids"], labels=batch["labels"], losses_only=True)
+
+
+@pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"position_ids": torch.arange(24).unsqueeze(0)}])
+def test_what_the_fast_path_does_not_give_is_given_by_the_plain_one(asked):
+    model = BertForPreTraining(tiny_config()).eval()
+    batch = ragged_batch(model.config)
+    outputs = model(**batch, **asked)
+    torch.testing.assert_close(outputs.prediction_logits, model(**batch).prediction_logits)
+    if "output_hidden_states" in asked:
+        assert outputs.hidden_states[1].shape == (6, 24, 32)
+
+
+def curve(family, steps=200):
+    """Losses of a run whose batches do not depend on the model."""
+    config = tiny_config(dropout=0.0)
+    torch.manual_seed(0)
+    weights = transformers.BertForPreTraining(config).state_dict()
+    model = family(config).train()
+    model.load_state_dict(weights)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-3), []
+    for step in range(steps):
+        batch = ragged_batch(config)
+        batch["input_ids"] = (batch["input_ids"] + step) % config.vocab_size
+        batch["labels"] = torch.where(batch["labels"] < 0, -100, batch["input_ids"])
+        if family is transformers.BertForPreTraining:
+            batch = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+            loss = model(**batch).loss
+        else:
+            outputs = model(**batch, losses_only=True)
+            loss = outputs.mlm_losses.mean() + outputs.nsp_losses.mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_two_hundred_steps_lie_on_the_stock_model_s_curve():
+    stock, ours = (curve(family) for family in (transformers.BertForPreTraining, BertForPreTraining))
+    assert stock[-1] < 0.97 * stock[0]  # something was learned
+    assert max(abs(a - b) for a, b in zip(stock, ours, strict=True)) < 1e-3
+
+
+def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
+    """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
+    monkeypatch.setattr(
+        BertForPreTraining, "_rows", lambda self, ids, *given: unpad_batch(*given, grouped=False), raising=True
+    )
+    torch._dynamo.reset()
+    model = BertForPreTraining(tiny_config(dropout=0.0)).train()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, backend=counter)
+    whole = ragged_batch(model.config)
+    for shorter in (0, 1, 2, 3, 5, 8):
+        batch = {**whole, "attention_mask": whole["attention_mask"].clone()}
+        batch["attention_mask"][0, 24 - shorter :] = 0
+        batch["labels"] = torch.where(batch["attention_mask"].bool(), whole["labels"], -100)
+        batch["masked_positions"] = (batch["labels"].flatten() != -100).nonzero().squeeze(1)
+        batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+        expected, gradient = loss_and_gradient(model, False, **batch, losses_only=True)
+        loss, found = loss_and_gradient(compiled, False, **batch, losses_only=True)
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert (found - gradient).norm() <= 1e-5 * gradient.norm()
+    assert counter.frame_count <= 3
+
+
+@pytest.mark.parametrize("any_length", [True, False])
+def test_on_a_device_shapes_and_types_fit(monkeypatch, any_length):
+    """A device without arithmetic: both kinds of attention, forward and backward, `varlen_attn` by its own shapes."""
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._takes_any_length", lambda query, dropout: any_length)
+    batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
+    with torch.device("meta"):
+        model = BertForPreTraining(tiny_config(dropout=0.0 if any_length else 0.1)).to(torch.bfloat16).train()
+    outputs = model(**batch, losses_only=True)
+    assert outputs.mlm_losses.shape == outputs.mlm_correct.shape == batch["masked_positions"].shape
+    assert outputs.nsp_losses.shape == (6,)
+    assert outputs.mlm_losses.dtype == outputs.nsp_losses.dtype == torch.float32
+    (outputs.mlm_losses.sum() + outputs.nsp_losses.sum()).backward()
+    assert all(p.grad.shape == p.shape and p.grad.dtype == p.dtype for p in model.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_on_a_gpu_the_fast_model_is_the_plain_one(dropout):
+    model = BertForPreTraining(tiny_config(dropout=dropout, hidden_size=128)).cuda().train(not dropout)
+    batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
+    whole = {name: value for name, value in batch.items() if not name.endswith("_positions")}
+    results = []
+    for given in (whole, {**batch, "losses_only": True}):
+        model.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            outputs = model(**given)
+        loss = outputs.loss if "losses_only" not in given else outputs.mlm_losses.mean() + outputs.nsp_losses.mean()
+        loss.backward()
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()]).double()))
+    (expected, gradient), (loss, found) = results
+    assert loss == pytest.approx(expected, rel=1e-3)
+    assert F.cosine_similarity(found, gradient, dim=0) >= 0.9999
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_host_never_waits():
+    model = BertForPreTraining(tiny_config(dropout=0.1, hidden_size=128)).cuda().train()
+    batch = {name: value.cuda() for name, value in ragged_batch(model.config).items()}
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            outputs = model(**batch, losses_only=True)
+        (outputs.mlm_losses.sum() + outputs.nsp_losses.sum()).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

@@ -1,0 +1,77 @@
+"""What `train_mfu` is a share of: products as the run makes them, and never less than the run itself made."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_trainer import make
+from tiny import tiny_config
+
+from bert_hf.models import cost, flops
+from bert_hf.models.flops import model_product_rate
+from bert_hf.training import trainer as trainer_module
+
+CPU = torch.device("cpu")
+OPTIONS = {"steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy": "no"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("no", torch.float32)]
+)
+def test_products_are_of_the_precision_of_the_run(tmp_path, tokenizer, monkeypatch, precision, dtype):
+    trainer = make(tmp_path, tokenizer, **OPTIONS)
+    monkeypatch.setattr(type(trainer.accelerator), "mixed_precision", precision)
+    monkeypatch.setattr(trainer.args, "bf16", precision == "bf16")
+    made, full = set(), torch.full
+
+    def remember(*args, **kwargs):
+        made.add(kwargs.get("dtype"))
+        return full(*args, **{**kwargs, "dtype": torch.float32})  # a CPU takes its time in 16 bit
+
+    monkeypatch.setattr(cost.torch, "full", remember)
+    trainer._speed(1.0, 100.0, 1e6)
+    assert made == {dtype}
+
+
+def test_no_share_is_above_one(tmp_path, tokenizer):
+    """Here of a peak that is far too low, as the one of a square product was on another CPU."""
+    trainer = make(tmp_path, tokenizer, **OPTIONS)
+    trainer._peak = 1.0
+    metrics = trainer.train().metrics
+    shares = [row["train_mfu"] for row in trainer.state.log_history if "train_mfu" in row]
+    assert max(shares) == 1.0
+    assert 0 < metrics["train_mfu"] <= 1.0
+
+
+def test_the_time_of_measuring_is_not_the_run_s(tmp_path, tokenizer, monkeypatch):
+    late = SimpleNamespace(seconds=0.0)
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late.seconds)
+
+    def measure(*args):
+        late.seconds += 1e6
+        return 1e15
+
+    monkeypatch.setattr(trainer_module, "time", clock)
+    monkeypatch.setattr(trainer_module, "model_product_rate", measure, raising=False)
+    trainer = make(tmp_path, tokenizer, **OPTIONS)
+    trainer.train()
+    assert late.seconds == 1e6
+    assert trainer._whole["seconds"] < 1e5
+
+
+def test_the_products_are_those_of_the_model(monkeypatch):
+    shapes, config = [], tiny_config(vocab_size=1000)
+
+    def measure(device, dtype, shape):
+        shapes.append(shape)
+        return float(shape == (38, 32, 1000))  # the head's is the fastest
+
+    monkeypatch.setattr(flops, "_fastest_product", measure)
+    assert model_product_rate(CPU, torch.float32, config, 256) == 1.0
+    assert {(256, 32, 32), (256, 32, 64), (256, 64, 32), (1024, 1024, 1024)} <= set(shapes)
+
+
+def test_the_fastest_round_counts():
+    rates = [flops._fastest_product(CPU, torch.float32, shape, seconds=0.02) for shape in ((64, 64, 64), (7, 300, 11))]
+    assert all(1e6 < rate < 1e15 for rate in rates)

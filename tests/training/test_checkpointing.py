@@ -1,0 +1,115 @@
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from bert_hf.training import checkpointing
+from bert_hf.training.checkpointing import DamagedCheckpoint, commit, newest_verified, rotate, verify
+from bert_hf.training.state_file import load_state, save_state
+
+
+def make(run, step):
+    temporary = run / f"{checkpointing.TEMPORARY}checkpoint-{step}"
+    temporary.mkdir(parents=True)
+    save_state(temporary / "optimizer.safetensors", {"step": step, "m": torch.arange(5.0)})
+    (temporary / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
+    final = run / f"checkpoint-{step}"
+    commit(temporary, final, {"step": step})
+    return final
+
+
+def test_state_comes_back_as_it_was(tmp_path):
+    state = {
+        "state": {0: {"exp_avg": torch.randn(3, 2), "step": torch.tensor(4.0)}, 1: {}},
+        "groups": [{"lr": 1e-4, "betas": (0.9, 0.999), "fused": None, "params": [0, 1], "on": True}],
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.random.get_rng_state(),
+        "backwards": np.arange(3)[::-1],
+    }
+    save_state(tmp_path / "s", state)
+    loaded = load_state(tmp_path / "s")
+    assert torch.equal(loaded["state"][0]["exp_avg"], state["state"][0]["exp_avg"])
+    assert loaded["groups"] == state["groups"]
+    assert loaded["python"] == state["python"]
+    assert (loaded["numpy"][1] == state["numpy"][1]).all()
+    assert loaded["numpy"][1].dtype == np.uint32
+    assert torch.equal(loaded["torch"], state["torch"])
+    assert loaded["backwards"].tolist() == [2, 1, 0]
+
+
+def test_what_is_no_plain_state_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="holds no object"):
+        save_state(tmp_path / "s", {"x": object()})
+    assert not (tmp_path / "s").exists()
+
+
+def test_newest_is_chosen_and_leftovers_go(tmp_path):
+    for step in (3, 12, 6):
+        make(tmp_path, step)
+    (tmp_path / "saving-checkpoint-15").mkdir()
+    assert newest_verified(tmp_path).name == "checkpoint-12"
+    assert not (tmp_path / "saving-checkpoint-15").exists()
+
+
+@pytest.mark.parametrize("fault", ["truncate", "flip", "remove", "manifest", "garbage manifest"])
+def test_damage_is_named_and_passed_over(tmp_path, fault):
+    make(tmp_path, 1)
+    newest = make(tmp_path, 2)
+    victim = newest / ("checkpoint_manifest.json" if "manifest" in fault else "optimizer.safetensors")
+    data = victim.read_bytes()
+    if fault == "truncate":
+        os.truncate(victim, len(data) // 2)
+    elif fault == "flip":
+        victim.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif fault == "garbage manifest":
+        victim.write_text("[]")
+    else:
+        victim.unlink()
+    said = []
+    assert newest_verified(tmp_path, said.append).name == "checkpoint-1"
+    assert len(said) == 1
+    assert victim.name in said[0]
+
+
+def test_nothing_good_is_none(tmp_path):
+    assert newest_verified(tmp_path) is None
+
+
+def test_a_file_outside_the_folder_is_not_read(tmp_path):
+    folder = make(tmp_path, 1)
+    manifest = folder / "checkpoint_manifest.json"
+    content = json.loads(manifest.read_text().replace("trainer_state.json", "../outside.json"))
+    manifest.write_text(json.dumps({**content, "sha256": checkpointing._digest(content)}))
+    (folder / "trainer_state.json").unlink()
+    (tmp_path / "outside.json").write_text('{"global_step": 1}')
+    with pytest.raises(DamagedCheckpoint, match="outside"):
+        verify(folder)
+
+
+def test_rotation_keeps_the_newest_and_the_best(tmp_path):
+    for step in range(1, 6):
+        make(tmp_path, step)
+    names = {f"checkpoint-{step}" for step in range(1, 6)}
+    rotate(tmp_path, 2, names, spared=str(tmp_path / "checkpoint-1"))
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-1",
+        "checkpoint-4",
+        "checkpoint-5",
+    ]
+    rotate(tmp_path, None, names)
+    assert (tmp_path / "checkpoint-4").exists()
+
+
+def test_a_pickle_in_place_of_a_state_does_nothing(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "owned"),))
+
+    torch.save({"x": Evil()}, tmp_path / "s")
+    with pytest.raises(DamagedCheckpoint):
+        load_state(tmp_path / "s")
+    assert not (tmp_path / "owned").exists()

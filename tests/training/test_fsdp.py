@@ -1,0 +1,70 @@
+"""What FSDP2 makes of our model, in one process: accelerate enables FSDP on GPUs alone; PyTorch's part runs here."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from tiny import tiny_config
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from bert_hf import BertForPreTraining
+from bert_hf.training.optimization import make_optimizer
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*returned a view tensor:UserWarning")
+
+
+@pytest.fixture
+def mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def sharded(model, mesh):
+    """As `accelerate.utils.fsdp_utils.fsdp2_prepare_model`, with a file that names no layer class."""
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+    wraps = fsdp2_prepare_auto_wrap_policy(plugin, model)
+    for module in reversed([module for module in model.modules() if wraps(module)]):
+        fully_shard(module, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def backward(model):
+    torch.manual_seed(1)
+    ids = torch.randint(5, 90, (4, 12))
+    loss = model(ids, labels=ids, next_sentence_label=torch.tensor([0, 1, 0, 1])).loss
+    loss.backward()
+    return loss.detach()
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def test_a_file_that_names_no_layer_shards_the_layers(mesh):
+    torch.manual_seed(0)
+    model = BertForPreTraining(tiny_config(0.0))
+    expected = backward(model)
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model = sharded(model, mesh)
+    assert model.cls.predictions.decoder.weight is model.bert.embeddings.word_embeddings.weight
+    torch.testing.assert_close(backward(model), expected)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(whole(parameter.grad), gradients[name])
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_a_bad_update_of_sharded_weights_is_left_out_on_the_device(mesh, correction):
+    model = sharded(BertForPreTraining(tiny_config(0.0)), mesh)
+    optimizer = make_optimizer(model, lr=1e-2, bias_correction=correction)
+    seen = []
+    for bad in (0.0, 1.0, 0.0):
+        backward(model)
+        optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(bad)
+        optimizer.step()
+        seen.append([whole(parameter).detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(x, y) for x, y in zip(seen[0], seen[1], strict=True))
+    assert not any(torch.equal(x, y) for x, y in zip(seen[1], seen[2], strict=True))

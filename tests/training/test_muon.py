@@ -1,0 +1,156 @@
+"""Muon beside PyTorch's own, beside the singular value decomposition, and inside the Trainer."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_trainer import history, make
+
+from bert_hf import BertForPreTraining
+from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.errors import InputError
+from bert_hf.training.muon import MuonWithAdamW, encoder_matrices, orthogonalize
+from bert_hf.training.optimization import make_muon
+
+MUON = {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 3e-3}
+
+
+def both_optimizers(matrices, vectors, rate=0.01):
+    """Ours on copies of the parameters, PyTorch's two on other copies."""
+    ours = [[tensor.clone().requires_grad_() for tensor in part] for part in (matrices, vectors)]
+    theirs = [[tensor.clone().requires_grad_() for tensor in part] for part in (matrices, vectors)]
+    optimizer = MuonWithAdamW(
+        [{"params": ours[0], "lr": rate, "weight_decay": 0.1}],
+        [{"params": ours[1], "lr": 0.001, "weight_decay": 0.01}],
+        dtype=torch.bfloat16,
+    )
+    muon = torch.optim.Muon(theirs[0], lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(theirs[1], lr=0.001, weight_decay=0.01, eps=1e-6, fused=True)
+    return [*ours[0], *ours[1]], [*theirs[0], *theirs[1]], optimizer, (muon, adamw)
+
+
+def test_it_is_pytorchs_muon_and_adamw():
+    """Wide, tall and square matrices, five steps in bfloat16, the state saved and loaded in between."""
+    torch.manual_seed(0)
+    matrices = [torch.randn(8, 24), torch.randn(24, 8), torch.randn(16, 16)]
+    ours, theirs, optimizer, references = both_optimizers(matrices, [torch.randn(7)])
+
+    for step in range(5):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        for reference in references:
+            reference.step()
+        if step == 2:
+            saved = optimizer.state_dict()
+            groups = [{"params": ours[:3], "lr": 9.0, "weight_decay": 9.0}], [{"params": ours[3:], "lr": 9.0}]
+            optimizer = MuonWithAdamW(*groups, dtype=torch.bfloat16)
+            optimizer.load_state_dict(saved)
+
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (8, 32), (32, 8)])
+def test_orthogonalized_is_the_matrix_with_singular_values_near_one(shape):
+    torch.manual_seed(1)
+    matrix = torch.randn(shape, dtype=torch.float64)
+    u, values, v = torch.linalg.svd(matrix, full_matrices=False)
+    kept = values / values.norm() > 0.02  # five iterations lift what is not almost zero
+
+    result = orthogonalize(matrix, torch.float64)
+    rotated = u.T @ result @ v.T
+    lifted = rotated.diagonal()[kept]
+
+    assert ((lifted > 0.6) & (lifted < 1.3)).all()
+    torch.testing.assert_close(rotated, torch.diag(rotated.diagonal()), atol=1e-9, rtol=0)
+
+
+def test_a_zero_gradient_is_no_update():
+    assert torch.equal(orthogonalize(torch.zeros(4, 6), torch.float32), torch.zeros(4, 6))
+
+
+def test_matrices_of_the_encoder_and_nothing_else(config):
+    model = BertForPreTraining(config)
+    names = encoder_matrices(model)
+    layers = config.num_hidden_layers
+    assert len(names) == 6 * layers  # query, key, value, attention output, feed-forward in and out
+    assert all(name.startswith("bert.encoder.layer.") and name.endswith(".weight") for name in names)
+
+    optimizer = make_muon(model, lr=1e-3, muon_lr=3e-3, weight_decay=0.02)
+    decayed, spared, matrices = optimizer.param_groups
+    assert [id(p) for p in matrices["params"]] == [id(model.get_parameter(name)) for name in names]
+    assert (decayed["lr"], spared["lr"], matrices["lr"]) == (1e-3, 1e-3, 3e-3)
+    assert (decayed["weight_decay"], spared["weight_decay"], matrices["weight_decay"]) == (0.02, 0.0, 0.02)
+    parameters = sum(len(group["params"]) for group in optimizer.param_groups)
+    assert parameters == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("stop", [3, 9])
+def test_resumed_is_the_uninterrupted_run_bit_for_bit(tmp_path, tokenizer, stop):
+    whole = make(tmp_path / "whole", tokenizer, **MUON)
+    whole.train()
+    make(tmp_path / "cut", tokenizer, stop=stop, **MUON).train()
+    resumed = make(tmp_path / "cut", tokenizer, **MUON)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"cut/checkpoint-{stop}"))
+
+    for name in ("model", "optimizer", "scheduler"):
+        files = [tmp_path / run / f"checkpoint-12/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert history(resumed) == history(whole)
+
+
+def test_both_rates_follow_the_schedule(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=12, logging_steps=1, save_strategy="no", eval_strategy="no", **MUON)
+    trainer.train()
+    rates = [row["learning_rate"] for row in trainer.state.log_history if "learning_rate" in row]
+    assert max(rates) == pytest.approx(1e-3)  # AdamW's is the logged one
+    for group in trainer.optimizer.param_groups:
+        expected = 3e-3 if "momentum" in group else 1e-3
+        assert group["initial_lr"] == expected
+        assert group["lr"] == pytest.approx(0.0)
+
+
+def test_accumulation_makes_the_same_update(tmp_path, tokenizer):
+    """As near as rounding allows: orthogonalisation lifts the small singular values, and their rounding, 500 times."""
+    updates = []
+    for micro, accumulation in ((16, 1), (4, 4)):
+        options = {"micro": micro, "accumulation": accumulation, "steps": 2, "dropout": 0.0, "warmup_steps": 0}
+        trainer = make(
+            tmp_path / str(micro), tokenizer, phases=False, save_strategy="steps", save_steps=2, eval_strategy="no",
+            **options, **{**MUON, "muon_learning_rate": 0.1},
+        )  # fmt: skip
+        before = {name: trainer.model.get_parameter(name).detach().clone() for name in encoder_matrices(trainer.model)}
+        trainer.train()
+        after = load_file(tmp_path / str(micro) / "checkpoint-2/model.safetensors")
+        updates.append(torch.cat([(after[name] - before[name]).flatten() for name in before]))
+    assert (updates[0] - updates[1]).norm() <= 1e-4 * updates[0].norm()
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "message"),
+    [
+        ({}, "ACCELERATE_USE_DEEPSPEED", "divide them among the ranks"),
+        ({}, "ACCELERATE_USE_FSDP", "divide them among the ranks"),
+        ({"adam_bias_correction": False}, None, "corrects its bias"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(tmp_path, monkeypatch, options, environment, message):
+    if environment:
+        monkeypatch.setenv(environment, "true")
+    with pytest.raises(InputError, match=message):
+        PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, optim="muon", **options)
+
+
+def test_the_nsp_loss_has_a_weight(tmp_path, tokenizer):
+    rows = []
+    for weight in (1.0, 0.25):
+        trainer = make(
+            tmp_path / str(weight), tokenizer, steps=1, dropout=0.0, logging_steps=1, save_strategy="no",
+            eval_strategy="no", nsp_loss_weight=weight,
+        )  # fmt: skip
+        trainer.train()
+        rows.append(trainer.state.log_history[0])
+    for row, weight in zip(rows, (1.0, 0.25), strict=True):
+        assert row["loss"] == pytest.approx(row["mlm_loss"] + weight * row["nsp_loss"], rel=1e-6)
+    assert rows[0]["nsp_loss"] == rows[1]["nsp_loss"]

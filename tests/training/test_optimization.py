@@ -1,0 +1,143 @@
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from bert_hf import BertForPreTraining
+from bert_hf.training.optimization import BertAdam, linear_from_step_zero, make_optimizer, parameter_groups
+
+
+def test_layer_norm_and_biases_are_not_decayed(config):
+    model = BertForPreTraining(config)
+    decayed, spared = parameter_groups(model, 0.01)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert decayed["weight_decay"] == 0.01
+    assert spared["weight_decay"] == 0.0
+    assert all(names[id(p)].endswith("weight") and "LayerNorm" not in names[id(p)] for p in decayed["params"])
+    assert all(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in spared["params"])
+    assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+def test_bert_adam_is_the_2018_update():
+    """Three steps against the formula of google-research/bert@eedf571, number by number, in float64."""
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+    optimizer = BertAdam([weight], lr=0.1, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01)
+    expected, m, v = weight.detach().clone(), torch.zeros(3).double(), torch.zeros(3).double()
+    for step in range(3):
+        gradient = torch.tensor([0.3, -0.1, 2.0], dtype=torch.float64) * (step + 1)
+        weight.grad = gradient.clone()
+        optimizer.step()
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        expected = expected - 0.1 * (m / (v.sqrt() + 1e-6) + 0.01 * expected)
+        torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("correction", "kind"), [(True, torch.optim.AdamW), (False, BertAdam)])
+def test_bias_correction_is_a_choice(config, correction, kind):
+    optimizer = make_optimizer(BertForPreTraining(config), lr=1e-4, bias_correction=correction)
+    assert type(optimizer) is kind
+
+
+def test_the_2018_decay_counts_from_step_zero():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = linear_from_step_zero(optimizer, 10, 100)
+    rates = []
+    for _ in range(101):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:3] == [0.0, 0.1, 0.2]
+    assert rates[10] == pytest.approx(0.9)  # not 1.0: the decay did not wait
+    assert rates[100] == 0.0
+
+
+def step_of_the_2018_code(weights, gradients, m, v, lr, decay):
+    """One tensor operation after the other, as `BertAdam` was before it had a fused form."""
+    for w, g, mean, square in zip(weights, gradients, m, v, strict=True):
+        mean.lerp_(g, 0.1)
+        square.mul_(0.999).addcmul_(g, g, value=0.001)
+        w.add_(mean / (square.sqrt() + 1e-6) + decay * w, alpha=-lr)
+
+
+def pair_of_runs(steps=200):
+    """Weights after the fused steps, after the plain ones, and the largest sum of |updates|."""
+    torch.manual_seed(0)
+    shapes = [(64, 96), (96,), (7, 3), (1,)]
+    fused = [torch.nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes]
+    plain = [parameter.detach().clone() for parameter in fused]
+    m, v = ([torch.zeros_like(weight) for weight in plain] for _ in range(2))
+    optimizer = BertAdam(fused, lr=1e-3, weight_decay=0.01)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (1 - step / steps)
+        gradients = [torch.randn_like(weight) * 10.0 ** (step % 5 - 4) for weight in plain]
+        for parameter, gradient in zip(fused, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+        step_of_the_2018_code(plain, gradients, m, v, 1e-3 * (1 - step / steps), 0.01)
+    return optimizer, fused, plain, m, v
+
+
+def test_the_fused_form_is_the_plain_one_within_float32():
+    optimizer, fused, plain, m, v = pair_of_runs()
+    for number, parameter in enumerate(fused):
+        state = optimizer.state[parameter]
+        assert state.keys() == {"exp_avg", "exp_avg_sq"}
+        torch.testing.assert_close(parameter.detach(), plain[number], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(state["exp_avg"], m[number], rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(state["exp_avg_sq"], v[number], rtol=1e-5, atol=1e-12)
+
+
+class LargestNew(TorchDispatchMode):
+    """The largest tensor that is made."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and not any(leaf is given for given in tree_leaves((args, kwargs))):
+                self.numel = max(self.numel, leaf.numel())
+        return result
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_an_update_needs_no_memory_of_its_own(config, correction):
+    """`cost.py` counts weights, gradients and moments, and nothing beside them."""
+    model = BertForPreTraining(config)
+    optimizer = make_optimizer(model, lr=1e-4, bias_correction=correction)
+    for _ in range(2):  # the first step makes the moments
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        with LargestNew() as made:
+            optimizer.step()
+    assert made.numel <= 1
+
+
+@pytest.mark.parametrize("correction", [True, False])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_is_left_out_on_the_device(config, correction, bad):
+    model = BertForPreTraining(config)
+    optimizer = make_optimizer(model, lr=1e-2, bias_correction=correction)
+
+    def step(value, found):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+        optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(found)
+        optimizer.step()
+        state = [x for parameter in model.parameters() for x in optimizer.state[parameter].values()]
+        return [x.detach().clone() for x in [*model.parameters(), *state]]
+
+    first = step(0.5, 0.0)
+    assert all(torch.equal(x, y) for x, y in zip(first, step(bad, 1.0), strict=True))
+    assert not any(torch.equal(x, y) for x, y in zip(first, step(0.25, 0.0), strict=True))
+
+
+def test_a_checkpoint_of_the_unfused_form_is_read(config):
+    model = BertForPreTraining(config)
+    optimizer = make_optimizer(model, lr=1e-4, bias_correction=False)
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        del group["fused"]
+    optimizer.load_state_dict(state)
+    assert all(group["fused"] for group in optimizer.param_groups)

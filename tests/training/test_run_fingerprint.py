@@ -1,0 +1,94 @@
+import copy
+import json
+from types import SimpleNamespace
+
+import pytest
+from tiny import tiny_tokenizer
+
+from bert_hf import InputError
+from bert_hf.config.arguments import (
+    ClassificationArguments,
+    ExampleArguments,
+    FineTuningArguments,
+    PreTrainingArguments,
+)
+from bert_hf.finetuning.classification import classification_identity
+from bert_hf.training import checkpointing, output_folder
+from bert_hf.training.checkpointing import DamagedCheckpoint
+from bert_hf.training.pretraining import pretraining_identity
+from bert_hf.training.run_fingerprint import describe, differences
+
+OLD = {  # what version 0.1.0 recorded of the run below
+    "optimizer": [0.0005, 0.9, 0.999, 1e-06, 0.01, 1.0, True, "OptimizerNames.ADAMW_TORCH_FUSED", False, False],
+    "schedule": [8, 3.0, 10000, "SchedulerType.LINEAR", False],
+}
+
+
+def identity(config, folder, rate=5e-4, **changes):
+    changes = {"warmup_steps": 10_000, **changes}
+    args = PreTrainingArguments(str(folder), max_steps=8, learning_rate=rate, bf16=False, use_cpu=True, **changes)
+    text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
+    made = pretraining_identity(args, config, tiny_tokenizer(), text, ExampleArguments())
+    return json.loads(json.dumps(made)), args
+
+
+def recorded(folder, made, finished=False):
+    folder.mkdir(exist_ok=True)
+    output_folder.write_record(folder, made, finished)
+
+
+def test_the_entry_that_differs_is_named(config, tmp_path):
+    made, _ = identity(config, tmp_path)
+    recorded(tmp_path / "run", made)
+    other, args = identity(config, tmp_path / "run", rate=1e-3)
+    with pytest.raises(InputError) as caught:
+        output_folder.start(args, other)
+    assert "holds another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
+
+
+def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):
+    made, args = identity(config, tmp_path / "run")
+    recorded(tmp_path / "run", {**made, **OLD}, finished=True)
+    assert output_folder.start(args, made).finished
+
+    other, args = identity(config, tmp_path / "run", rate=1e-3, warmup_steps=0.1)
+    with pytest.raises(InputError, match=r"optimizer, schedule differ \(learning_rate: 0.001, was 0.0005; "
+                                         r"warmup_steps: 0.1, was 10000\)"):  # fmt: skip
+        output_folder.start(args, other)
+
+
+def test_the_order_of_old_lists_is_kept_for_classifiers(config, tmp_path):
+    args = FineTuningArguments(str(tmp_path), learning_rate=3e-4, num_train_epochs=2, bf16=False, use_cpu=True)
+    made = classification_identity(args, ClassificationArguments("checkpoint"), config, {}, ("ham", "spam"))
+    old = [3e-4, 0.01, 1e-6, "OptimizerNames.ADAMW_TORCH_FUSED", False, False], [-1, 2, 0.1, "SchedulerType.LINEAR"]
+    assert list(made["optimizer"].values())[: len(old[0])] == old[0]
+    assert differences({**made, "optimizer": old[0], "schedule": old[1]}, made) == {}
+
+
+def test_a_checkpoint_recorded_with_lists_belongs_to_the_run(config, tmp_path):
+    made, _ = identity(config, tmp_path)
+    temporary = tmp_path / ".tmp-checkpoint-3"
+    temporary.mkdir()
+    (temporary / "model.safetensors").write_bytes(b"weights")
+    checkpointing.commit(temporary, tmp_path / "checkpoint-3", {"step": 3, "identity": {**made, **OLD}})
+    assert checkpointing.verify(tmp_path / "checkpoint-3", identity=made)["step"] == 3
+
+    other, _ = identity(config, tmp_path, rate=1e-3)
+    with pytest.raises(DamagedCheckpoint, match="identity differs"):
+        checkpointing.verify(tmp_path / "checkpoint-3", identity=other)
+
+
+def test_entries_of_every_kind(config, tmp_path):
+    made, _ = identity(config, tmp_path)
+    other = copy.deepcopy(made)
+    other["seed"], other["model"]["hidden_size"], other["examples"]["nsp"] = 7, 64, False
+    assert differences(made, other) == {
+        "model": ["hidden_size: 64, was 32"], "seed": ["seed: 7, was 42"], "examples": ["nsp: False, was True"],
+    }  # fmt: skip
+    shorter = {**made, "optimizer": list(made["optimizer"].values())[:-1]}  # recorded before the last entry existed
+    assert differences(shorter, made) == {}
+    longer = {**made, "optimizer": [*made["optimizer"].values(), "unknown"]}
+    assert differences(longer, made) == {"optimizer": ["optimizer: other entries"]}
+    many = describe(differences({}, made))
+    assert many.startswith("model, tokenizer, data, seed, global_batch, optimizer, schedule")
+    assert " and 4 more)" in many  # eight keys, four of them shown

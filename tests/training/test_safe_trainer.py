@@ -1,0 +1,494 @@
+"""What ends a run from outside, inside one process: signals, numbers that are not finite, saves that fail."""
+
+import contextlib
+import errno
+import itertools
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from datasets import Dataset
+from test_trainer import history, make
+from tiny import tiny_config, tiny_tokenizer
+from transformers import TrainerCallback
+
+from bert_hf import SafeTrainer
+from bert_hf.config.arguments import FineTuningArguments
+from bert_hf.data.samplers import RunSampler
+from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
+from bert_hf.training import checkpointing, preemption, safe_trainer, state_file, stored_trainer
+from bert_hf.training.run import command
+
+
+class At(TrainerCallback):
+    """Does something at an event of a step."""
+
+    def __init__(self, event, step, action):
+        def done(args, state, control, **kwargs):
+            if state.global_step == step:
+                action()
+
+        setattr(self, event, done)
+
+
+def interrupted(folder, tokenizer, event, step, number=signal.SIGTERM, **options):
+    """The line with which a run ends that got a signal at an event of a step."""
+    trainer = make(folder, tokenizer, **options)
+    trainer.add_callback(At(event, step, lambda: os.kill(os.getpid(), number)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted) as end:
+        trainer.train(resume_from_checkpoint=_newest(folder))
+    assert end.value.code == STOPPED
+    return str(end.value)
+
+
+def _newest(folder):
+    newest = checkpointing.newest_verified(folder)
+    return str(newest) if newest else None
+
+
+def final(folder):
+    return {name: (folder / f"checkpoint-12/{name}.safetensors").read_bytes() for name in ("model", "optimizer")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = make(folder, tokenizer)
+    trainer.train()
+    return final(folder), history(trainer)
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "saved"),
+    [
+        ("on_step_begin", 4, 5),  # within a step: it is finished
+        ("on_substep_end", 4, 5),  # between two micro-batches
+        ("on_step_end", 4, 4),
+        ("on_log", 5, 5),
+        ("on_prediction_step", 6, 6),  # within an evaluation, which is made when the run goes on
+        ("on_evaluate", 6, 6),
+        ("on_save", 6, 6),
+        ("on_step_end", 12, 12),  # the last one
+        ("on_epoch_end", 12, 12),
+    ],
+)
+def test_a_signal_loses_no_step_and_changes_nothing(tmp_path, tokenizer, whole, event, step, saved):
+    line = interrupted(tmp_path, tokenizer, event, step)
+    assert line.startswith(f"SIGTERM, after step {saved}, which is saved in {tmp_path}/checkpoint-{saved}")
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path))
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_other_signals(tmp_path, tokenizer, number):
+    assert interrupted(tmp_path, tokenizer, "on_step_end", 2, number).startswith(f"{number.name}, after step 2")
+
+
+def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
+    for step in (1, 3, 4, 6, 9):
+        interrupted(tmp_path, tokenizer, "on_step_end", step)
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path))
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+def test_outside_of_training_a_signal_ends_at_once():
+    before = signal.getsignal(signal.SIGTERM)
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM, while no step was made"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_is_ending_is_not_ended_once_more(capsys):
+    """torchrun signals a rank that is writing its line, because another one has ended."""
+
+    @command
+    def main():
+        try:
+            with preemption.defer_signals():
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise RunInterrupted("SIGTERM, after step 7", STOPPED)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert main() == STOPPED
+    assert capsys.readouterr().err.endswith("stopped: SIGTERM, after step 7\n")
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with preemption.handle_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert preemption.shutdown_requested() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("every", ["steps", "no"])
+@pytest.mark.parametrize(("save_steps", "eval_steps", "accumulation"), [(4, 3, 2)])
+def test_exact_whatever_the_intervals(tmp_path, tokenizer, save_steps, eval_steps, accumulation, every):
+    """Cut off at each step in turn, with evaluation and without it."""
+    options = {
+        "micro": 4, "accumulation": accumulation, "steps": 7, "save_steps": save_steps, "eval_steps": eval_steps,
+        "logging_steps": 2, "eval_strategy": every,
+    }  # fmt: skip
+    whole = make(tmp_path / "whole", tokenizer, **options)
+    whole.train()
+    for step in range(1, 8):
+        interrupted(tmp_path / "cut", tokenizer, "on_step_end", step, **options)
+    resumed = make(tmp_path / "cut", tokenizer, **options)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+    assert history(resumed) == history(whole)
+    for name in ("model", "optimizer", "scheduler"):
+        files = [tmp_path / run / f"checkpoint-7/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
+# ---- numbers that are not finite
+
+
+def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **options):
+    """A run in which the loss of one micro-batch is not finite."""
+    trainer = make(folder, tokenizer, logging_steps=1, **options)
+    original, seen = trainer._finite.loss, []
+
+    def loss(loss, rows):
+        seen.append(rows)
+        bad = trainer.state.global_step + 1 == step and len(seen) % 2 == (micro_batch + 1) % 2
+        return original(loss * value if bad else loss, rows)
+
+    trainer._finite.loss = loss
+    return trainer
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokenizer, value):
+    trainer = poisoned(tmp_path, tokenizer, 5, value)
+    before_step = {}
+
+    def keep():
+        before_step.update({name: value.clone() for name, value in trainer.model.state_dict().items()})
+
+    trainer.add_callback(At("on_step_begin", 4, keep))
+    with pytest.raises(RunInterrupted) as end:
+        trainer.train()
+    assert end.value.code == NOT_FINITE
+    line = str(end.value)
+    assert line.startswith(f"step 5: rank 0: loss {value} of examples ")
+    # Global batch 16 in two micro-batches of 8: the second one of step 5 begins at position 4 · 16 + 8.
+    data = trainer.train_dataset
+    sampler = RunSampler(data.phases, data.window_length, 12 * 16, data.seed, 4 * 16 + 8)
+    numbers = [number.index for number in itertools.islice(sampler, 8)]
+    assert f"examples {', '.join(map(str, numbers))} (phase 0" in line
+    for name, value_now in trainer.model.state_dict().items():
+        assert torch.equal(value_now, before_step[name]), name
+    assert checkpointing.newest_verified(tmp_path).name == "checkpoint-3"
+
+
+def test_a_bad_step_may_be_left_out(tmp_path, tokenizer, capsys):
+    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
+    snapshots = {}
+
+    def snapshot(when):
+        snapshots[when] = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+    trainer.add_callback(At("on_step_begin", 4, lambda: snapshot("before")))
+    trainer.add_callback(At("on_step_end", 5, lambda: snapshot("after")))
+    trainer.train()
+    assert "its update is left out (1 of 1)" in capsys.readouterr().out
+    for name, value in snapshots["before"].items():
+        assert torch.equal(value, snapshots["after"][name]), name
+    rows = {row["step"]: row for row in trainer.state.log_history if "loss" in row}
+    assert all(torch.tensor(row["loss"]).isfinite() for row in rows.values())
+    assert not torch.equal(snapshots["after"]["cls.predictions.bias"], trainer.model.cls.predictions.bias)
+    log = state_file.load_state(tmp_path / "checkpoint-12/rank_0.safetensors")["log"]
+    assert log["left_out"] == [5]
+
+
+def test_only_so_many_are_left_out_even_after_a_resume(tmp_path, tokenizer):
+    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
+    trainer.add_callback(At("on_step_end", 7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted):
+        trainer.train()
+    again = poisoned(tmp_path, tokenizer, 9, skip_bad_steps=1)
+    with pytest.raises(RunInterrupted, match="step 9"):
+        again.train(resume_from_checkpoint=_newest(tmp_path))
+
+
+def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, max_grad_norm=0.0)
+    trainer.model.cls.predictions.bias.register_hook(
+        lambda gradient: gradient * float("inf") if trainer.state.global_step == 3 else gradient
+    )
+    with pytest.raises(RunInterrupted, match=r"^step 4: gradient not finite, of examples \d+, "):
+        trainer.train()
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_an_accelerator_looks_a_step_later(tmp_path, tokenizer, monkeypatch, correction):
+    """The deferred way, on the CPU's fused optimizers: the update is left out at once, the run ends a step later."""
+    trainer = poisoned(tmp_path, tokenizer, 5, save_steps=1, adam_bias_correction=correction)
+    monkeypatch.setattr(trainer, "_may_defer", lambda norm: True)
+    trainer.add_callback(At("on_step_begin", 4, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
+    trainer.add_callback(At("on_step_end", 5, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
+    weights = []
+    with pytest.raises(RunInterrupted, match="step 5: rank 0: loss nan"):
+        trainer.train()
+    assert torch.equal(*weights)
+    assert checkpointing.newest_verified(tmp_path).name == "checkpoint-4"
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_looking_later_changes_no_number(tmp_path, tokenizer, monkeypatch, correction):
+    """What an accelerator does, and what a CPU does: the same weights, moments and log, bit for bit."""
+    runs = []
+    for later in (False, True):
+        trainer = make(tmp_path / str(later), tokenizer, adam_bias_correction=correction)
+        monkeypatch.setattr(trainer, "_may_defer", lambda norm, later=later: later)
+        trainer.train()
+        runs.append((final(tmp_path / str(later)), history(trainer)))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_no_step_of_an_accelerator_waits_for_the_norm(tmp_path, tokenizer, correction):
+    """With `--skip_bad_steps` the host has to look at once: it counts them."""
+    norm = torch.empty((), device="meta")  # a tensor of a device that is not the CPU
+    for allowed in (0, 1):
+        trainer = make(tmp_path, tokenizer, adam_bias_correction=correction, skip_bad_steps=allowed)
+        trainer.create_optimizer()
+        assert trainer._may_defer(norm) == (not allowed)
+        assert not trainer._may_defer(torch.zeros(()))
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer)
+    trainer.model.cls.predictions.bias.data[3] = float("inf")
+    with pytest.raises(RunInterrupted, match=r"cls.predictions.* is not finite"):
+        trainer.save_model(str(tmp_path / "model"))
+    assert not list((tmp_path / "model").glob("*.safetensors"))
+
+
+# ---- saves
+
+
+def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, monkeypatch):
+    trainer = make(tmp_path, tokenizer)
+    commit = checkpointing.commit
+
+    def full(temporary, final, facts):
+        if final.name == "checkpoint-6":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
+        commit(temporary, final, facts)
+
+    monkeypatch.setattr(safe_trainer.checkpointing, "commit", full)
+    with pytest.raises(OSError, match="No space left"):
+        trainer.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
+    checkpointing.verify(tmp_path / "checkpoint-3")
+
+
+def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
+    clock = itertools.count(0, 30)  # each look at the clock is half a minute later
+    monkeypatch.setattr(safe_trainer.time, "monotonic", lambda: next(clock))
+    trainer = make(tmp_path, tokenizer, save_steps=None, save_minutes=2, save_total_limit=0)
+    trainer.train()
+    steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
+    assert steps[0] == 12
+    assert all(2 <= newer - older <= 4 for newer, older in itertools.pairwise(steps[1:])), steps
+    assert len(steps) >= 3
+
+
+# ---- fine-tuning, by epochs
+
+
+def tuned(folder, **options):
+    """A stock classifier of random rows, evaluated and saved by epochs, the best kept."""
+    torch.manual_seed(0)
+    config = tiny_config(num_labels=2)
+    model = transformers.BertForSequenceClassification(config)
+    rng = np.random.default_rng(0)
+    rows = [
+        {"input_ids": rng.integers(5, 99, rng.integers(4, 20)).tolist(), "labels": int(rng.integers(2))}
+        for _ in range(22)
+    ]
+    for row in rows:
+        row["attention_mask"] = [1] * len(row["input_ids"])
+    common = {
+        "num_train_epochs": 3, "per_device_train_batch_size": 4, "eval_strategy": "epoch", "save_strategy": "epoch",
+        "load_best_model_at_end": True, "metric_for_best_model": "loss", "save_total_limit": 1, "logging_steps": 2,
+        "report_to": "none", "disable_tqdm": True, "use_cpu": True, "bf16": False, "learning_rate": 1e-2,
+    }  # fmt: skip
+    args = FineTuningArguments(output_dir=str(folder), **{**common, **options})
+    collator = transformers.DataCollatorWithPadding(tiny_tokenizer())
+    data = Dataset.from_list(rows)
+    trainer = SafeTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
+    trainer.model_accepts_loss_kwargs = False
+    return trainer
+
+
+@pytest.mark.parametrize("options", [{}, {"logging_strategy": "epoch", "gradient_accumulation_steps": 2}])
+def test_fine_tuning_by_epochs_is_exact_too(tmp_path, options):
+    """Cut off within an epoch, at its last step, within its evaluation, at its save; six steps make an epoch."""
+    whole = tuned(tmp_path / "whole", **options)
+    whole.train()
+    events = [("on_step_end", 2), ("on_step_end", 6), ("on_prediction_step", 6), ("on_evaluate", 12)]
+    events += [("on_step_end", 14), ("on_epoch_end", 18), ("on_prediction_step", 18), ("on_save", 18)]
+    if options:
+        events = [(event, step // 2) for event, step in events]
+    cut = tmp_path / "cut"
+    for event, step in events:
+        trainer = tuned(cut, **options)
+        trainer.add_callback(At(event, step, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+        with preemption.handle_signals(), pytest.raises(RunInterrupted, match=f"after step {step}, which is saved"):
+            trainer.train(resume_from_checkpoint=_newest(cut))
+    resumed = tuned(cut, **options)
+    resumed.train(resume_from_checkpoint=_newest(cut))
+    assert history(resumed) == history(whole)
+    assert resumed.state.best_metric == whole.state.best_metric
+    assert resumed.state.best_global_step == whole.state.best_global_step
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_signal_before_the_first_step(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, eval_on_start=True)
+    trainer.add_callback(At("on_prediction_step", 0, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM, before the first step"):
+        trainer.train()
+
+
+# ---- other layouts of the same global batch
+
+
+def test_another_accumulation_goes_on_with_the_same_examples_and_losses(tmp_path, tokenizer):
+    options = {"dropout": 0.0, "logging_steps": 1, "steps": 14, "phases": False}
+    whole = make(tmp_path / "whole", tokenizer, micro=8, accumulation=2, **options)
+    whole.train()
+    seen = []
+    for stop, micro, accumulation in ((4, 8, 2), (9, 2, 8), (14, 16, 1)):
+        trainer = make(tmp_path / "cut", tokenizer, micro=micro, accumulation=accumulation, **options)
+        collator = trainer.data_collator
+        trainer.data_collator = lambda features, make=collator: seen.extend(f["number"] for f in features) or make(
+            features
+        )
+        if stop < 14:
+            trainer.add_callback(At("on_step_end", stop, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+            with preemption.handle_signals(), pytest.raises(RunInterrupted):
+                trainer.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+        else:
+            trainer.train(resume_from_checkpoint=_newest(tmp_path / "cut"))
+    losses = [[row["loss"] for row in run.state.log_history if "loss" in row] for run in (whole, trainer)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
+    """Two ranks' parts of a running line are joined by one."""
+    trainer = make(tmp_path, tokenizer, steps=3)
+    trainer.train()
+    checkpoint = tmp_path / "checkpoint-3"
+    state = state_file.load_state(checkpoint / "rank_0.safetensors")
+    one = state["log"]["counts"].clone()
+    state["log"]["counts"] = 2 * one
+    state["log"]["loss"] = state["log"]["loss"] + 4
+    state_file.save_state(checkpoint / "rank_1.safetensors", state)
+    resumed = make(tmp_path, tokenizer, steps=6)
+    resumed.create_optimizer_and_scheduler(6)
+    resumed._load_log_state(str(checkpoint))
+    assert resumed._counts.values() == (3 * one).tolist()
+    assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line"),
+    [
+        ({"engine": "deepspeed", "world_size": 2}, {}, "written under deepspeed, and this run uses torch"),
+        ({"engine": "torch", "world_size": 2}, {}, None),
+        (
+            {"engine": "torch"},
+            {"ACCELERATE_USE_DEEPSPEED": "true"},
+            "written under torch, and this run uses deepspeed",
+        ),
+        (
+            {"engine": "deepspeed", "world_size": 2},
+            {"ACCELERATE_USE_DEEPSPEED": "true"},
+            "2 ranks cannot be read by 1",
+        ),
+    ],
+)
+def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, monkeypatch, was, now, line):
+    args = make(tmp_path, tokenizer).args
+    for name, value in now.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
+        stored_trainer.check_checkpoint_compatible(was, args)
+
+
+# ---- where a run goes on
+
+
+@pytest.mark.parametrize("kind", ["a path", "True"])
+def test_the_stock_ways_to_name_a_checkpoint(tmp_path, tokenizer, whole, kind):
+    interrupted(tmp_path, tokenizer, "on_step_end", 4)
+    resumed = make(tmp_path, tokenizer)
+    resumed.train(resume_from_checkpoint=True if kind == "True" else tmp_path / "checkpoint-4")
+    assert final(tmp_path) == whole[0]
+    assert history(resumed) == whole[1]
+
+
+def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        make(tmp_path, tokenizer).train(resume_from_checkpoint=True)
+
+
+def test_a_run_that_was_moved_keeps_its_best_model(tmp_path):
+    whole = tuned(tmp_path / "whole")
+    whole.train()
+    trainer = tuned(tmp_path / "there")
+    trainer.add_callback(At("on_epoch_end", 18, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted):
+        trainer.train()
+    (tmp_path / "there").rename(tmp_path / "here")
+    resumed = tuned(tmp_path / "here")
+    resumed.train(resume_from_checkpoint=True)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_a_damaged_best_checkpoint_is_not_loaded(tmp_path):
+    trainer = tuned(tmp_path, learning_rate=0.0)  # the first evaluation stays the best
+    trainer.train()
+    best = tmp_path / f"checkpoint-{trainer.state.best_global_step}"
+    assert best.name == "checkpoint-6"
+    os.truncate(best / "model.safetensors", 1000)
+    again = tuned(tmp_path, learning_rate=0.0)
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="checkpoint-6/model"):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-18"))
+
+
+def test_an_end_that_was_asked_for_in_an_owed_evaluation_is_obeyed_at_once(tmp_path, tokenizer):
+    class Stop(TrainerCallback):
+        def on_evaluate(self, args, state, control, **kwargs):
+            control.should_training_stop = state.global_step == 6
+
+    interrupted(tmp_path, tokenizer, "on_prediction_step", 6)
+    resumed = make(tmp_path, tokenizer)
+    resumed.add_callback(Stop())
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 6
+
+
+def test_every_rank_makes_the_same_number_of_pieces(tmp_path, tokenizer):
+    """Also where a batch of the long phase happens to hold short rows only."""
+    trainer = make(tmp_path, tokenizer, micro=8)
+    trainer.state.global_step = 11  # in the long phase
+    for width in (20, 40, 64):
+        inputs = {"input_ids": torch.zeros(8, width, dtype=torch.long)}
+        assert [len(piece["input_ids"]) for piece in trainer._pieces(inputs)] == [4, 4]

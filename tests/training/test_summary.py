@@ -1,0 +1,153 @@
+"""What a run prints at its end and writes into its card: figures, limits, the command that comes next."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_configs import FINETUNE, PRETRAIN
+from tiny import tiny_config
+
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.training import command_line, run
+from bert_hf.training.pretraining import pretraining_card, report_heldout, untrained_positions
+
+ROOT = Path(__file__).parents[2]
+FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
+
+
+def reference(majority, pairs):
+    return {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": majority, "nsp_pairs": pairs}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "majority", "pairs", "expected"),
+    [
+        (0.5, 1.0, 2, "(majority 1.000: too few pairs to judge by, all 2 are of one class)"),
+        (1.0, 1.0, 2, "(majority 1.000: too few pairs to judge by, all 2 are of one class)"),
+        (0.6, 0.5, 100, "(majority 0.500, +2.0 standard errors on 100 pairs)"),
+    ],
+)
+def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, pairs, expected):
+    report_heldout("after", {**FIGURES, "eval_nsp_accuracy": accuracy}, reference(majority, pairs))
+    said = capsys.readouterr().out
+    assert said.rstrip().endswith(expected)
+    assert "nan" not in said
+    assert "inf" not in said
+
+
+# ---- the next command
+
+
+def test_the_next_command_parses_and_has_the_rate_that_works(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    paths = {"model_name_or_path": "runs/a run", "output_dir": "runs/a run-spam"}
+    command = command_line.next_command(
+        ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **paths
+    )
+    words = shlex.split(command)
+    assert words[:5] == ["accelerate", "launch", "--config_file", "accelerate_config.yaml",
+                         "recipes/finetune_classification.py"]  # fmt: skip
+    asked, args = parse(FINETUNE, words[5:])
+    assert (asked.model_name_or_path, args.output_dir) == ("runs/a run", "runs/a run-spam")
+    assert args.learning_rate == 3e-4
+    assert all(Path(path).is_file() for path in asked.train_file)
+
+
+def test_from_elsewhere_the_next_command_goes_to_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = command_line.next_command(
+        ROOT, "pretrain", "configs/pretrain/bert-mini-cpu.yaml", train_file="my corpus"
+    )
+    into, launch = command.split(" && ")
+    assert into == f"cd {shlex.quote(str(ROOT))}"
+    words = shlex.split(launch)
+    monkeypatch.chdir(ROOT)
+    corpus = parse(PRETRAIN, words[words.index("recipes/pretrain.py") + 1 :])[1]
+    assert corpus.train_file == [str(tmp_path / "my corpus")]
+
+
+def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("python", "accelerate"):
+        (tmp_path / ".venv/bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / ".venv/bin" / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert command_line.program("accelerate") == ".venv/bin/accelerate"
+    assert command_line.program("accelerate", absolute=True) == str(tmp_path / ".venv/bin/accelerate")
+    assert command_line.program("torchrun") == "torchrun"  # there is none
+    monkeypatch.setenv("PATH", str(tmp_path / ".venv/bin"))
+    assert command_line.program("accelerate") == "accelerate"
+
+
+# ---- the command on the card
+
+SCRIPT = (
+    "from bert_hf.training.run import command_line\nprint('LINE', command_line('configs/pretrain/default.yaml'))\n"
+)
+ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.executable).parent)) or "accelerate"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (["launch", "--config_file", "one.yaml"], ["--seed", "1"],
+         "accelerate launch --config_file one.yaml a.py --seed 1"),
+        (["launch", "--config_file", "one.yaml"], [],
+         "accelerate launch --config_file one.yaml a.py --config configs/pretrain/default.yaml"),
+        (None, ["--train_file", "a b"], "python a.py --train_file 'a b'"),
+    ],
+)  # fmt: skip
+def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, expected):
+    (tmp_path / "a.py").write_text(SCRIPT)
+    (tmp_path / "one.yaml").write_text((ROOT / "accelerate_config.yaml").read_text())
+    launcher = [sys.executable] if before is None else [*ACCELERATE, *before]
+    environment = {**os.environ, "PYTHONPATH": str(Path(run.__file__).parents[2])}
+    for name in ("ACCELERATE_MIXED_PRECISION", "LOCAL_RANK"):
+        environment.pop(name, None)
+    done = subprocess.run([*launcher, "a.py", *after], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          timeout=300, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"LINE {expected}\n" in done.stdout
+
+
+# ---- limits
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ({"max_seq_length": 32}, ["Positions 33 to 64 are untrained by it: truncate to 32 (max_length=32)"]),
+        ({"max_seq_length": 32, "long_seq_length": 64}, []),
+        ({"max_seq_length": 64}, []),
+    ],
+)
+def test_positions_that_were_not_trained_are_named(tokenizer, config, lengths, said):
+    limits = untrained_positions(ExampleArguments(**lengths), config, tokenizer)
+    assert len(limits) == len(said)
+    assert all(part in limit for part, limit in zip(said, limits, strict=True))
+
+
+def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp_path):
+    manifest = {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []}
+    corpus = Corpus(None, manifest)
+    corpus._tokens = 7
+
+    class Model:
+        config = tiny_config()
+
+    args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
+    said = []
+    for validation in (None, ["text/valid.txt"]):
+        text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
+        card = pretraining_card(args, text, ExampleArguments(max_seq_length=32), Model, tokenizer, corpus, "", "")
+        said.append(card.held_out)
+        assert "Positions 33 to 64" in card.limits[0]
+    assert said == ["documents held out of the same text", "the text given by --validation_file (valid.txt)"]

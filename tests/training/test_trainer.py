@@ -1,0 +1,270 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tiny import TinyStore, tiny_config
+from transformers import TrainerCallback, TrainingArguments
+
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
+from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.data.samplers import Phase
+from bert_hf.training import checkpointing
+from bert_hf.training.trainer import pretraining_figures
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_save(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.step
+
+
+def make(
+    folder, tokenizer, *, micro=8, accumulation=2, steps=12, dropout=0.1, stop=None, phases=True, short=0.1, **options
+):
+    torch.manual_seed(0)
+    model = BertForPreTraining(tiny_config(dropout))
+    lengths = (Phase(32, 8 * 16), Phase(64, None)) if phases else (Phase(32, None),)
+    defaults = {
+        "logging_steps": 5, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 6, "warmup_steps": 2,
+        "report_to": "none", "disable_tqdm": True, "bf16": False, "use_cpu": True, "seed": 3,
+    }  # fmt: skip
+    args = PreTrainingArguments(
+        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=micro,
+        gradient_accumulation_steps=accumulation, **{**defaults, **options},
+    )  # fmt: skip
+    return PreTrainer(
+        model, args, DataCollatorForPreTraining(tokenizer),
+        PreTrainingExamples(TinyStore(), lengths, seed=1, short_seq_probability=short),
+        PreTrainingExamples(TinyStore(seed=2), lengths, seed=7, limit=50),
+        tokenizer, callbacks=[StopAt(stop)] if stop else None,
+    )  # fmt: skip
+
+
+def weights(trainer):
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+CLOCK = ("runtime", "per_second", "mfu", "time")
+
+
+def history(trainer):
+    """The log without what the clock decides."""
+    rows = trainer.state.log_history
+    return [{k: v for k, v in row.items() if not k.endswith(CLOCK)} for row in rows if "train_runtime" not in row]
+
+
+@pytest.mark.parametrize("stop", [3, 6, 9])
+def test_resumed_is_the_uninterrupted_run_bit_for_bit(tmp_path, tokenizer, stop):
+    """Dropout on, two phases, evaluation in between, saved off the logging steps."""
+    whole = make(tmp_path / "whole", tokenizer)
+    whole.train()
+    make(tmp_path / "cut", tokenizer, stop=stop).train()
+    resumed = make(tmp_path / "cut", tokenizer)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"cut/checkpoint-{stop}"))
+    for name in ("model", "optimizer", "scheduler"):
+        files = [tmp_path / run / f"checkpoint-12/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert history(resumed) == history(whole)
+
+
+@pytest.mark.parametrize("stop", [3, 6, 9])
+def test_three_lengths_resume_in_each(tmp_path, tokenizer, stop):
+    phases = (Phase(16, 4 * 16), Phase(32, 8 * 16), Phase(64, None))
+
+    def trainer(name, stop=None):
+        made = make(tmp_path / name, tokenizer, stop=stop)
+        made.train_dataset = PreTrainingExamples(TinyStore(), phases, seed=1, batch_length=32)
+        return made
+
+    whole = trainer("whole")
+    shapes = []
+    step = transformers.Trainer.training_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            transformers.Trainer,
+            "training_step",
+            lambda self, model, inputs, count=None: (
+                shapes.append(tuple(inputs["input_ids"].shape)) or step(self, model, inputs, count)
+            ),
+        )
+        whole.train()
+    assert shapes.pop(0) == (1, 1)  # the trial step that looks at the gradient
+    short, middle, long = shapes[:8], shapes[8:16], shapes[16:]
+    assert all(rows == 8 and width <= 16 for rows, width in short)
+    assert all(rows == 8 and width <= 32 for rows, width in middle)
+    assert all(rows == 4 and width <= 64 for rows, width in long)
+
+    trainer("cut", stop).train()
+    resumed = trainer("cut")
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"cut/checkpoint-{stop}"))
+    for name in ("model", "optimizer"):
+        files = [tmp_path / run / f"checkpoint-12/{name}.safetensors" for run in ("whole", "cut")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert history(resumed) == history(whole)
+
+
+def test_no_pickle_is_written(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=3)
+    trainer.train()
+    trainer.save_model()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".safetensors", ".json"}
+    for path in files:
+        start = path.read_bytes()[:4]
+        assert not start.startswith((b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")), path
+    checkpointing.verify(tmp_path / "checkpoint-3")
+
+
+def test_a_missing_optimizer_is_an_error(tmp_path, tokenizer):
+    make(tmp_path, tokenizer, steps=3).train()
+    (tmp_path / "checkpoint-3/optimizer.safetensors").unlink()
+    with pytest.raises(checkpointing.DamagedCheckpoint, match="optimizer"):
+        make(tmp_path, tokenizer, steps=6).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+
+
+def gradient(tmp_path, tokenizer, micro, accumulation, **options):
+    """Gradient of the first optimizer step, and masked tokens of its micro-batches."""
+    found, counts = {}, []
+
+    class Look(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            found.update({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+
+    trainer = make(
+        tmp_path / f"{micro}", tokenizer, micro=micro, accumulation=accumulation, steps=1, dropout=0.0,
+        max_grad_norm=0.0, save_strategy="no", eval_strategy="no", short=0.8, **options,
+    )  # fmt: skip
+    trainer.add_callback(Look())
+    count = trainer._count
+    trainer._count = lambda inputs, losses, of: (counts.append(len(losses.mlm_losses)), count(inputs, losses, of))
+    trainer.train()
+    return found, counts, [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+def test_the_gradient_does_not_depend_on_accumulation(tmp_path, tokenizer):
+    expected, _, loss = gradient(tmp_path, tokenizer, 64, 1)
+    total = torch.cat([g.flatten() for g in expected.values()]).norm()
+    for micro, accumulation in ((16, 4), (4, 16)):
+        got, counts, got_loss = gradient(tmp_path, tokenizer, micro, accumulation)
+        assert max(counts) > {16: 1.05, 4: 1.4}[micro] * min(counts)  # else a mean of means would pass too
+        difference = torch.cat([(got[name] - expected[name]).flatten() for name in expected]).norm()
+        assert difference <= 1e-5 * total
+        for name, value in expected.items():
+            assert (got[name] - value).norm() <= 1e-5 * value.norm() + 1e-8 * total, name
+        assert got_loss == pytest.approx(loss, rel=1e-6)
+
+
+def test_the_loss_is_the_mean_over_the_global_batch(tmp_path, tokenizer):
+    """The logged loss against a full-head computation on one batch of all sixteen sequences."""
+    trainer = make(tmp_path, tokenizer, micro=4, accumulation=4, steps=1, dropout=0.0, logging_steps=1)
+    examples, collator = trainer.train_dataset, trainer.data_collator
+    batch = collator([examples[number] for number in trainer._get_train_sampler()])
+    batch.pop("masked_positions")
+    stock = transformers.BertForPreTraining(tiny_config(0.0))
+    stock.load_state_dict(trainer.model.state_dict())
+    expected = stock.eval()(**batch).loss.item()
+    trainer.train()
+    row = next(row for row in trainer.state.log_history if "loss" in row)
+    assert row["loss"] == pytest.approx(expected, rel=1e-6)
+    assert row["mlm_loss"] + row["nsp_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_long_phase_runs_in_pieces_of_the_same_batch(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, micro=8, accumulation=2, steps=10, save_strategy="no")
+    widths = []
+    step = transformers.Trainer.training_step
+
+    def spy(self, model, inputs, num_items_in_batch=None):
+        widths.append(tuple(inputs["input_ids"].shape))
+        return step(self, model, inputs, num_items_in_batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transformers.Trainer, "training_step", spy)
+        trainer.train()
+    assert widths.pop(0) == (1, 1)  # the trial step that looks at the gradient
+    short, long = widths[:16], widths[16:]
+    assert all(rows == 8 and width <= 32 for rows, width in short)
+    assert sum(rows for rows, _ in long) == 2 * 16  # two steps of sixteen sequences
+    assert max(width for _, width in long) > 32
+    assert all(rows * width <= 8 * 32 for rows, width in long)  # never more tokens than a short micro-batch
+
+
+def test_evaluation_counts_every_example_once(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, per_device_eval_batch_size=8)
+    batch = trainer.data_collator([trainer.eval_dataset[i] for i in range(50)])
+    positions = batch.pop("masked_positions")
+    with torch.no_grad():
+        outputs = trainer.model.eval()(**batch)
+    logits = outputs.prediction_logits.flatten(0, 1)[positions]
+    labels = batch["labels"].flatten()[positions]
+    figures = trainer.evaluate()
+    expected = torch.nn.functional.cross_entropy(logits, labels).item()
+    assert figures["eval_mlm_loss"] == pytest.approx(expected, rel=1e-5)
+    assert figures["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).double().mean().item())
+    guesses = outputs.seq_relationship_logits.argmax(-1)
+    accuracy = (guesses == batch["next_sentence_label"]).double().mean().item()
+    assert figures["eval_nsp_accuracy"] == pytest.approx(accuracy)
+    assert figures["eval_loss"] == pytest.approx(figures["eval_mlm_loss"] + figures["eval_nsp_loss"])
+    assert trainer.evaluate()["eval_loss"] == figures["eval_loss"]  # pairs and masks are fixed
+
+
+def ready_rows(n=24):
+    rng = np.random.default_rng(0)
+    rows = []
+    for index in range(n):
+        ids = rng.integers(5, 99, 12)
+        labels = np.where(rng.random(12) < 0.3, ids, -100)
+        rows.append({"input_ids": ids.tolist(), "labels": labels.tolist(), "next_sentence_label": index % 2})
+    return rows
+
+
+@pytest.mark.parametrize("family", ["ours", "stock"])
+def test_it_takes_ready_rows_and_plain_arguments_like_trainer(tmp_path, config, family):
+    model = (BertForPreTraining if family == "ours" else transformers.BertForPreTraining)(config)
+    args = TrainingArguments(
+        str(tmp_path), num_train_epochs=2, per_device_train_batch_size=4, logging_steps=2, report_to="none",
+        use_cpu=True, disable_tqdm=True, eval_strategy="epoch",
+    )  # fmt: skip
+    trainer = PreTrainer(model, args, transformers.default_data_collator, ready_rows(), ready_rows(8))
+    trainer.train()
+    assert trainer.state.global_step == 12
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    assert np.isfinite(losses).all()
+    assert "eval_nsp_accuracy" in trainer.state.log_history[-2]
+
+
+def test_masked_lm_alone(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=2, logging_steps=1, phases=False, eval_strategy="no")
+    trainer.train_dataset = PreTrainingExamples(TinyStore(), (Phase(32, None),), nsp=False)
+    trainer.data_collator = DataCollatorForPreTraining(tokenizer, nsp=False)
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["loss"] == pytest.approx(row["mlm_loss"], rel=1e-5)
+    assert "nsp_loss" not in row
+
+
+def test_speed_and_mfu_are_logged(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=5)
+    metrics = trainer.train().metrics
+    assert metrics["train_tokens_per_second"] > 0
+    assert 0 < metrics["train_mfu"] < 1
+
+
+def test_figures_of_nothing_are_nothing():
+    counts = dict.fromkeys(("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct"), 0)
+    assert pretraining_figures(counts) == {"loss": 0.0}
+
+
+def test_weights_on_disk_are_the_trained_ones(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=3)
+    trainer.train()
+    saved = load_file(tmp_path / "checkpoint-3/model.safetensors")
+    for name, value in saved.items():
+        assert torch.equal(value, weights(trainer)[name])
+    state = json.loads((tmp_path / "checkpoint-3/trainer_state.json").read_text())
+    assert state["global_step"] == 3
