@@ -118,8 +118,9 @@ def draw() -> str:
         "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;fill:#0f172a}"
         ".title{font-size:17px;font-weight:bold;text-anchor:middle}"
         ".line{font-size:13px;text-anchor:middle}"
-        ".module{font-size:13px;text-anchor:middle;font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#1d4ed8}"
-        ".lane{font-size:13px;font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#475569}"
+        ".module,.lane{font-size:13px;font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace}"
+        ".module{text-anchor:middle;fill:#1d4ed8}"
+        ".lane{fill:#475569}"
         ".box{fill:#ffffff;stroke:#475569;stroke-width:1.2}"
         ".arrow{fill:none;stroke:#0f172a;stroke-width:1.8}"
     )
