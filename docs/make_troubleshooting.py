@@ -46,7 +46,7 @@ accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py \\
     --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt' --check true
 ```
 
-Under `accelerate launch` the same line appears once; the launcher then adds a report of its own and exits with 1.
+Under `accelerate launch` the same line appears once; the launcher then adds its own report and exits with 1.
 
 ## A run that ended early
 
@@ -82,7 +82,7 @@ def shown_place(place: str) -> str:
 
 
 def kind(text: str) -> str:
-    """What is left when names and numbers are taken away: lines of one kind share a row."""
+    """The text without names and numbers: lines that are equal then share a row."""
     text = re.sub(r"'[^']*'|--\w+|\bnan\b|\binf\b|-?\d[\d.,]*|0x\w\w", "·", text)
     return re.sub(r"\b[a-z]+_[a-z_]+\b|\.\w+\b", "·", text)
 
