@@ -38,8 +38,8 @@ Bad input ends a command with exit code 2 and one line on stderr:
 error: PLACE: WHAT; REMEDY
 ```
 
-PLACE is an option, or a file with line and column. Nothing has been written, and no traceback is printed. To find such
-errors before a run starts, add `--check true`:
+PLACE is an option, or a file with line and column. No half-written file is left, and no traceback is printed. To find
+such errors before a run starts, add `--check true`:
 
 ```bash
 accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py \\
@@ -54,8 +54,8 @@ Under `accelerate launch` the same line appears once; the launcher then adds its
 |---|---|---|
 | a line that begins with `stopped:`, exit code 143 | a signal (Ctrl-C, SIGTERM, SIGUSR1), or the launcher ended | run the same command again: it resumes |
 | exit code 75 | a rank or a loader process died, or there was no progress for `--hang_timeout` seconds | run the same command again; look into `stacks-rankN.txt`; raise `--hang_timeout` if the machine is slow |
-| exit code 70 | a loss or gradient is not finite | lower `--learning_rate`, or `--skip_bad_steps N` |
-| no line at all | kill −9, often for lack of memory | run the same command again, with a smaller `--per_device_train_batch_size` and more `--gradient_accumulation_steps` |
+| exit code 70 | a loss or gradient is not finite | look at the examples that the line names; lower `--learning_rate` in a new `--output_dir`, or give `--skip_bad_steps N` |
+| no line at all | kill −9, often for lack of memory | run the same command again, with a smaller `--per_device_train_batch_size` and as many more `--gradient_accumulation_steps` |
 | `!` lines before training | the text or the plan has a problem that does not prevent training | the line says what to do; all checks: [data.md](data.md#the-corpus-report) |
 | the folder is refused | a setting that affects the result differs from the run in the folder | the line names the setting; restore it, or give another `--output_dir` |
 

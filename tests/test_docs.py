@@ -8,7 +8,7 @@ import lzma
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,9 +19,11 @@ from tiny import tiny_config
 from transformers import BertForSequenceClassification
 
 from bert_hf import BertForPreTraining, train_tokenizer
+from bert_hf.config import arguments
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.probe import arguments as probe_arguments
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -162,6 +164,9 @@ def test_links_and_paths_exist(name):
         removed = name == "CHANGELOG.md"  # may name files of earlier versions
         assert (ROOT / path).exists() or path in COMING_FILES or removed, path
 
+    modules = re.findall(r"\b(?<!/)((?:config|models|data|training|finetuning|probe)/\w+\.py)\b", text)
+    assert all((ROOT / "src/bert_hf" / path).exists() for path in modules), modules
+
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name != "CONTRIBUTING.md"])
 def test_every_command_is_in_a_fence_with_a_language(name):
@@ -227,6 +232,21 @@ def test_python_examples_run(block, reader, monkeypatch):
         assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
         assert names["trainer"].state.global_step == 2
         assert {"eval_mlm_loss", "eval_nsp_accuracy"} <= names["trainer"].evaluate().keys()
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", *(f"docs/{page}.md" for page in ("quickstart", "your_corpus", "paper"))]
+)
+def test_options_exist(name):
+    classes = [value for value in {**vars(arguments), **vars(probe_arguments)}.values() if is_dataclass(value)]
+    known = {field.name for cls in classes for field in fields(cls)} | {"config", "config_file", "check", "help"}
+    assert set(re.findall(r"(?<![\w-])--(\w+)", (ROOT / name).read_text())) <= known
+
+
+def test_the_quickstart_shows_the_output_of_the_readme():
+    shown = [block.body for block in BLOCKS if "held out, after:" in block.body]
+    assert len(shown) == 2
+    assert shown[0] == shown[1]
 
 
 def test_make_targets_exist():
