@@ -4,8 +4,8 @@
     python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --output_dir runs/tokenizer
     python docs/examples/prepare_with_datatrove.py runs/tokenizer runs/corpus corpus/*.txt
 
-The folder has the same bytes as one that recipes/prepare.py makes from the same files in one process. Finished shards
-are kept: after a failure the same command resumes, and the part that finishes last completes the folder.
+The folder is, byte for byte, the one that recipes/prepare.py makes of the same files in one process. Finished shards
+are not made again: after a failure the same command resumes, and whichever part ends last completes the folder.
 """
 
 import sys
