@@ -72,8 +72,8 @@ def test_both_lengths_are_evaluated(place, whole, capsys):
     history, result = whole
     usual = [row["step"] for row in history if "eval_mlm_loss" in row]
     longer = [row["step"] for row in history if "eval_long_mlm_loss" in row]
-    assert usual == [0, 2, 4, 6, 8, 8]  # before, every two steps, and once more after the run
     assert longer == [4, 6, 8, 8]
+    assert usual == [0, 2, 4, 6, 8, 8]  # before, every two steps, and once more after the run
     for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
         assert result[f"eval_long_{name}"] == pytest.approx(history[-1][f"eval_long_{name}"])
     assert result["eval_mlm_loss"] != result["eval_long_mlm_loss"]

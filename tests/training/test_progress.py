@@ -384,12 +384,13 @@ def test_a_window_is_planned_once(monkeypatch):
     plan_epoch = dataset.plan_epoch
     monkeypatch.setattr(dataset, "plan_epoch", lambda *arguments: planned.append(1) or plan_epoch(*arguments))
     examples = PreTrainingExamples(TinyWindows(2), (Phase(32, None),), seed=1)
-    total = sum(examples.window_length(0, 0, window) for window in range(2))
+    lengths = [examples.window_length(0, 0, window) for window in range(2)]
+    assert lengths[0] % 8  # so that a batch of eight has examples of both windows
     planned.clear()
     examples.lengths.clear()
     examples._plans.clear()
-    sampler = iter(RunSampler(examples.phases, examples.window_length, total, 1))
-    while batch := [number for _, number in zip(range(7), sampler, strict=False)]:
+    sampler = iter(RunSampler(examples.phases, examples.window_length, sum(lengths), 1))
+    while batch := [number for _, number in zip(range(8), sampler, strict=False)]:
         for number in batch:
             examples[number]
     assert len(planned) == 2
