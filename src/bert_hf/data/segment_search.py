@@ -66,8 +66,9 @@ def find_sentences(
     length = length[order]
 
     # The nearest length, and the places [begin, end) of the sentences that have it.
-    above = length[np.minimum(np.searchsorted(length, wanted), len(length) - 1)]
-    below = length[np.maximum(np.searchsorted(length, wanted) - 1, 0)]
+    place = np.searchsorted(length, wanted)
+    above = length[np.minimum(place, len(length) - 1)]
+    below = length[np.maximum(place - 1, 0)]
     nearest = np.where(np.abs(below - wanted) < np.abs(above - wanted), below, above)
     begin = np.searchsorted(length, nearest)
     end = np.searchsorted(length, nearest, side="right")
