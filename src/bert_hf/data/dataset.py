@@ -123,7 +123,6 @@ class PreTrainingExamples(Dataset):
         self.lengths: dict[tuple[int, int, int], int | None] = {}
         self._parts: tuple[tuple[int, int], Sequence] | None = None
         self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
-
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._order: tuple[int, np.ndarray] | None = None

@@ -14,9 +14,9 @@ _SENTENCES_SEARCHED = 2**20  # at least; bounds the memory of the search in a wi
 
 
 class Documents(NamedTuple):
-    """Documents as ranges of sentences. D documents, S sentences."""
+    """Documents, or parts of them, as ranges of sentences. D documents, S sentences."""
 
-    starts: np.ndarray  # (D,) first sentence of each document
+    starts: np.ndarray  # (D,) first sentence of each document, ascending
     ends: np.ndarray  # (D,) end of its sentences, exclusive
     offsets: np.ndarray  # (S + 1,) tokens before each sentence
 
@@ -31,14 +31,7 @@ class Documents(NamedTuple):
         return after - before_is_nearer
 
 
-def find_sentences(
-    documents: Documents,
-    wanted: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    max_tokens: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
+def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rng: np.random.Generator) -> np.ndarray:
     """For each wanted length some sentences of that length, or of the nearest that there is.
 
     Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
@@ -47,19 +40,18 @@ def find_sentences(
 
     Args:
         wanted: (n,) tokens.
-        first, last: (k,) the ranges of sentences to search, ascending.
         max_tokens: longer sentences count as being so long.
 
     Returns:
         (_SENTENCE_CANDIDATES, n) sentences.
     """
-    # All sentences of the ranges, or a sample.
-    ends = np.cumsum(last - first)
+    # All sentences of the documents, or a sample.
+    ends = np.cumsum(documents.ends - documents.starts)
     total = ends[-1]
     size = max(_SENTENCES_SEARCHED, 4 * len(wanted))
     number = np.arange(total) if total <= size else np.sort(rng.integers(0, total, size))
-    block = np.searchsorted(ends, number, side="right")
-    sentence = last[block] - (ends[block] - number)
+    document = np.searchsorted(ends, number, side="right")
+    sentence = documents.ends[document] - (ends[document] - number)
 
     length = np.minimum(documents.tokens(sentence, sentence + 1), max_tokens)
     order = np.argsort(length, kind="stable")
@@ -78,32 +70,28 @@ def find_sentences(
 
 
 def find_segments(
-    documents: Documents,
-    wanted: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    rng: np.random.Generator,
-    excluded: np.ndarray | None = None,
+    documents: Documents, wanted: np.ndarray, rng: np.random.Generator, excluded: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each wanted length a segment of about that length, out of one of the blocks: the nearest of some draws.
+    """For each wanted length a segment of about that length, within a document: the nearest of some draws.
 
-    Example: a block with sentences of 5, 9, 4, 8 tokens; 12 are wanted. A draw of the first sentence:
+    Example: a document with sentences of 5, 9, 4, 8 tokens; 12 are wanted. A draw of the first sentence:
         the second: [9] has 9, [9, 4] has 13, which is nearer
-        the fourth: [8] ends with the block, so it is extended to the front: [4, 8], exactly 12
+        the fourth: [8] ends with the document, so it is extended to the front: [4, 8], exactly 12
 
     Args:
         wanted: (n,) tokens.
-        first, last: (k,) the blocks, ranges of sentences.
-        excluded: (n,) the block that must not be used for each; then there are two blocks at least.
+        excluded: (n,) the document that must not be used for each; then there are two documents at least.
 
     Returns:
         start, end: (n,) sentences of each segment.
     """
-    start, block = _draw_sentences(documents, wanted, first, last, rng, excluded)
+    start, document = _draw_sentences(documents, wanted, rng, excluded)
+    first = documents.starts[document]
+    last = documents.ends[document]
 
-    end = np.clip(documents.nearest_boundary(documents.offsets[start] + wanted), start + 1, last[block])
-    before = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first[block], start)
-    start = np.where(end == last[block], before, start)
+    end = np.clip(documents.nearest_boundary(documents.offsets[start] + wanted), start + 1, last)
+    before = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first, start)
+    start = np.where(end == last, before, start)
 
     nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
     each = np.arange(len(wanted))
@@ -111,30 +99,25 @@ def find_segments(
 
 
 def _draw_sentences(
-    documents: Documents,
-    wanted: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    rng: np.random.Generator,
-    excluded: np.ndarray | None,
+    documents: Documents, wanted: np.ndarray, rng: np.random.Generator, excluded: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Random sentences, uniform over those of the blocks that are long enough; if there is none, of the longest one.
+    """Random sentences, uniform over those of the documents that are long enough; if none is, of the longest one.
 
-    Sentences are numbered from the longest block on, so that the blocks that are long enough are a prefix. A number
-    behind the excluded block's is moved up by its length.
+    Sentences are numbered from the longest document on, so that those of documents that are long enough come first.
+    Numbers from the excluded document on are moved up by its number of sentences.
 
-    Example: blocks a, b, c of 2, 3, 4 sentences with 30, 50, 40 tokens: b has the numbers 0–2, c 3–6, a 7–8.
+    Example: documents a, b, c of 2, 3, 4 sentences with 30, 50, 40 tokens: b has the numbers 0–2, c 3–6, a 7–8.
         35 wanted: b and c are long enough, and one of the numbers 0–6 is drawn
         35 wanted, b excluded: one of 0–3 is drawn, and 3 is added: a sentence of c
 
     Returns:
-        sentence, block: (_SEGMENT_CANDIDATES, n) each.
+        sentence, document: (_SEGMENT_CANDIDATES, n) each.
     """
-    size = documents.tokens(first, last)
-    count = last - first
+    size = documents.tokens(documents.starts, documents.ends)
+    count = documents.ends - documents.starts
     descending = np.argsort(-size, kind="stable")
-    until = np.cumsum(count[descending])  # sentences of the longest block, of the two longest, …
-    usable = np.maximum(np.searchsorted(-size[descending], -wanted, side="right"), 1)  # blocks to draw from
+    until = np.cumsum(count[descending])  # sentences of the longest document, of the two longest, …
+    usable = np.maximum(np.searchsorted(-size[descending], -wanted, side="right"), 1)  # documents to draw from
 
     hidden = hidden_from = np.zeros(len(wanted), np.int64)
     if excluded is not None:
@@ -148,5 +131,5 @@ def _draw_sentences(
     number += np.where(number >= hidden_from, hidden, 0)
 
     rank = np.searchsorted(until, number, side="right")
-    block = descending[rank]
-    return last[block] - (until[rank] - number), block
+    document = descending[rank]
+    return documents.ends[document] - (until[rank] - number), document

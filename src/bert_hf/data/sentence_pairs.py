@@ -19,6 +19,7 @@ Four things differ from 2018, on purpose:
 Sentences are numbered through the whole text; a segment is a range [start, end) of such numbers (`segment_search`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -74,12 +75,18 @@ def plan_epoch(
     documents = Documents(document_starts, document_ends, token_offsets)
     target = _draw_targets(len(document_starts), max_tokens, short_seq_probability, rng)
 
-    document, start, end = gather_chunks(documents, target, least=2 if nsp else 1)
-    if not nsp:
-        return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
+    if nsp:
+        return _plan_pairs(documents, target, max_tokens, rng)
 
+    _, start, end = gather_chunks(documents, target, least=1)
+    return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
+
+
+def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: np.random.Generator) -> EpochPlan:
+    """The pairs of all chunks, and those of the one-sentence documents."""
+    document, start, end = gather_chunks(documents, target, least=2)
     several = end - start > 1
-    if len(document_starts) < 2 or not several.any():
+    if len(documents.starts) < 2 or not several.any():
         raise ValueError("next-sentence pairs need two documents, one of them with two sentences")
 
     chunk_pairs = _pair_chunks(documents, document[several], start[several], end[several], rng)
@@ -143,8 +150,8 @@ def _pair_chunks(
     The replaced segments are exchanged among the NOT_NEXT pairs (`exchange_segments`). Where one document holds so
     much of the text that pairs find no partner,
         - their B is some segment of another document, of the same length;
-        - a chunk whose replaced segment no pair took is used twice more: as it is, IS_NEXT, and with some segment of
-          another document, NOT_NEXT. So every sentence is used, and half of the labels are NOT_NEXT.
+        - a chunk whose replaced segment no pair took is used twice more: as it is, and with such a segment. So every
+          sentence is used, and half of the labels are NOT_NEXT.
 
     Args:
         document, start, end: (chunks,) the document of each chunk and its sentences.
@@ -172,9 +179,7 @@ def _pair_chunks(
     drawn = np.concatenate([replaced[unmatched], np.arange(len(chunk) - len(unused), len(chunk))])
     own = chunk[drawn]
     length = documents.tokens(cut[drawn], end[own])
-    b_start[drawn], b_end[drawn] = find_segments(
-        documents, length, documents.starts, documents.ends, rng, excluded=document[own]
-    )
+    b_start[drawn], b_end[drawn] = find_segments(documents, length, rng, excluded=document[own])
     return EpochPlan(start[chunk], cut, b_start, b_end, label)
 
 
@@ -232,6 +237,21 @@ def exchange_segments(
 
     # Neighbours exchange: 0 and 1, 2 and 3, …; of an odd number the last one keeps its own for now.
     held = np.minimum(np.arange(count) ^ 1, count - 1)
+    unmatched = _exchange_unsuitable(held, suits, rng)
+
+    partner = np.empty_like(order)
+    partner[order] = order[held]
+    return partner, np.sort(order[unmatched])
+
+
+def _exchange_unsuitable(held: np.ndarray, suits: Callable, rng: np.random.Generator) -> np.ndarray:
+    """Exchanges unsuitable segments with pairs ever further away, in place, and returns the pairs that keep one.
+
+    Args:
+        held: (n,) the segment that each pair has.
+        suits: (pairs, segments) → whether each segment suits its pair.
+    """
+    count = len(held)
     unmatched = np.flatnonzero(~suits(np.arange(count), held))
 
     for reach in np.repeat(2 ** np.arange(1, 21), 2):
@@ -244,10 +264,7 @@ def exchange_segments(
 
         held[pair], held[other] = held[other], held[pair]
         unmatched = unmatched[~suits(unmatched, held[unmatched])]
-
-    partner = np.empty_like(order)
-    partner[order] = order[held]
-    return partner, np.sort(order[unmatched])
+    return unmatched
 
 
 def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -291,35 +308,44 @@ def _pair_single_sentences(
         max_tokens: lengths above it count as equal, since truncation makes them so.
     """
     wanted = np.tile(np.minimum(documents.tokens(single, single + 1), max_tokens), 2)
-    longer = np.flatnonzero(documents.ends - documents.starts > 1)
-    first = documents.starts[longer] + 1  # from here on the sentences of a document have one before them
-    last = documents.ends[longer]
-
-    def start_of_a(b_start: np.ndarray) -> np.ndarray:
-        document = longer[np.searchsorted(last, b_start, side="right")]
-        begin = documents.offsets[b_start] - (target[document] - wanted)
-        start = np.searchsorted(documents.offsets, begin, side="right") - 1
-        return np.clip(start, documents.starts[document], b_start - 1)
-
-    # Of several sentences that are as long as x, the one with the longest A: fewer padding tokens.
-    candidates = find_sentences(documents, wanted, first, last, max_tokens, rng)
-    best = np.argmax(documents.tokens(start_of_a(candidates), candidates), axis=0)
-    b_start = candidates[best, np.arange(len(wanted))]
-    b_end = b_start + 1
-
-    # Where none is as long as x, a segment may come nearer.
-    difference = np.abs(np.minimum(documents.tokens(b_start, b_end), max_tokens) - wanted)
-    differs = np.flatnonzero(difference)
-    start, end = find_segments(documents, wanted[differs], first, last, rng)
-    nearer = np.abs(documents.tokens(start, end) - wanted[differs]) < difference[differs]
-    b_start[differs[nearer]] = start[nearer]
-    b_end[differs[nearer]] = end[nearer]
-
-    a_start = start_of_a(b_start)
+    b_start, b_end = _draw_second_segments(documents, wanted, target, max_tokens, rng)
+    a_start = _start_of_a(documents, b_start, target, wanted)
     a_end = b_start.copy()
+
     b_start[len(single) :] = single
     b_end[len(single) :] = single + 1
     return EpochPlan(a_start, a_end, b_start, b_end, np.repeat([IS_NEXT, NOT_NEXT], len(single)))
+
+
+def _draw_second_segments(
+    documents: Documents, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
+    several = documents.ends - documents.starts > 1
+    followers = Documents(documents.starts[several] + 1, documents.ends[several], documents.offsets)
+
+    # Of several sentences that are as long as wanted, the one with the longest A: fewer padding tokens.
+    candidates = find_sentences(followers, wanted, max_tokens, rng)
+    length_a = documents.tokens(_start_of_a(documents, candidates, target, wanted), candidates)
+    b_start = candidates[np.argmax(length_a, axis=0), np.arange(len(wanted))]
+    b_end = b_start + 1
+
+    # Where none is as long as wanted, a segment may come nearer.
+    difference = np.abs(np.minimum(documents.tokens(b_start, b_end), max_tokens) - wanted)
+    differs = np.flatnonzero(difference)
+    start, end = find_segments(followers, wanted[differs], rng)
+    nearer = np.abs(documents.tokens(start, end) - wanted[differs]) < difference[differs]
+    b_start[differs[nearer]] = start[nearer]
+    b_end[differs[nearer]] = end[nearer]
+    return b_start, b_end
+
+
+def _start_of_a(documents: Documents, b_start: np.ndarray, target: np.ndarray, length_b: np.ndarray) -> np.ndarray:
+    """The sentence from which on A and B reach their document's target, or the first one of the document."""
+    document = np.searchsorted(documents.ends, b_start, side="right")
+    begin = documents.offsets[b_start] - (target[document] - length_b)
+    start = np.searchsorted(documents.offsets, begin, side="right") - 1
+    return np.clip(start, documents.starts[document], b_start - 1)
 
 
 # ---- truncation

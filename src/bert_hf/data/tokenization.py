@@ -156,6 +156,7 @@ def load_tokenizer(
         )
     else:
         tokenizer = _load_saved(name_or_path)
+
     check_tokenizer(tokenizer, where=path)
     return tokenizer
 
