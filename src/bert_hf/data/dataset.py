@@ -143,17 +143,14 @@ class PreTrainingExamples(Dataset):
     def _check_pairs(self, store: TokenStore) -> None:
         documents = len(store.document_starts)
         if documents < 2:
-            raise InputError(
-                f"next-sentence prediction needs at least 2 documents, and the text has {documents}",
-                where="corpus",
-                remedy="separate documents by blank lines, or pass --nsp false",
-            )
-        if not (store.document_ends - store.document_starts > 1).any():
-            raise InputError(
-                "no document has two sentences, so no sentence has a next one",
-                where="corpus",
-                remedy="give documents of several sentences, or pass --nsp false",
-            )
+            problem = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
+            remedy = "separate documents by blank lines"
+        elif not (store.document_ends - store.document_starts > 1).any():
+            problem = "no document has two sentences, so no sentence has a next one"
+            remedy = "give documents of several sentences"
+        else:
+            return
+        raise InputError(problem, where="corpus", remedy=f"{remedy}, or pass --nsp false")
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
         """The documents of a window and the pairs drawn from them.

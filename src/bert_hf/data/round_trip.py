@@ -199,34 +199,33 @@ def _joined(word: str, encoding: Encoding, tokenizer: Tokenizer, times: int, tri
 
 def _count_removed(word: str, times: int, trip: RoundTrip) -> None:
     """Counts the characters of a word that the normalizer removes."""
-    for character, script in _with_scripts(word):
-        category = unicodedata.category(character)
+    for character, category, script in _characters(word):
         if category in _REMOVED or character == "\ufffd":
             trip.removed += times
         elif category == "Mn" and trip.strips:
             trip.marks[script or "no letter"] += times
 
 
-def _with_scripts(text: str) -> Iterator[tuple[str, str | None]]:
-    """The characters of a text, decomposed, each with its script; a mark that several scripts share has its letter's.
+def _characters(text: str) -> Iterator[tuple[str, str, str | None]]:
+    """The characters of a text, decomposed, each with its category and its script.
 
-    The script of other characters, such as the = in ≠, is "symbols".
+    A mark that several scripts share has its letter's script. The script of other characters, such as the = in ≠, is
+    "symbols".
     """
     script = None
     for character in unicodedata.normalize("NFD", text):
-        category = unicodedata.category(character)[0]
-        if category == "M":
+        category = unicodedata.category(character)
+        if category[0] == "M":
             script = script_of(character) or script
         else:
-            script = script_of(character) if category == "L" else "symbols"
-        yield character, script
+            script = script_of(character) if category[0] == "L" else "symbols"
+        yield character, category, script
 
 
 def _folded(text: str, trip: RoundTrip) -> str:
     """The text in the form in which it is compared."""
     kept = []
-    for character, script in _with_scripts(text):
-        category = unicodedata.category(character)
+    for character, category, script in _characters(text):
         stripped = trip.strips and category == "Mn" and (script in STRIPPED or script is None)
         if category not in _REMOVED and character != "\ufffd" and not stripped:
             kept.append(character)

@@ -7,6 +7,7 @@ number of tokens before sentence s, so a segment has offsets[end] − offsets[st
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 _SEGMENT_CANDIDATES = 16  # random segments among which the one of the nearest length is taken
 _SENTENCE_CANDIDATES = 4  # sentences of the right length among which the one with most text before it is taken
@@ -24,6 +25,11 @@ class Documents(NamedTuple):
         """Number of tokens of the segments [start, end)."""
         return self.offsets[end] - self.offsets[start]
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """(D,) number of tokens of each document."""
+        return self.tokens(self.starts, self.ends)
+
     def nearest_boundary(self, tokens: np.ndarray) -> np.ndarray:
         """The sentence whose beginning is nearest to a position, given as a number of tokens from the first one on."""
         after = np.clip(np.searchsorted(self.offsets, tokens), 1, len(self.offsets) - 1)
@@ -31,7 +37,7 @@ class Documents(NamedTuple):
         return after - before_is_nearer
 
 
-def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rng: np.random.Generator) -> np.ndarray:
+def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
     """For each wanted length some sentences of that length, or of the nearest that there is.
 
     Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
@@ -70,7 +76,7 @@ def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rn
 
 
 def find_segments(
-    documents: Documents, wanted: np.ndarray, rng: np.random.Generator, excluded: np.ndarray | None = None
+    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each wanted length a segment of about that length, within a document: the nearest of some draws.
 
@@ -99,7 +105,7 @@ def find_segments(
 
 
 def _draw_sentences(
-    documents: Documents, wanted: np.ndarray, rng: np.random.Generator, excluded: np.ndarray | None
+    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random sentences, uniform over those of the documents that are long enough; if none is, of the longest one.
 
@@ -113,7 +119,7 @@ def _draw_sentences(
     Returns:
         sentence, document: (_SEGMENT_CANDIDATES, n) each.
     """
-    size = documents.tokens(documents.starts, documents.ends)
+    size = documents.sizes
     count = documents.ends - documents.starts
     descending = np.argsort(-size, kind="stable")
     until = np.cumsum(count[descending])  # sentences of the longest document, of the two longest, …

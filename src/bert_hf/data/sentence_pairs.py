@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from bert_hf.data.segment_search import Documents, find_segments, find_sentences
 
@@ -49,7 +50,7 @@ def plan_epoch(
     max_tokens: int,
     short_seq_probability: float,
     nsp: bool,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> EpochPlan:
     """Draws the pairs of one epoch.
 
@@ -78,18 +79,19 @@ def plan_epoch(
     if nsp:
         return _plan_pairs(documents, target, max_tokens, rng)
 
-    _, start, end = gather_chunks(documents, target, least=1)
+    start, end = gather_chunks(documents, target, least=1)[1:]
     return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
 
 
-def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: np.random.Generator) -> EpochPlan:
+def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: Generator) -> EpochPlan:
     """The pairs of all chunks, and those of the one-sentence documents."""
-    document, start, end = gather_chunks(documents, target, least=2)
+    chunks = gather_chunks(documents, target, least=2)
+    start, end = chunks[1:]
     several = end - start > 1
     if len(documents.starts) < 2 or not several.any():
         raise ValueError("next-sentence pairs need two documents, one of them with two sentences")
 
-    chunk_pairs = _pair_chunks(documents, document[several], start[several], end[several], rng)
+    chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
     if several.all():
         return chunk_pairs
 
@@ -97,7 +99,7 @@ def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: 
     return EpochPlan(*map(np.concatenate, zip(chunk_pairs, single_pairs, strict=True)))
 
 
-def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: Generator) -> np.ndarray:
     """(count,) the target length of each document, one for all of its chunks."""
     target = np.full(count, max_tokens)
     short = rng.random(count) < short_probability
@@ -105,7 +107,7 @@ def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: np
     return target
 
 
-def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> np.ndarray:
     """Cuts every document into chunks of at least `target` tokens and `least` sentences.
 
     The last chunk of a document may be shorter. A last sentence that would be alone joins the chunk before it.
@@ -117,34 +119,31 @@ def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> tuple
     Result: document 0, 0, 1; start 0, 2, 5; end 2, 5, 7.
 
     Returns:
-        document, start, end: (chunks,) each, in the order of the text.
+        (3, chunks): document, start and end of each chunk, in the order of the text.
     """
     document = np.arange(len(documents.starts))
     position = documents.starts.astype(np.int64)
-    rounds = [(document[:0], position[:0], position[:0])]
+    rounds = [np.zeros((3, 0), np.int64)]
 
     while len(document):
         last = documents.ends[document]
         end = np.searchsorted(documents.offsets, documents.offsets[position] + target[document])
         end = np.minimum(np.maximum(end, position + least), last)
         end = np.where(last - end < least, last, end)
-        rounds.append((document, position, end))
+        rounds.append(np.stack([document, position, end]))
 
         unfinished = end < last
         document = document[unfinished]
         position = end[unfinished]
 
-    document, start, end = (np.concatenate(column) for column in zip(*rounds, strict=True))
-    order = np.argsort(start, kind="stable")
-    return document[order], start[order], end[order]
+    chunks = np.concatenate(rounds, axis=1)
+    return chunks[:, np.argsort(chunks[1], kind="stable")]
 
 
 # ---- chunks of two or more sentences
 
 
-def _pair_chunks(
-    documents: Documents, document: np.ndarray, start: np.ndarray, end: np.ndarray, rng: np.random.Generator
-) -> EpochPlan:
+def _pair_chunks(documents: Documents, chunks: np.ndarray, rng: Generator) -> EpochPlan:
     """Cuts every chunk into A and B, and replaces B in half of them.
 
     The replaced segments are exchanged among the NOT_NEXT pairs (`exchange_segments`). Where one document holds so
@@ -154,9 +153,10 @@ def _pair_chunks(
           sentence is used, and half of the labels are NOT_NEXT.
 
     Args:
-        document, start, end: (chunks,) the document of each chunk and its sentences.
+        chunks: (3, chunks) as `gather_chunks` returns them.
     """
-    cut = _draw_cuts(documents, document, start, end, rng)
+    document, start, end = chunks
+    cut = _draw_cuts(documents, chunks, rng)
     label = np.where(rng.random(len(start)) < 0.5, NOT_NEXT, IS_NEXT)
 
     replaced = np.flatnonzero(label == NOT_NEXT)
@@ -167,7 +167,7 @@ def _pair_chunks(
     unused = partner[unmatched]
     again = np.tile(unused, 2)
     chunk = np.concatenate([np.arange(len(start)), again])
-    cut = np.concatenate([cut, _draw_cuts(documents, document[again], start[again], end[again], rng)])
+    cut = np.concatenate([cut, _draw_cuts(documents, chunks[:, again], rng)])
     label = np.concatenate([label, np.repeat([IS_NEXT, NOT_NEXT], len(unused))])
 
     b_start = cut.copy()
@@ -183,9 +183,7 @@ def _pair_chunks(
     return EpochPlan(start[chunk], cut, b_start, b_end, label)
 
 
-def _draw_cuts(
-    documents: Documents, document: np.ndarray, start: np.ndarray, end: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def _draw_cuts(documents: Documents, chunks: np.ndarray, rng: Generator) -> np.ndarray:
     """(chunks,) the sentence at which B begins, uniform over the boundaries inside each chunk.
 
     B is never longer than the longest *other* document: no segment could replace it at its own length, and a long B
@@ -195,18 +193,16 @@ def _draw_cuts(
         the first chunk's B may have 12 tokens, the length of the second document: it is [5], and not [8, 5]
         the second chunk's B may have 29 tokens, but A needs a sentence: it is [4]
     """
-    sizes = documents.tokens(documents.starts, documents.ends)
+    document, start, end = chunks
+    sizes = documents.sizes
     second, largest = np.partition(sizes, -2)[-2:]
-    longest_other = np.full(len(sizes), largest)
-    longest_other[np.argmax(sizes)] = second
+    longest_other = np.where(np.arange(len(sizes)) == np.argmax(sizes), second, largest)
 
     earliest = np.searchsorted(documents.offsets, documents.offsets[end] - longest_other[document])
     return rng.integers(np.clip(earliest, start + 1, end - 1), end)
 
 
-def exchange_segments(
-    document: np.ndarray, length: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Exchanges the replaced segments: each pair gets a segment of another document, as long as its own.
 
     The pairs are sorted by the length of their segment, and neighbours exchange theirs. A pair that has a segment of
@@ -244,7 +240,7 @@ def exchange_segments(
     return partner, np.sort(order[unmatched])
 
 
-def _exchange_unsuitable(held: np.ndarray, suits: Callable, rng: np.random.Generator) -> np.ndarray:
+def _exchange_unsuitable(held: np.ndarray, suits: Callable, rng: Generator) -> np.ndarray:
     """Exchanges unsuitable segments with pairs ever further away, in place, and returns the pairs that keep one.
 
     Args:
@@ -288,7 +284,7 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
 
 
 def _pair_single_sentences(
-    documents: Documents, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: np.random.Generator
+    documents: Documents, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
     """Two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
 
@@ -318,7 +314,7 @@ def _pair_single_sentences(
 
 
 def _draw_second_segments(
-    documents: Documents, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: np.random.Generator
+    documents: Documents, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
     several = documents.ends - documents.starts > 1
@@ -368,7 +364,7 @@ def truncated_lengths(
     return length_a - from_a, length_b - (excess - from_a)
 
 
-def truncate(a: np.ndarray, b: np.ndarray, max_tokens: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def truncate(a: np.ndarray, b: np.ndarray, max_tokens: int, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Cuts A and B to `max_tokens` together, as the 2018 code.
 
     Each token that comes off (`truncated_lengths`) is the first or the last of its segment with probability one half.

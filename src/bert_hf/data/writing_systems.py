@@ -87,10 +87,8 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
         return Accents(False, f"accents are kept, for --language {language}")
 
     letters = letters_by_script(points)
-    others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
-    share = others.total() / max(1, letters.total())
+    share, most = _outside(letters, STRIPPED)
     if share > OTHER_SCRIPTS:
-        most = others.most_common(1)[0][0]
         text = f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
         return Accents(False, text)
 
@@ -116,7 +114,11 @@ def _accented(points: np.ndarray) -> int:
 
 def scripts_with_marks(texts: Iterable[str]) -> tuple[float, str]:
     """(share of the letters in scripts that stripping damages, the most frequent of these scripts)."""
-    letters = letters_by_script(count_characters(texts))
-    harmed = Counter({s: count for s, count in letters.items() if s not in STRIPPED | _WITHOUT_MARKS})
-    most = harmed.most_common(1)[0][0] if harmed else ""
-    return harmed.total() / max(1, letters.total()), most
+    return _outside(letters_by_script(count_characters(texts)), STRIPPED | _WITHOUT_MARKS)
+
+
+def _outside(letters: Counter[str], scripts: frozenset[str]) -> tuple[float, str]:
+    """(share of the letters that are in other scripts, the most frequent of those)."""
+    others = Counter({script: count for script, count in letters.items() if script not in scripts})
+    most = others.most_common(1)[0][0] if others else ""
+    return others.total() / max(1, letters.total()), most
