@@ -6,6 +6,7 @@ that they are given; tokenizer, batch and epoch are the collator's concern.
 """
 
 import numpy as np
+from numpy.random import Generator
 
 MASKED, RANDOM = 0.8, 0.1  # A.1; the rest keeps its token
 
@@ -15,16 +16,14 @@ def prediction_count(maskable: int, probability: float) -> int:
     return min(maskable, max(1, int(probability * maskable + 0.5)))
 
 
-def choose_tokens(maskable: np.ndarray, probability: float, rng: np.random.Generator) -> np.ndarray:
+def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
     """Positions to predict, ascending: exactly `prediction_count` of the positions where `maskable` (L,) is true."""
     candidates = np.flatnonzero(maskable)
     count = prediction_count(len(candidates), probability)
     return np.sort(candidates[np.argsort(rng.random(len(candidates)))[:count]])
 
 
-def choose_words(
-    maskable: np.ndarray, continues: np.ndarray, probability: float, rng: np.random.Generator
-) -> np.ndarray:
+def choose_words(maskable: np.ndarray, continues: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
     """Positions to predict, ascending, whole words only.
 
     Words are taken in random order while they fit into the budget of `prediction_count`; one that does not fit is
@@ -63,7 +62,7 @@ def choose_words(
 
 
 def replace(
-    input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: np.random.Generator
+    input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: Generator
 ) -> np.ndarray:
     """A copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.
 

@@ -55,11 +55,12 @@ class _Counts:
     """How often each context, and each context with its next token, occurs."""
 
     def __init__(self, contexts: np.ndarray, sequences: np.ndarray):
-        self._sequences, self._sequence_counts = np.unique(sequences, return_counts=True)
+        self._sequences, first_seen, self._sequence_counts = np.unique(
+            sequences, return_index=True, return_counts=True
+        )
         self._contexts, self._context_counts = np.unique(contexts, return_counts=True)
 
         # Different continuations of a context: the different sequences that begin with it.
-        first_seen = np.unique(sequences, return_index=True)[1]
         self._different = np.bincount(
             np.searchsorted(self._contexts, contexts[first_seen]), minlength=len(self._contexts)
         )

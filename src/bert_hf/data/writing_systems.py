@@ -96,8 +96,10 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
     if accented > DENSE_ACCENTS:
         return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they tell words apart")
 
-    reason = f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
-    reason += f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+    reason = (
+        f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
+        f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+    )
     return Accents(True, reason)
 
 
