@@ -1,4 +1,4 @@
-"""The smallest things that still behave like the real ones."""
+"""A tiny tokenizer, model configuration and corpus for fast tests."""
 
 import numpy as np
 from transformers import BertConfig, BertTokenizer

@@ -159,7 +159,7 @@ def documents_of(*documents: list[int]) -> Documents:
     """Documents with sentences of these numbers of tokens."""
     ends = np.cumsum([len(lengths) for lengths in documents])
     starts = ends - [len(lengths) for lengths in documents]
-    return Documents(starts, ends, np.cumsum([0, *sum(documents, [])]))
+    return Documents(starts, ends, np.cumsum(np.concatenate([[0], *documents])))
 
 
 def first_seed(draw, expected, seeds: int = 2000) -> int:
