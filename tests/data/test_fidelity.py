@@ -109,7 +109,7 @@ def test_each_token_is_gathered_once_here_and_some_twice_in_2018(both):
 
 
 def test_lengths_do_not_reveal_the_label(epochs, both):
-    """B is as long as the segment it replaces. In 2018 its length revealed a little: 0.55, against 0.54 by chance."""
+    """B is as long as the segment it replaces. In 2018 the lengths revealed 0.55 of the labels (chance: 0.54)."""
     chance = 0.5 / np.sqrt(len(epochs[1].not_next) / 2)  # half the examples are predicted
     assert both[1]["label told from the lengths of A and B alone"] < 0.5 + 4 * chance
     difference = both[1]["length, Next: mean"] - both[1]["length, NotNext: mean"]

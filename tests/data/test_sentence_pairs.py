@@ -14,7 +14,7 @@ from bert_hf.data.sentence_pairs import (
     truncated_lengths,
 )
 
-IS_NEXT, NOT_NEXT = 0, 1  # literal values: the meaning is Google's and transformers', whatever the code names it
+IS_NEXT, NOT_NEXT = 0, 1  # literal values, with Google's and transformers' meaning
 
 
 def store(sizes: list[int], tokens_in_sentence: int = 10):
@@ -204,7 +204,7 @@ def test_example_of_an_exchange():
         return length[partner].tolist(), length[unmatched].tolist()
 
     first_seed(exchanged, ([9, 29, 5, 30, 6], [6]))
-    for seed in range(20):  # whatever is drawn, one of the two pairs of document a is unmatched
+    for seed in range(20):  # with any draws one of the two pairs of document a is unmatched
         assert exchanged(np.random.default_rng(seed))[1] in ([5], [6])
 
 

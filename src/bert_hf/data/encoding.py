@@ -26,7 +26,7 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
     A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
     code, of a related language or of English). A sentence of more than `LONGEST_SENTENCE` characters (text without
     full stops) is cut at the last white space before that length, or at that length where there is none. Without a
-    language a line is a sentence, whatever its length: the format of the 2018 code.
+    language a line of any length is a sentence: the format of the 2018 code.
     """
     if language is None:
         return [line.strip() for line in text.split("\n") if line.strip()]
