@@ -196,7 +196,7 @@ def test_the_choice_by_language_and_by_script():
     # A foreign name in an English text changes nothing: 1 % of the letters is the limit.
     assert chosen(english + "東京").strip
     assert not chosen(english + "東京タワーのみどころ" * 2).strip
-    assert "so they tell words apart" in chosen(PARAGRAPHS["vi"]).reason
+    assert "so they distinguish words" in chosen(PARAGRAPHS["vi"]).reason
 
 
 def test_scripts_of_letters():

@@ -29,7 +29,7 @@ def test_round_trip_through_auto_tokenizer(tmp_path):
 
 
 def test_the_same_text_gives_the_same_vocabulary():
-    """With very many ties: words of random letters, all equally frequent."""
+    """With many ties: words of random letters, all equally frequent."""
     rng = np.random.default_rng(0)
     texts = [" ".join("".join(rng.choice(list("abcdefgé漢"), 6)) for _ in range(300))] * 2
     first, *others = [train_tokenizer(texts, vocab_size=300).get_vocab() for _ in range(4)]

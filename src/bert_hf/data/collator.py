@@ -57,7 +57,7 @@ class DataCollatorForPreTraining:
         InputError: a row of another kind, without a label (with `nsp`), or with ids that the tokenizer does not have.
     """
 
-    needs_all_columns = True  # tells `PreTrainer` to leave the columns of a dataset as they are
+    needs_all_columns = True  # for `PreTrainer`: it then removes no columns of a dataset
 
     def __init__(
         self,

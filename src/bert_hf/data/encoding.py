@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 LONGEST_SENTENCE = 1000  # characters; beyond it text without full stops is cut at white space
 GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
-_PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # ASCII punctuation: always a word of its own
+_PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # each mark of ASCII punctuation is a word
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:

@@ -94,7 +94,7 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
 
     accented = _accented(points) / max(1, letters.total())
     if accented > DENSE_ACCENTS:
-        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they tell words apart")
+        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words")
 
     reason = (
         f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
