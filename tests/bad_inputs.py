@@ -542,7 +542,7 @@ TOKENIZERS = [
         "v.txt: [PAD] [UNK] [CLS] [SEP] [MASK] missing; add the special tokens, one a line"),
     vocabulary("a vocabulary without [MASK]", lines('[PAD]', '[UNK]', '[CLS]', '[SEP]', 'a'),
         "v.txt: [MASK] missing; add the special tokens, one a line"),
-    vocabulary("a piece twice", lines(*VOCABULARY, 'a'), "v.txt:79: 'a' stands twice; keep one piece a line, once"),
+    vocabulary("a piece twice", lines(*VOCABULARY, 'a'), "v.txt:79: 'a' occurs twice; keep one piece a line, once"),
     vocabulary("a vocabulary in Latin-1", lines(*SPECIALS).encode() + b'\xe9\n',
         "v.txt:6:1: byte 0xe9 is not UTF-8; convert the file, e.g. with iconv -t UTF-8"),
     vocabulary("a pipe in place of a vocabulary", Pipe(),

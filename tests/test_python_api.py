@@ -1,4 +1,4 @@
-"""Ten lines of Python: three kinds of data, each with our model and trainer and with the stock ones."""
+"""Training from Python: five kinds of data, each with our model and trainer and with the stock ones."""
 
 import inspect
 import pydoc
@@ -34,7 +34,7 @@ def folder(documents, trained, tmp_path):
 
 
 def segments(documents, tokenizer):
-    """Rows of two segments, as somebody else's pairing may give them."""
+    """Rows of two segments, paired by other code than ours."""
     encode = [tokenizer(text.split("\n"), add_special_tokens=False)["input_ids"] for text in documents]
     return [
         {"segment_a": a[0], "segment_b": b[1], "next_sentence_label": label, "source": "elsewhere"}
@@ -44,14 +44,14 @@ def segments(documents, tokenizer):
 
 
 def ready(documents, tokenizer):
-    """Rows of ready ids, padded, as a tokenizer gives them."""
+    """Rows of padded ids, as a tokenizer returns them."""
     lines = [text.split("\n") for text in documents]
     rows = tokenizer([line[0] for line in lines], [line[1] for line in lines], padding="max_length", max_length=40)
     return [{**{name: rows[name][i] for name in rows}, "next_sentence_label": i % 2} for i in range(len(lines))]
 
 
 def data_of(kind, documents, tokenizer, folder):
-    """(data set, would the stock trainer take columns away that the collator needs?)"""
+    """(data set, whether a stock trainer would remove columns that the collator needs)"""
     if kind == "folder":
         return PreTrainingExamples(str(folder), max_seq_length=48), False
     if kind == "dataset of texts":
@@ -69,7 +69,7 @@ KINDS = ["folder", "dataset of texts", "rows of segments", "dataset of segments"
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_lines_train(kind, family, documents, trained, folder, tmp_path):
+def test_every_kind_of_data_trains(kind, family, documents, trained, folder, tmp_path):
     trainer_class, model_class = FAMILIES[family]
     data, strips = data_of(kind, documents, trained, folder)
     model = model_class(tiny_config(vocab_size=len(trained)))
@@ -81,7 +81,7 @@ def test_ten_lines_train(kind, family, documents, trained, folder, tmp_path):
     figures = trainer.evaluate()
 
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    expected = np.log(len(trained)) + np.log(2)  # of a fresh model: all tokens alike, both classes alike
+    expected = np.log(len(trained)) + np.log(2)  # of an untrained model: all tokens equally likely, and both classes
     assert len(losses) == 3
     assert all(abs(loss - expected) < 1 for loss in [*losses, figures["eval_loss"]])
 
@@ -91,11 +91,11 @@ def test_a_row_is_a_dict_and_a_loader_s_row_is_not(store):
     assert type(examples[3]) is dict
     assert list(examples[3])[:3] == ["segment_a", "segment_b", "next_sentence_label"]
     (row,) = next(iter(DataLoader(examples, collate_fn=list)))
-    assert not isinstance(row, dict)  # else a stock Trainer takes the segments away
+    assert not isinstance(row, dict)  # else a stock Trainer removes the segments
     assert row.keys() == examples[3].keys()
 
 
-def test_stock_ignores_what_our_model_takes(store, tokenizer):
+def test_the_stock_model_ignores_our_two_tensors(store, tokenizer):
     """One collator serves both models: stock logits and loss are the same without the two extra tensors."""
     examples = PreTrainingExamples(store, max_seq_length=48)
     batch = DataCollatorForPreTraining(tokenizer)([examples[i] for i in range(6)])
@@ -108,7 +108,7 @@ def test_stock_ignores_what_our_model_takes(store, tokenizer):
     assert torch.equal(whole.seq_relationship_logits, bare.seq_relationship_logits)
 
 
-def test_plain_indices_mean_another_epoch_when_it_is_named(store, tokenizer):
+def test_set_epoch_changes_the_examples_of_plain_indices(store, tokenizer):
     examples = PreTrainingExamples(store, max_seq_length=48, seed=5)
     first = [examples[i] for i in range(len(examples))]
     examples.set_epoch(1)
@@ -125,7 +125,7 @@ def test_plain_indices_mean_another_epoch_when_it_is_named(store, tokenizer):
     assert held_out[0]["number"].epoch == 0
 
 
-def test_a_stock_trainer_names_the_epoch(store, tokenizer, tmp_path):
+def test_a_stock_trainer_sets_the_epoch(store, tokenizer, tmp_path):
     seen = []
 
     class Seen(DataCollatorForPreTraining):
@@ -141,7 +141,7 @@ def test_a_stock_trainer_names_the_epoch(store, tokenizer, tmp_path):
     assert seen == [0] * len(examples) + [1] * len(examples)
 
 
-def test_of_several_windows_plain_indices_reach_the_first(caplog):
+def test_plain_indices_reach_the_first_window_only(caplog):
     examples = PreTrainingExamples(TinyWindows(), max_seq_length=48)
     assert len(examples) == examples.window_length(0, 0, 0) < examples.epoch_length(0, 0)
     transformers.utils.logging.enable_propagation()
@@ -202,7 +202,7 @@ def test_ready_rows_literally(tokenizer, side):
         ({"input_ids": [2, 500, 3], "next_sentence_label": 0}, "token id 500 is beyond the tokenizer's 98; use"),
     ],
 )
-def test_other_rows_are_refused_in_a_line(tokenizer, row, message):
+def test_other_rows_are_refused(tokenizer, row, message):
     with pytest.raises(InputError, match=message):
         DataCollatorForPreTraining(tokenizer)([row])
 
@@ -212,16 +212,16 @@ def test_a_length_and_phases_exclude_each_other(store):
         PreTrainingExamples(store, PreTrainingExamples(store).phases, max_seq_length=64)
 
 
-def test_the_arguments_of_the_trainer_are_shown():
+def test_the_trainer_documents_the_arguments_of_the_stock_one():
     ours, stock = (inspect.signature(cls.__init__).parameters for cls in (PreTrainer, Trainer))
-    assert list(ours) == [*stock, "longer_eval_datasets", "facts"]  # in this order, so that positions mean the same
+    assert list(ours) == [*stock, "longer_eval_datasets", "facts"]  # in the stock order
     assert all(ours[name].default == stock[name].default for name in stock)
     text = pydoc.render_doc(PreTrainer, renderer=pydoc.plaintext)
     for name in ("data_collator", "train_dataset", "processing_class", "optimizer_cls_and_kwargs"):
         assert name in text
 
 
-def test_texts_travel_to_worker_processes(documents, trained):
+def test_worker_processes_make_the_same_examples_of_texts(documents, trained):
     examples = PreTrainingExamples(TextCorpus(documents, trained), max_seq_length=48)
     collator = DataCollatorForPreTraining(trained)
     loader = DataLoader(examples, 8, collate_fn=collator, num_workers=1, persistent_workers=True)

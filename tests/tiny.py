@@ -1,4 +1,4 @@
-"""The smallest things that still behave like the real ones."""
+"""A tiny tokenizer, model configuration and corpus for fast tests."""
 
 import numpy as np
 from transformers import BertConfig, BertTokenizer
@@ -26,7 +26,7 @@ def tiny_config(dropout: float = 0.1, **changes) -> BertConfig:
 
 
 class TinyStore:
-    """A corpus of random tokens in one window: documents of very different lengths."""
+    """A corpus of random tokens in one window: documents of different lengths."""
 
     def __init__(self, documents: int = 60, seed: int = 0, longest: int = 20):
         rng = np.random.default_rng(seed)

@@ -27,10 +27,10 @@ def test_a_batch_is_literally_this(tokenizer):
     assert batch["next_sentence_label"].tolist() == [1, 0]
     assert (batch["labels"] != -100).sum(1).tolist() == [1, 1]
     assert batch["masked_positions"].tolist() == (batch["labels"].flatten() != -100).nonzero().flatten().tolist()
-    assert next(iter(batch)) == "input_ids"  # Trainer reads the batch size off the first tensor
+    assert next(iter(batch)) == "input_ids"  # Trainer takes the batch size from the first tensor
 
 
-def test_only_real_tokens_are_masked_and_exactly_so_many(store, collator, tokenizer):
+def test_only_ordinary_tokens_are_masked_and_exactly_the_right_number(store, collator, tokenizer):
     examples = PreTrainingExamples(store, (Phase(48, None),))
     for index in range(100):
         example = collator.example(examples[index])
@@ -42,7 +42,7 @@ def test_only_real_tokens_are_masked_and_exactly_so_many(store, collator, tokeni
         assert len(original) <= 48
 
 
-def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
+def test_masks_and_pairs_change_every_epoch_and_are_reproducible(store, collator):
     examples = PreTrainingExamples(store, (Phase(48, None),))
     first, second = (collator.example(examples[ExampleNumber(0, epoch, 0, 5)]) for epoch in (0, 1))
     again = collator.example(examples[ExampleNumber(0, 0, 0, 5)])
@@ -51,7 +51,7 @@ def test_masks_and_pairs_change_every_epoch_and_come_back(store, collator):
 
 
 def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:
-    """Every example of a two-phase run, by its number, as a loader of that layout makes it."""
+    """{number: example} of a two-phase run, made by a loader with these batches, ranks and workers."""
     examples = PreTrainingExamples(store, (Phase(32, 120), Phase(64, None)), seed=9)
     sampler = RunSampler(examples.phases, examples.window_length, 200, 9, start)
     numbers = list(sampler)
@@ -71,7 +71,7 @@ def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
 @pytest.mark.parametrize("store", [TinyStore(), TinyWindows()], ids=["one window", "three windows"])
 def test_an_example_is_a_function_of_its_number_alone(store, tokenizer):
-    """Whatever the batch, the number of workers, how far they work ahead, the number of ranks, or the start."""
+    """The same with any batch size, number of workers, prefetching, number of ranks, and start."""
     expected = rows_of(store, tokenizer, batch_size=8)
     assert len(expected) == 200
     assert rows_of(store, tokenizer, batch_size=50) == expected

@@ -42,7 +42,7 @@ def test_without_a_language_a_line_is_a_sentence():
     assert split_sentences("x" * 5000, None) == ["x" * 5000]
 
 
-# ---- words remembered = the Rust tokenizer
+# ---- the cache of words gives the ids of the Rust tokenizer
 
 LETTERS = "abzABZ09 éÉÄßσΣςİıﬁŉ漢字한글עב "
 LETTERS += "ा́̈\u200d\xad\ufffd\ufeff\x00\x1c\x85\u2028\t\r\n\xa0\u3000._-'’“…!?[]#@_()€😀👨‍👩‍👧 the The THE"
@@ -59,6 +59,19 @@ def trained(request):
     return train_tokenizer([LETTERS, "the cat's mat, the café. Ünïcode strings?"] * 3, vocab_size=400, **options)
 
 
+def test_example_of_an_encoding():
+    """Sentences, table of words and ids as in the docstring of `Encoder`."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "a", "c", "##at"]
+    tokenizer = BertTokenizer(vocab={piece: index for index, piece in enumerate(vocabulary)})
+    encoder = Encoder(backend(tokenizer))
+    ids, lengths = encoder(["the cat", "a cat"])
+    assert ids.tolist() == [5, 7, 8, 6, 7, 8]
+    assert lengths.tolist() == [3, 3]
+    assert encoder._words == {"": 0, "the": 1, "cat": 2, "a": 3}
+    assert encoder._starts[:5].tolist() == [0, 0, 1, 3, 4]
+    assert encoder._ids[:4].tolist() == [5, 7, 8, 6]
+
+
 def same(tokenizer, sentences, encoder=None):
     ids, lengths = (encoder or Encoder(backend(tokenizer)))(sentences)
     expected = [e.ids for e in backend(tokenizer).encode_batch_fast(sentences, add_special_tokens=False)]
@@ -68,12 +81,12 @@ def same(tokenizer, sentences, encoder=None):
 
 @settings(max_examples=max(500, settings.default.max_examples // 4))  # four tokenizers
 @given(sentences=st.lists(st.one_of(st.text(LETTERS), st.text(st.characters(exclude_categories=["Cs"]))), max_size=6))
-def test_remembered_words_give_the_tokenizer_s_ids(trained, sentences):
+def test_cached_words_give_the_tokenizer_s_ids(trained, sentences):
     same(trained, sentences)
     same(trained, sentences * 2)
 
 
-def test_forgetting_changes_nothing(trained, monkeypatch):
+def test_emptying_the_cache_changes_nothing(trained, monkeypatch):
     monkeypatch.setattr(encoding, "_REMEMBERED", 3)
     encoder = Encoder(backend(trained))
     for sentences in (["the cat", "a b c d e f g"], ["cat the"], [], ["", " ", "the"], ["b"]):
@@ -84,7 +97,7 @@ def test_special_tokens_in_the_text(trained):
     same(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
 
 
-def test_a_tokenizer_that_sees_more_than_words_goes_through_the_library(trained):
+def test_a_tokenizer_with_tokens_of_several_words_is_used_itself(trained):
     assert Encoder(backend(trained)).by_word
     wide = BertTokenizer(vocab=trained.get_vocab())
     wide.add_tokens([AddedToken("the cat", normalized=True)])

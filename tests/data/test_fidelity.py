@@ -1,8 +1,8 @@
-"""Our pairs and masks beside the 2018 algorithm's (google-research/bert@eedf571), on synthetic text.
+"""Our pairs and masks compared with the 2018 algorithm's (google-research/bert@eedf571), on synthetic text.
 
-What must agree does so within four standard errors of the difference, with documents as the sampling units (targets
-are drawn once a document): chance alone fails a statistic in 1 of 16,000 draws, and the seeds are fixed. What differs
-on purpose has the sign and size that docs/data.md states.
+Statistics that must agree do so within four standard errors of the difference, with documents as the sampling units
+(targets are drawn once a document): by chance alone 1 of 16,000 fails, and the seeds are fixed. Intended differences
+have the sign and size that docs/data.md states.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def both(epochs):
     return tuple(map(statistics, epochs))
 
 
-def test_the_yardstick_gives_what_the_2018_file_gives():
+def test_the_reference_reproduces_the_2018_file():
     """The digest was made by running that file's own functions on these documents, with this seed."""
     rng = Random(2018)
     documents = [
@@ -70,7 +70,7 @@ def test_the_yardstick_gives_what_the_2018_file_gives():
 
 
 @pytest.mark.parametrize("name", AGREE)
-def test_what_must_agree_agrees(both, name):
+def test_statistics_that_must_agree(both, name):
     (theirs, error), (ours, our_error) = both[0][name], both[1][name]
     assert abs(theirs - ours) < 4 * np.hypot(error, our_error)
 
@@ -81,7 +81,7 @@ def test_every_statistic_with_an_error_is_one_that_must_agree(both):
 
 
 def test_chunks_of_full_target_are_cut_alike(both):
-    """Uniformly over the sentence ends. 2018 is up to 0.01 higher: it reads replaced text again (see the table)."""
+    """Uniformly over the sentence ends. 2018 is up to 0.01 higher: it uses replaced text again (see the table)."""
     name = "A's share, Next inside a document, full target: mean"
     error = 4 * 0.2 * np.sqrt(2 / 1000)  # about 1,000 such pairs in each, a standard deviation of 0.2
     assert -error < both[0][name] - both[1][name] < error + 0.01
@@ -89,17 +89,17 @@ def test_chunks_of_full_target_are_cut_alike(both):
 
 def test_not_next_are_half_here_and_more_in_2018(epochs, both):
     theirs, ours = (statistics["NotNext"] for statistics in both)
-    lone = both[0]["chunks of one sentence"]
+    single = both[0]["chunks of one sentence"]
     error = 0.5 / np.sqrt(len(epochs[1].not_next))
     assert abs(ours - 0.5) < 4 * error
-    assert abs(theirs - (lone + (1 - lone) / 2)) < 4 * error  # a chunk of one sentence is always NotNext
+    assert abs(theirs - (single + (1 - single) / 2)) < 4 * error  # a chunk of one sentence is always NotNext
     assert 0.02 < theirs - ours < 0.08
     assert both[0]["NotNext, chunks of one sentence"] == 1
     assert both[1]["chunks of one sentence"] == 0
 
 
 def test_each_token_is_gathered_once_here_and_some_twice_in_2018(both):
-    """2018 reads replaced text again, so that it makes a third more examples of the same text."""
+    """2018 uses replaced text again, so that it makes a third more examples of the same text."""
     theirs, ours = both
     assert ours["corpus tokens used, before truncation"] == theirs["corpus tokens used, before truncation"] == 1
     assert ours["corpus tokens used twice or more, before truncation"] == 0
@@ -108,9 +108,9 @@ def test_each_token_is_gathered_once_here_and_some_twice_in_2018(both):
     assert ours["tokens read for each corpus token"] <= 1 < theirs["tokens read for each corpus token"]
 
 
-def test_lengths_do_not_tell_the_label(epochs, both):
-    """B is as long as what it replaces. In 2018 its length told a little: 0.55 beside 0.54 of Wikipedia."""
-    chance = 0.5 / np.sqrt(len(epochs[1].not_next) / 2)  # half the examples are guessed
+def test_lengths_do_not_reveal_the_label(epochs, both):
+    """B is as long as the segment it replaces. In 2018 the lengths revealed 0.55 of the labels (chance: 0.54)."""
+    chance = 0.5 / np.sqrt(len(epochs[1].not_next) / 2)  # half the examples are predicted
     assert both[1]["label told from the lengths of A and B alone"] < 0.5 + 4 * chance
     difference = both[1]["length, Next: mean"] - both[1]["length, NotNext: mean"]
     assert abs(difference) < 4 * 25 * 2 / np.sqrt(len(epochs[1].not_next))  # a standard deviation of 25 tokens
@@ -135,7 +135,7 @@ def test_predictions_of_whole_epochs(epochs):
 
 
 def test_text_in_the_2018_format_gives_the_2018_documents(words, tmp_path):
-    r"""The rule of 2018: strip each line; an empty one begins a new document; a line without tokens is passed over."""
+    """The rule of 2018: strip each line; an empty one begins a new document; a line without tokens is skipped."""
     lines = [
         "", "   ", "w1 w2 w3.", "  w4 w5 w6.  ", "", "\t", "w7 w8.\t", "w9 unknown words.", "\x00\u200b", "w10 w11.",
         " \t ", "", "\u200b", "", "w12.", "w13 w14", "\u3000w15 w16.\u00a0", "", "w17 w18 w19.", "   ", "", "",

@@ -1,4 +1,4 @@
-"""Markup that a clean-up left is found, and text that only looks like it is not."""
+"""Leftover markup is found, and text that only resembles markup is not."""
 
 import html.parser
 import inspect
@@ -57,7 +57,7 @@ def test_each_kind_is_found(residue, kind):
         "I <3 you, 3 < 4 > 2, <- arrow -> and <> or ><",
     ],
 )
-def test_what_only_looks_like_it_is_not(text):
+def test_text_that_resembles_markup_is_not_found(text):
     found = find_markup([text])
     assert dict(found.of_kind) == {}
     assert str(found.finding()) == "  no HTML or wiki markup in the text"
@@ -74,7 +74,7 @@ def test_the_line_has_the_shares_and_an_example():
 
 
 @pytest.mark.parametrize(
-    ("documents", "asks"),
+    ("documents", "has_remedy"),
     [
         ([PLAIN + "<br>"] * 2 + [PLAIN] * 8, True),  # a tag in every fifth document
         ([PLAIN + "<br>"] + [PLAIN] * 19, False),  # a tag in one of twenty
@@ -83,20 +83,20 @@ def test_the_line_has_the_shares_and_an_example():
         ([PLAIN * 2], False),
     ],
 )
-def test_from_where_on_it_asks_for_something(documents, asks):
-    assert bool(find_markup(documents).finding().remedy) == asks
+def test_the_threshold_of_the_remedy(documents, has_remedy):
+    assert bool(find_markup(documents).finding().remedy) == has_remedy
 
 
-def test_documentation_of_code_asks_for_nothing():
-    """Python's manual, and the source of its HTML parser, which has tags in its comments and strings."""
+def test_documentation_of_code_needs_no_remedy():
+    """Python's manual, and the source of its HTML parser, with tags in comments and strings."""
     documents = [*pydoc_data.topics.topics.values(), inspect.getsource(html.parser), inspect.getsource(html)]
     found = find_markup(documents)
     assert found.of_kind.total() > 0
     assert found.finding().remedy == ""
 
 
-def test_decoded_text_has_its_markup():
-    """A prepared corpus holds tokens; decoded, every mark has spaces around it."""
+def test_markup_is_found_in_decoded_text():
+    """A prepared corpus contains tokens; after decoding, every mark has spaces around it."""
     decoded = "the ship & lt ; br & gt ; left { { cite | a } } and [ [ file : x ] ] then < br / > formula _ 1 ."
     found = find_markup([decoded], decoded=True)
     assert set(found.examples) == {"&lt;br&gt;", "{{cite|a}}", "[[file : x]]", "<br/>", "formula_1"}

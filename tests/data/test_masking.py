@@ -26,17 +26,28 @@ def test_whole_words_stay_whole_and_within_the_budget(tokens, probability, seed)
     bits = np.frombuffer(tokens, np.uint8)
     maskable, continues = bits & 3 > 0, bits & 12 > 0
     chosen = set(choose_words(maskable, continues, probability, np.random.default_rng(seed)).tolist())
-    words, budget = [], prediction_count(int(maskable.sum()), probability)
+
+    words = []
     for position in np.flatnonzero(maskable).tolist():
         if words and continues[position] and position - 1 == words[-1][-1]:
             words[-1].append(position)
         else:
             words.append([position])
+
+    budget = prediction_count(int(maskable.sum()), probability)
     taken = [word for word in words if chosen & set(word)]
     left = [word for word in words if not chosen & set(word)]
     assert chosen == {position for word in taken for position in word}
     assert len(chosen) <= budget
     assert not left or budget - len(chosen) < min(map(len, left))
+
+
+def test_example_of_whole_words():
+    """un ##aff ##able cat ##s sat on: words of 3, 2, 1, 1 tokens, a budget of 3, the random order 1, 0, 3, 2."""
+    seed = next(s for s in range(1000) if np.random.default_rng(s).permutation(4).tolist() == [1, 0, 3, 2])
+    continues = np.array([False, True, True, False, True, False, False])
+    assert prediction_count(7, 0.4) == 3
+    assert choose_words(np.ones(7, bool), continues, 0.4, np.random.default_rng(seed)).tolist() == [3, 4, 6]
 
 
 def test_replacement_is_80_10_10():
@@ -48,7 +59,7 @@ def test_replacement_is_80_10_10():
     assert (np.abs(shares - [0.8, 0.1, 0.1]) < 4 * error).all()
 
 
-def test_replacement_leaves_the_rest_and_its_input_alone(rng):
+def test_replacement_changes_neither_other_tokens_nor_its_input(rng):
     ids = np.arange(10, 30)
     replaced = replace(ids, np.array([3, 7]), 4, np.array([99]), rng)
     untouched = np.setdiff1d(np.arange(20), [3, 7])

@@ -1,4 +1,4 @@
-"""What a tokenizer loses of text in twelve languages, and that stock transformers loads what was decided."""
+"""The losses of a tokenizer in twelve languages, and the choice of `strip_accents` as stock transformers loads it."""
 
 import json
 import unicodedata
@@ -26,7 +26,7 @@ def loss(text, tokenizer):
     return measure([text], backend(tokenizer))
 
 
-def put_together(tokenizer, text):
+def joined_pieces(tokenizer, text):
     return "".join(piece.removeprefix("##") for piece in tokenizer.tokenize(text))
 
 
@@ -36,12 +36,12 @@ def without_marks(text):
 
 @pytest.mark.parametrize("language", PARAGRAPHS)
 def test_a_paragraph_comes_back(language, tmp_path):
-    """Whole, but for case; in German, Turkish, Greek and Russian also but for accents. Computed without our code."""
+    """Except for case; in German, Turkish, Greek and Russian also except for accents. Computed without our code."""
     text = PARAGRAPHS[language]
     tokenizer = trained(text)
     expected = without_marks(text) if language in STRIPPED else text
     expected = "".join(map(str.lower, expected))  # by character: no final sigma
-    back = put_together(tokenizer, text)
+    back = joined_pieces(tokenizer, text)
     assert unicodedata.normalize("NFC", back) == unicodedata.normalize("NFC", "".join(expected.split()))
 
     trip = loss(text, tokenizer)
@@ -70,10 +70,10 @@ def test_a_paragraph_comes_back(language, tmp_path):
         ("ja", {"Hiragana": 16, "Katakana": 2}, ("かぎ", "かき")),
     ],
 )
-def test_stripping_by_option_is_done_and_named(language, marks, damage):
-    """The old default: an option that is given is never changed, but what it destroys is counted and shown."""
+def test_stripping_by_option_is_done_and_reported(language, marks, damage):
+    """The old default: an explicit option is never changed, but the damage is counted and reported."""
     tokenizer = trained(PARAGRAPHS[language], strip_accents=True)
-    assert put_together(tokenizer, damage[0]) == damage[1]
+    assert joined_pieces(tokenizer, damage[0]) == damage[1]
     trip = loss(PARAGRAPHS[language], tokenizer)
     assert dict(trip.marks) == marks
     first, second = map(str, trip.findings())
@@ -84,7 +84,7 @@ def test_stripping_by_option_is_done_and_named(language, marks, damage):
     assert "--strip_accents false" in second
 
 
-def test_what_the_report_says():
+def test_the_lines_of_the_report():
     german = [str(finding) for finding in loss(PARAGRAPHS["de"], trained(PARAGRAPHS["de"])).findings()]
     assert german == [
         "  round trip equal up to case and accents; 24 of 326 characters (7.362%) are lost",
@@ -100,7 +100,7 @@ def test_what_the_report_says():
 
 def test_vietnamese_keeps_its_tones():
     tokenizer = trained(PARAGRAPHS["vi"])
-    assert put_together(tokenizer, "Mẹ mua gà") == "mẹmuagà"
+    assert joined_pieces(tokenizer, "Mẹ mua gà") == "mẹmuagà"
     stripped = loss(PARAGRAPHS["vi"], trained(PARAGRAPHS["vi"], strip_accents=True))
     assert "! 79 accents" in str(stripped.findings()[1])
 
@@ -108,7 +108,7 @@ def test_vietnamese_keeps_its_tones():
 def test_turkish_capital_i_is_counted():
     """I is the capital of ı, and BERT's lower-casing makes i of it: ILIK and ılık become two words."""
     tokenizer = trained(PARAGRAPHS["tr"])
-    assert put_together(tokenizer, "ışık IŞIK İzmir") == "ısıkisikizmir"
+    assert joined_pieces(tokenizer, "ışık IŞIK İzmir") == "ısıkisikizmir"
     trip = loss(PARAGRAPHS["tr"], tokenizer)
     assert trip.turkish == PARAGRAPHS["tr"].count("I") == 3
     assert any(str(f).startswith("! 3 characters (1.119%) are capital I") for f in trip.findings())
@@ -116,20 +116,20 @@ def test_turkish_capital_i_is_counted():
     assert loss(PARAGRAPHS["tr"], trained(PARAGRAPHS["tr"], do_lower_case=False)).turkish == 0
     # With accents kept, İ becomes i and a combining dot (U+0307), as in Python: nothing is lost.
     kept = trained(PARAGRAPHS["tr"], strip_accents=False)
-    assert put_together(kept, "İzmir") == "i̇zmir"
+    assert joined_pieces(kept, "İzmir") == "i̇zmir"
     assert loss("İzmir İzmir", kept).lost == 0
 
 
 def test_korean_syllables_stay_whole_where_accents_are_kept():
     """Stripping decomposes Hangul, without loss; lower-casing alone does not."""
-    assert put_together(trained(PARAGRAPHS["ko"]), "시장이") == "시장이"
+    assert joined_pieces(trained(PARAGRAPHS["ko"]), "시장이") == "시장이"
     stripped = trained(PARAGRAPHS["ko"], strip_accents=True)
-    assert put_together(stripped, "시장이") == unicodedata.normalize("NFD", "시장이") != "시장이"
+    assert joined_pieces(stripped, "시장이") == unicodedata.normalize("NFD", "시장이") != "시장이"
     assert loss(PARAGRAPHS["ko"], stripped).lost == 0
 
 
-def test_thai_words_are_what_stands_between_spaces():
-    """No segmenter: a phrase is a word, one above 100 characters is [UNK], and no sentence end is found."""
+def test_a_thai_phrase_between_spaces_is_one_word():
+    """There is no segmenter: a phrase above 100 characters is [UNK], and no sentence end is found."""
     text = PARAGRAPHS["th"]
     assert split_sentences(text, "th") == [text]
     tokenizer = trained(text)
@@ -160,7 +160,7 @@ def test_characters_that_are_unknown_and_removed():
 
 
 def test_a_symbol_is_no_letter():
-    """The published models read ≠ as =, too; it is told, and no accent."""
+    """The published models also read ≠ as =; it is reported, and not as an accent."""
     trip = loss("a ≠ b and é", trained("a = b and e ≠"))
     assert (trip.marks, trip.different, trip.harmed) == ({"symbols": 1, "Latin": 1}, 1, 1)
     assert "in 1 places (14.286%), e.g. '≠' comes back as '='" in str(trip.findings()[0])
@@ -187,14 +187,16 @@ def test_the_choice_by_language_and_by_script():
     assert chosen(english, "en").strip
     for language in ("ja", "hi", "zh-Hant", "vi", "he"):
         assert chosen(english, language) == (False, f"accents are kept, for --language {language}")
-    # a wrong language does not damage the text
+
+    # A wrong language does not damage the text.
     damaged = chosen(PARAGRAPHS["hi"], "en")
     assert not damaged.strip
     assert damaged.reason.endswith("100.0% of the letters are not Latin, Greek or Cyrillic (most: Devanagari)")
-    # a foreign name in an English text changes nothing: 1 % of the letters is the limit
+
+    # A foreign name in an English text changes nothing: 1 % of the letters is the limit.
     assert chosen(english + "東京").strip
     assert not chosen(english + "東京タワーのみどころ" * 2).strip
-    assert "so they tell words apart" in chosen(PARAGRAPHS["vi"]).reason
+    assert "so they distinguish words" in chosen(PARAGRAPHS["vi"]).reason
 
 
 def test_scripts_of_letters():
@@ -206,7 +208,7 @@ def test_scripts_of_letters():
 
 
 def test_the_alphabet_grows_with_the_text():
-    """1,000 characters where they are enough; else as many as make up 99.95 %, a quarter of the vocabulary at most."""
+    """1,000 characters if they are enough; else as many as make up 99.95 %, a quarter of the vocabulary at most."""
     rng = np.random.default_rng(0)
     korean = "".join(map(chr, 0xAC00 + rng.integers(0, 1500, 30_000)))
     texts = [" ".join(korean[i : i + 5] for i in range(0, len(korean), 5))]
@@ -221,7 +223,7 @@ def test_the_alphabet_grows_with_the_text():
     assert loss(texts[0], limited).unknown > 9000
 
 
-def test_a_tokenizer_trained_for_a_run_says_what_it_does(tmp_path, capsys):
+def test_the_tokenizer_of_a_run_reports_its_losses(tmp_path, capsys):
     (tmp_path / "a.txt").write_text(PARAGRAPHS["ja"])
     text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"), language="ja")
     first = tokenizer_for(TokenizerArguments(vocab_size=300), text)
@@ -229,17 +231,17 @@ def test_a_tokenizer_trained_for_a_run_says_what_it_does(tmp_path, capsys):
         "tokenizer: accents are kept, for --language ja\n"
         "tokenizer:   round trip equal up to case; 0 of 144 characters (0.000%) are lost\n"
     )
-    assert put_together(first, "かぎ がき です") == "かぎがきです"
+    assert joined_pieces(first, "かぎ がき です") == "かぎがきです"
     assert fingerprint_text(tokenizer_for(TokenizerArguments(vocab_size=300), text)) == fingerprint_text(first)
     assert capsys.readouterr().out == ""
-    # an option that is given is not changed, and another tokenizer in the cache
+    # An explicit option is not changed, and gives another tokenizer in the cache.
     stripped = tokenizer_for(TokenizerArguments(vocab_size=300, strip_accents=True), text)
-    assert put_together(stripped, "かぎ がき です") == "かきかきてす"
+    assert joined_pieces(stripped, "かぎ がき です") == "かきかきてす"
     assert "! 18 accents or other marks" in capsys.readouterr().out
 
 
 def test_english_gives_the_same_tokenizer_as_before(tmp_path):
-    """Nothing is recorded where accents are stripped, so that a run that was begun finds its tokenizer unchanged."""
+    """Nothing is recorded if accents are stripped, so that a resumed run finds its tokenizer unchanged."""
     text = ["The café of the naïve fox. " * 30]
     before = train_tokenizer(text, vocab_size=200, limit_alphabet=1000, strip_accents=None, language="en")
     state = json.loads(fingerprint_text(before))

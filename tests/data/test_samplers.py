@@ -2,7 +2,17 @@ import numpy as np
 import pytest
 import torch
 
-from bert_hf.data.samplers import MASK, ORDER, ExampleNumber, LengthGroups, Phase, RunSampler, generator, phases_of_run
+from bert_hf.data.samplers import (
+    MASK,
+    ORDER,
+    ExampleNumber,
+    LengthGroups,
+    Phase,
+    RunSampler,
+    generator,
+    phases_of_run,
+    walk,
+)
 
 
 def length(phase: int, epoch: int, window: int) -> int | None:
@@ -32,17 +42,30 @@ def test_the_second_phase_begins_at_its_boundary():
     assert [n.phase for n in numbers] == [0] * 60 + [1] * 40
 
 
+def test_example_of_a_walk():
+    def window_length(phase: int, epoch: int, window: int) -> int | None:
+        return (4, 2)[window] if window < 2 else None
+
+    assert list(walk((Phase(128, 7), Phase(512, None)), window_length, 12)) == [
+        ((0, 0, 0), 4, 4),
+        ((0, 0, 1), 2, 2),
+        ((0, 1, 0), 1, 4),
+        ((1, 0, 0), 4, 4),
+        ((1, 0, 1), 1, 2),
+    ]
+
+
 @pytest.mark.parametrize("start", [1, 10, 59, 60, 61, 99, 100])
-def test_starting_late_gives_the_same_rest(start):
+def test_a_sampler_that_starts_late_gives_the_same_remainder(start):
     assert list(sampler(start)) == list(sampler())[start:]
-    assert len(sampler(start)) == 100  # the length of the run, wherever it starts
+    assert len(sampler(start)) == 100  # the length of the run, not of the remainder
 
 
 def test_one_length_is_one_phase():
     assert phases_of_run([(128, 1.0)], 10, 4) == (Phase(128, None),)
 
 
-def test_a_generator_is_its_key():
+def test_a_generator_is_a_function_of_its_key():
     draws = generator(1, MASK, 0, 3, 2, 5).random(4)
     assert (draws == generator(1, MASK, 0, 3, 2, 5).random(4)).all()
     others = [(2, MASK, 0, 3, 2, 5), (1, ORDER, 0, 3, 2, 5), (1, MASK, 1, 3, 2, 5), (1, MASK, 0, 4, 2, 5)]
@@ -51,11 +74,11 @@ def test_a_generator_is_its_key():
         assert not np.isin(draws, generator(*other).random(1000)).any()
 
 
-def test_a_number_names_phase_epoch_window_and_index():
+def test_a_number_consists_of_phase_epoch_window_and_index():
     assert ExampleNumber(0, 1, 2, 3)._asdict() == {"phase": 0, "epoch": 1, "window": 2, "index": 3}
 
 
-def test_texts_of_about_one_length_share_a_batch_in_an_order_of_their_epoch():
+def test_length_groups_have_an_order_that_depends_on_the_epoch():
     lengths = np.random.default_rng(0).integers(3, 120, 640).tolist()
     groups, again = (LengthGroups(8, lengths, seed=5) for _ in range(2))
     first = list(groups)
@@ -63,20 +86,21 @@ def test_texts_of_about_one_length_share_a_batch_in_an_order_of_their_epoch():
     spread = [
         max(lengths[i] for i in first[n : n + 8]) - min(lengths[i] for i in first[n : n + 8]) for n in range(8, 640, 8)
     ]
-    assert np.median(spread) < 10  # at random some 95
+    assert np.median(spread) < 10  # in random order about 95
     groups.set_epoch(1)
     again.set_epoch(1)
     np.random.default_rng().random()
-    torch.rand(7)  # where the global generator stands makes no difference
+    torch.rand(7)  # the state of the global generators makes no difference
     assert list(groups) == list(again) != first
 
 
-def test_a_run_has_as_many_phases_as_it_is_given():
+def test_a_run_may_have_three_phases():
     lengths = [(32, 0.25), (64, 0.5), (128, 0.25)]
     expected = (Phase(32, 20), Phase(64, 60), Phase(128, None))
     assert phases_of_run(lengths, steps=10, global_batch=8) == (Phase(32, 16), Phase(64, 64), Phase(128, None))
     assert phases_of_run(lengths, steps=20, global_batch=4) == expected
-    # A share too small for a step of its own.
+
+    # A share that is too small for one step.
     assert phases_of_run([(32, 0.01), (64, 0.99)], steps=10, global_batch=8) == (Phase(64, None),)
 
 

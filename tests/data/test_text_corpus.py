@@ -15,11 +15,11 @@ def trained(documents):
 
 @pytest.fixture
 def texts(documents):
-    """With what a real data set has: empty texts, a lone surrogate, a text without a token."""
+    """With defects of real data sets: empty texts, an unpaired surrogate, a text without a token."""
     return [documents[0], "", *documents[1:], "broken \ud83d half.", "   \n "]
 
 
-def test_in_memory_it_is_the_corpus_that_prepare_makes(texts, trained, tmp_path):
+def test_a_corpus_in_memory_equals_the_prepared_one(texts, trained, tmp_path):
     ours = TextCorpus(texts, trained)
     texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
     prepared = prepare([Texts(tuple(texts))], trained, tmp_path / "corpus")
@@ -64,12 +64,12 @@ def test_texts_of_every_kind(documents, kind):
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),
     ],
 )
-def test_what_is_no_text(source, message, trained):
+def test_other_sources_are_refused(source, message, trained):
     with pytest.raises(InputError, match=message):
         open_corpus(source, trained)
 
 
-def test_texts_need_a_tokenizer_and_a_folder_its_own(documents, trained, tmp_path):
+def test_texts_need_a_tokenizer_and_a_folder_needs_its_own(documents, trained, tmp_path):
     with pytest.raises(InputError, match="texts need a tokenizer; pass tokenizer="):
         PreTrainingExamples(documents)
     prepare([Texts(tuple(documents))], trained, tmp_path)
@@ -78,7 +78,7 @@ def test_texts_need_a_tokenizer_and_a_folder_its_own(documents, trained, tmp_pat
         PreTrainingExamples(tmp_path, tokenizer=train_tokenizer(documents, do_lower_case=False))
 
 
-def test_a_corpus_is_its_folder(documents, trained, tmp_path):
+def test_a_corpus_is_opened_by_its_folder(documents, trained, tmp_path):
     prepare([Texts(tuple(documents))], trained, tmp_path)
     train, held_out = Corpus(tmp_path).split(20)
     assert len(train) + len(held_out) == len(Corpus.open(tmp_path)) == 20

@@ -29,7 +29,7 @@ def test_round_trip_through_auto_tokenizer(tmp_path):
 
 
 def test_the_same_text_gives_the_same_vocabulary():
-    """With a great many ties: words of random letters, each as frequent as the next."""
+    """With many ties: words of random letters, all equally frequent."""
     rng = np.random.default_rng(0)
     texts = [" ".join("".join(rng.choice(list("abcdefgé漢"), 6)) for _ in range(300))] * 2
     first, *others = [train_tokenizer(texts, vocab_size=300).get_vocab() for _ in range(4)]
@@ -52,7 +52,7 @@ def test_tokens_that_were_added_are_part_of_the_fingerprint(tmp_path):
     assert len(set(prints)) == 3
 
 
-def test_a_strange_word_falls_apart_and_only_strange_characters_are_unknown():
+def test_an_unseen_word_is_split_and_only_unseen_characters_are_unknown():
     tokenizer = train_tokenizer(TEXTS, vocab_size=120)
     pieces = tokenizer.tokenize("zzfoxqqq")
     assert tokenizer.unk_token not in pieces
@@ -93,18 +93,18 @@ def test_cjk_split_by_option(split):
     ("content", "line"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "v.txt:7: 'a' stands twice"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "v.txt:7: 'a' occurs twice"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
-def test_a_bad_vocabulary_is_named(tmp_path, content, line):
+def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
     (tmp_path / "v.txt").write_bytes(content)
     with pytest.raises(InputError) as caught:
         load_tokenizer(tmp_path / "v.txt")
     assert line in str(caught.value)
 
 
-def test_nothing_there(tmp_path):
+def test_a_missing_tokenizer_is_refused(tmp_path):
     with pytest.raises(InputError, match="no tokenizer can be loaded"):
         load_tokenizer(tmp_path / "nowhere")
 

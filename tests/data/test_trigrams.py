@@ -1,4 +1,4 @@
-"""The trigram model beside the formula, written out number by number."""
+"""The trigram model compared with its formula, computed number by number."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_hf.data.trigrams import TrigramModel
+from bert_hf.data.trigrams import TrigramModel, _Counts
 
 
 def by_hand(text: list[int], size: int, u: int, v: int, w: int) -> float:
@@ -26,7 +26,7 @@ def by_hand(text: list[int], size: int, u: int, v: int, w: int) -> float:
     return -math.log(estimate((u, v), estimate((v,), unigram)))
 
 
-def test_it_is_the_formula():
+def test_losses_follow_the_formula():
     rng = np.random.default_rng(0)
     text = rng.integers(0, 6, 300)
     model = TrigramModel(text, 8)
@@ -47,3 +47,10 @@ def test_probabilities_sum_to_one():
 def test_the_shortest_texts(length):
     model = TrigramModel(np.arange(length), 4)
     assert np.isfinite(model.losses(np.array([[0, 1]]), np.array([2]))).all()
+
+
+def test_example_of_an_interpolation():
+    """After one token, x three times and y once: (3 − 0.75) / 4 + 0.75 · 2 / 4 · P(x)."""
+    counts = _Counts(np.zeros(4, int), np.array([1, 1, 1, 2]))
+    estimate = counts.interpolate(np.array([0]), np.array([1]), np.array([0.2]))
+    assert estimate == pytest.approx([(3 - 0.75) / 4 + 0.375 * 0.2])

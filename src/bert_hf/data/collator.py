@@ -1,6 +1,7 @@
-"""Example numbers → one batch: `PreTrainingExamples` looks up pairs, `DataCollatorForPreTraining` masks and pads."""
+"""Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,25 +19,25 @@ logger = logging.get_logger(__name__)
 
 
 class DataCollatorForPreTraining:
-    """UnpaddedBatch → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
+    """Rows → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
 
         >>> examples = PreTrainingExamples("runs/corpus", max_seq_length=512)
         >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
         >>> batch = collator([examples[0], examples[1]])
 
-    A row is a mapping of one of these kinds; what else it holds is ignored.
+    A row is a mapping of one of these kinds; other keys are ignored.
 
-    - Of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, so a batch's neighbours, the
-      worker, the rank and a resume make no difference.
+    - A row of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, and independent of the rest
+      of the batch, of worker, rank and resume.
     - `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and `next_sentence_label`, without
       `seed` and `number`.
     - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
-      `next_sentence_label` where there are any. With `labels` a row is masked already and only padded.
+      `next_sentence_label` are optional. A row with `labels` is already masked, and is only padded.
 
-    Rows without `seed` and `number` draw from torch's global generator. A run then repeats its masks with the same
-    seed, batch size, ranks and number of workers only; one that is resumed within an epoch does not, and an evaluation
-    has other masks every time (give it rows with `labels`). Of `datasets` with columns other than `forward`'s a stock
-    `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
+    Rows without `seed` and `number` draw from torch's global generator. Then the masks of a run are the same only with
+    the same seed, batch size, ranks and number of workers, and not after a resume within an epoch; an evaluation has
+    other masks every time (give it rows with `labels`). For a dataset with columns that `forward` does not take, a
+    stock `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
 
     Args:
         tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
@@ -44,19 +45,19 @@ class DataCollatorForPreTraining:
         whole_word_mask: choose whole words.
         nsp: send `next_sentence_label`.
         pad_to_multiple_of: pad to a multiple of so many tokens.
-        max_seq_length: to which pairs of segments are cut that do not say it themselves. By default what the tokenizer
-            says (`model_max_length`).
+        max_seq_length: truncation length of segment rows that have no `max_seq_length` of their own. By default the
+            tokenizer's `model_max_length`.
 
     Returns (when called):
         input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
         next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
-        indices into the flattened B·L, ascending. (Stock models take the last two as keywords that they ignore.)
+        indices into the flattened B·L, ascending. (Stock models ignore the last two.)
 
     Raises (when called):
-        InputError: a row of another kind, without a label though `nsp`, or with ids that the tokenizer does not have.
+        InputError: a row of another kind, without a label (with `nsp`), or with ids that the tokenizer does not have.
     """
 
-    needs_all_columns = True  # tells `PreTrainer` to leave the columns of a dataset as they are
+    needs_all_columns = True  # for `PreTrainer`: it then removes no columns of a dataset
 
     def __init__(
         self,
@@ -68,17 +69,22 @@ class DataCollatorForPreTraining:
         pad_to_multiple_of: int | None = None,
         max_seq_length: int | None = None,
     ):
+        self.tokenizer = tokenizer
+        self.mlm_probability = mlm_probability
+        self.whole_word_mask = whole_word_mask
+        self.nsp = nsp
+        self.pad_to_multiple_of = pad_to_multiple_of
         self.max_seq_length = max_seq_length or tokenizer.model_max_length
-        self.tokenizer, self.nsp, self.pad_to_multiple_of = tokenizer, nsp, pad_to_multiple_of
-        self.mlm_probability, self.whole_word_mask = mlm_probability, whole_word_mask
-        # Asked of the tokenizer once: asked for every example they were an eighth of the loader's time.
-        self._cls, self._sep, self._mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token_id
+
+        # Looked up once: looked up for every example, they were an eighth of the loader's time.
         vocabulary = tokenizer.get_vocab()
-        special = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
-        special[list(tokenizer.all_special_ids)] = True
-        self._special = special
-        self._random_ids = np.flatnonzero(~special)
-        self._continues = np.zeros(len(special), dtype=bool)
+        self._cls = np.array([tokenizer.cls_token_id])
+        self._sep = np.array([tokenizer.sep_token_id])
+        self._mask = cast(int, tokenizer.mask_token_id)
+        self._special = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
+        self._special[list(tokenizer.all_special_ids)] = True
+        self._random_ids = np.flatnonzero(~self._special)
+        self._continues = np.zeros(len(self._special), dtype=bool)
         self._continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
@@ -100,17 +106,19 @@ class DataCollatorForPreTraining:
                 where="DataCollatorForPreTraining",
                 remedy="pass remove_unused_columns=False if the trainer took them away",
             )
+
         share = feature.get("mlm_probability") or self.mlm_probability
         masked, labels = self._mask_tokens(ids, share, rng)
         return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
 
     def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """[CLS] A [SEP] B [SEP], cut to the longest allowed, and its token types."""
+        """[CLS] A [SEP] B [SEP], truncated, and its token types."""
         a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
         specials = NSP_SPECIALS if len(b) else SINGLE_SPECIALS
         a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
-        cls, sep = (self._cls,), (self._sep,)
-        ids = np.concatenate([cls, a, sep, b, sep] if len(b) else [cls, a, sep])
+
+        second = [b, self._sep] if len(b) else []
+        ids = np.concatenate([self._cls, a, self._sep, *second])
         segments = np.zeros(len(ids), dtype=np.int64)
         segments[len(a) + 2 :] = 1
         return ids, segments
@@ -125,10 +133,12 @@ class DataCollatorForPreTraining:
                 where="DataCollatorForPreTraining",
                 remedy="use the tokenizer that made the ids",
             ) from None
+
         if self.whole_word_mask:
             chosen = choose_words(maskable, self._continues[ids], share, rng)
         else:
             chosen = choose_tokens(maskable, share, rng)
+
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
         labels[chosen] = ids[chosen]
         return replace(ids, chosen, self._mask, self._random_ids, rng), labels
@@ -136,9 +146,9 @@ class DataCollatorForPreTraining:
     def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
         examples = [self.example(feature) for feature in features]
         lengths = np.array([len(example["input_ids"]) for example in examples])
-        width = int(lengths.max())
-        if self.pad_to_multiple_of:
-            width = -(-width // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        multiple = self.pad_to_multiple_of or 1
+        width = -(-int(lengths.max()) // multiple) * multiple
+
         padding = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": 0, "labels": IGNORED}
         batch = {}
         for name, value in padding.items():
@@ -146,24 +156,29 @@ class DataCollatorForPreTraining:
             for row, example in zip(rows, examples, strict=True):
                 row[: len(example[name])] = example[name]
             batch[name] = torch.from_numpy(rows)
+
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+
         if self.nsp:
             batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
         return batch
 
 
 def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """input_ids, token_type_ids and labels of a row of ready ids, without its padding."""
+    """input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
     ids = np.asarray(feature["input_ids"], dtype=np.int64)
     real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
     segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
     labels = feature.get("labels")
-    return ids[real], segments[real], None if labels is None else np.asarray(labels, dtype=np.int64)[real]
+    if labels is not None:
+        labels = np.asarray(labels, dtype=np.int64)[real]
+    return ids[real], segments[real], labels
 
 
 def _label(feature: Mapping) -> int:
+    """The row's next-sentence label."""
     if "next_sentence_label" not in feature:
         raise InputError(
             "a row has no next_sentence_label",

@@ -1,4 +1,4 @@
-"""The examples of a corpus: example number → sentence pair (A, B)."""
+"""A torch dataset of pre-training examples: example number → sentence pair (A, B)."""
 
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,30 +23,34 @@ NSP_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP] · [CLS] A [SEP]
 
 
 class TokenStore(Protocol):
-    """Documents that are open together: what pairs are drawn from (`bert_hf.data.corpus_store.Window` is one)."""
+    """Documents that are open together, among which pairs are drawn (`bert_hf.data.corpus_store.Window` is one)."""
 
     token_offsets: np.ndarray  # (S + 1,) tokens before each sentence
     document_starts: np.ndarray  # (D,) first sentence of each document
     document_ends: np.ndarray  # (D,) end of its sentences, exclusive
 
-    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray: ...
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        """Token ids of the sentences [first, last), which lie in one document."""
+        ...
 
 
 class WindowedCorpus(Protocol):
-    """What the examples need of a corpus (`bert_hf.data.corpus_store.Corpus` is one)."""
+    """The interface that the examples use of a corpus (`bert_hf.data.corpus_store.Corpus` is one)."""
 
     def windows(self, rng: np.random.Generator | None = None) -> Sequence:
         """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
+        ...
 
     def window(self, part, following=()) -> TokenStore:
-        """Opens a part; `following` is the one that will be asked for next."""
+        """Opens a part; `following` is the next one, which may be fetched ahead."""
+        ...
 
 
 class PreTrainingExamples(Dataset):
     """The examples of a corpus, each a dict of `segment_a`, `segment_b`, `next_sentence_label` (see `__getitem__`).
 
-    Pairs and lengths are drawn anew every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and
-    memory is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
+    Pairs and lengths are drawn every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and memory
+    is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
     are fixed.
 
         >>> train, held_out = Corpus("runs/corpus").split(percentage=5)
@@ -56,34 +60,34 @@ class PreTrainingExamples(Dataset):
         >>> texts = load_dataset(…, split="train").train_test_split(0.05)
         >>> examples = PreTrainingExamples(texts["train"], tokenizer=tokenizer, max_seq_length=512)
 
-    `PreTrainer` addresses them by `ExampleNumber`. With a stock `Trainer` or a `DataLoader` of one's own, which know
-    plain indices, an index means that example of the first window (256 million tokens; a warning says so where there
-    are more), in the epoch that `set_epoch` named last: Trainer calls it on one process, not on several.
+    `PreTrainer` addresses them by `ExampleNumber`. A stock `Trainer` or a plain `DataLoader` uses plain indices: an
+    index means that example of the first window (256 million tokens; a warning is logged if there are more), in the
+    epoch that was last passed to `set_epoch`. Trainer calls it on one process, not on several.
 
     Args:
         corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
             and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
-        phases: sequence lengths of the run (`sampling.phases_of_run`); in its place
+        phases: sequence lengths of the run (`samplers.phases_of_run`); or, instead of it,
         max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
-        tokenizer: of the texts, and the collator's. With a prepared corpus it is compared with the one that made it.
+        tokenizer: for texts, the collator's. With a prepared corpus it is compared with the one that made it.
         text_column: of the rows; by default "text", or the only one of strings.
         language: of the texts, for the sentence splitter (ISO 639); None: a line is a sentence.
         batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
             in as many pieces as keep its number of tokens. By default the length of the first phase.
-        mlm_probability: share of these examples' tokens that is predicted, in place of the collator's: held-out
+        mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             figures are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments.
-        fixed: the windows in the store's order, and none fetched ahead: for what reads the first one only (held-out
-            sets, the doctor).
-        limit: addressed by plain index, use only so many examples.
+        fixed: the windows in the store's order, and none fetched ahead: for readers of the first one only (held-out
+            sets, the corpus report).
+        limit: with plain indices, use only so many examples.
 
     Attributes:
-        lengths: {(phase, epoch, window): number of examples, None past the last window}, of what was asked so far. A
-            run that goes on is given it, and does not open what it has read already.
+        lengths: {(phase, epoch, window): number of examples, None past the last window}, as far as it is known. A
+            checkpoint holds it, so that a resumed run does not open the windows that it has already read.
 
     Raises:
-        InputError: no corpus or text, no tokenizer for texts; pairs asked of a corpus that has no two documents, or no
-            document of two sentences.
+        InputError: no corpus or text, no tokenizer for texts; pairs are required, but the corpus has fewer than two
+            documents, or no document of two sentences.
     """
 
     def __init__(
@@ -105,24 +109,30 @@ class PreTrainingExamples(Dataset):
     ):
         if phases is not None and max_seq_length is not None:
             raise ValueError("give phases or max_seq_length, and not both")
-        corpus = open_corpus(corpus, tokenizer, text_column, language)
-        phases = phases or (Phase(max_seq_length or 128, None),)
-        self.corpus, self.phases, self.nsp, self.seed = corpus, phases, nsp, seed
-        self.batch_length = batch_length or phases[0].max_seq_length
+
+        self.corpus: WindowedCorpus = open_corpus(corpus, tokenizer, text_column, language)
+        self.phases = phases or (Phase(max_seq_length or 128, None),)
+        self.nsp = nsp
+        self.seed = seed
+        self.batch_length = batch_length or self.phases[0].max_seq_length
         self.mlm_probability = mlm_probability
-        self.short_seq_probability, self.limit = short_seq_probability, limit
+        self.short_seq_probability = short_seq_probability
+        self.limit = limit
         self.fixed = fixed
+
         self.lengths: dict[tuple[int, int, int], int | None] = {}
         self._parts: tuple[tuple[int, int], Sequence] | None = None
         self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
-        # Of plain indices. In shared memory: worker processes that outlive an epoch see the next one.
+        # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._order: tuple[int, np.ndarray] | None = None
-        if nsp:  # a corpus that gives no pairs is noticed now, by its first part: the run may go on elsewhere
-            self._check_pairs(corpus.window(corpus.windows()[0]))
+
+        # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
+        if nsp:
+            self._check_pairs(self.corpus.window(self.corpus.windows()[0]))
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_plans": {}}  # a worker draws them itself
+        return {**self.__dict__, "_plans": {}}  # each worker process draws its own
 
     def _windows(self, phase: int, epoch: int) -> Sequence:
         if self._parts is None or self._parts[0] != (phase, epoch):
@@ -133,28 +143,26 @@ class PreTrainingExamples(Dataset):
     def _check_pairs(self, store: TokenStore) -> None:
         documents = len(store.document_starts)
         if documents < 2:
-            raise InputError(
-                f"next-sentence prediction needs at least 2 documents, and the text has {documents}",
-                where="corpus",
-                remedy="separate documents by blank lines, or pass --nsp false",
-            )
-        if not (store.document_ends - store.document_starts > 1).any():
-            raise InputError(
-                "no document has two sentences, so no sentence has a next one",
-                where="corpus",
-                remedy="give documents of several sentences, or pass --nsp false",
-            )
+            problem = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
+            remedy = "separate documents by blank lines"
+        elif not (store.document_ends - store.document_starts > 1).any():
+            problem = "no document has two sentences, so no sentence has a next one"
+            remedy = "give documents of several sentences"
+        else:
+            return
+        raise InputError(problem, where="corpus", remedy=f"{remedy}, or pass --nsp false")
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
         """The documents of a window and the pairs drawn from them.
 
-        The last two that were asked for are kept: the sampler asks how long the next window is while examples of this
-        one are still to be read.
+        The last two are cached: the sampler needs the length of the next window before all examples of this one are
+        read.
         """
         key = (phase, epoch, window)
         if key not in self._plans:
             while len(self._plans) > 1:
                 del self._plans[next(iter(self._plans))]
+
             with busy():
                 self._plans[key] = self._make_plan(*key)
         return self._plans[key]
@@ -164,6 +172,7 @@ class PreTrainingExamples(Dataset):
         store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
         if self.nsp:
             self._check_pairs(store)
+
         specials = NSP_SPECIALS if self.nsp else SINGLE_SPECIALS
         plan = plan_epoch(
             store.document_starts,
@@ -184,8 +193,8 @@ class PreTrainingExamples(Dataset):
         """Number of examples in a window of an epoch; None where the epoch has no such window."""
         key = (phase, epoch, window)
         if key not in self.lengths:
-            there = window < self.window_count(phase, epoch)
-            self.lengths[key] = len(self.plan(*key)[1]) if there else None
+            exists = window < self.window_count(phase, epoch)
+            self.lengths[key] = len(self.plan(*key)[1]) if exists else None
         return self.lengths[key]
 
     def window_count(self, phase: int, epoch: int) -> int:
@@ -194,17 +203,17 @@ class PreTrainingExamples(Dataset):
 
     def epoch_length(self, phase: int, epoch: int) -> int:
         """Number of examples in an epoch of a phase: all its windows are opened."""
-        return sum(self.window_length(phase, epoch, window) for window in range(self.window_count(phase, epoch)))
+        return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
 
     def __len__(self) -> int:
-        length = self.window_length(0, 0, 0)
+        length = self.window_length(0, 0, 0) or 0
         return length if self.limit is None else min(length, self.limit)
 
     def set_epoch(self, epoch: int) -> None:
-        """Names the epoch that plain indices mean from now on; a held-out set (`fixed`) keeps to the first."""
+        """Sets the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
         self._epoch.fill_(0 if self.fixed else epoch)
 
-    def _numbered(self, index: int) -> ExampleNumber:
+    def _number_of(self, index: int) -> ExampleNumber:
         """The example that a plain index means, in shuffled order, so that a limit takes from all documents."""
         if not 0 <= index < len(self):
             raise IndexError(index)
@@ -213,16 +222,16 @@ class PreTrainingExamples(Dataset):
 
         epoch = int(self._epoch)
         if self._order is None or self._order[0] != epoch:
-            order = generator(self.seed, ORDER, 0, epoch).permutation(self.window_length(0, epoch, 0))
-            self._order = epoch, order
+            length = self.window_length(0, epoch, 0) or 0
+            self._order = epoch, generator(self.seed, ORDER, 0, epoch).permutation(length)
         order = self._order[1]
         return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # epochs differ by a few examples
 
     def __getitems__(self, numbers: list) -> list[Mapping]:
-        """Several rows at once, which is how a `DataLoader` asks.
+        """Several rows at once, as a `DataLoader` requests them.
 
-        They are mappings, but no `dict`s: from those a stock `Trainer` would take away what the model's `forward` does
-        not name (`remove_unused_columns`), before the collator sees them.
+        They are mappings, but no `dict`s: from a `dict` a stock `Trainer` removes all keys that are not arguments of
+        the model's `forward` (`remove_unused_columns`), before the collator sees it.
         """
         return [UserDict(self[number]) for number in numbers]
 
@@ -230,16 +239,18 @@ class PreTrainingExamples(Dataset):
         """The example before truncation and masking.
 
         Returns:
-            segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs; next_sentence_label;
-            number; seed; max_seq_length; mlm_probability (None: the collator's): what the collator needs to make the
-            example's own draws.
+            segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs;
+            next_sentence_label; number, seed, max_seq_length, mlm_probability (None: the collator's): from these the
+            collator makes the example's random draws.
         """
         if not isinstance(number, tuple):
-            number = self._numbered(int(number))
+            number = self._number_of(int(number))
         beat()
+
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)
         a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)
+
         return {
             "segment_a": store.ids(a_start, a_end),
             "segment_b": store.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),

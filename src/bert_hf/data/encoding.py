@@ -1,6 +1,6 @@
-"""Text → sentences → token ids, in bulk: the inner loop of preparing a corpus.
+"""Splits text into sentences and encodes them as token ids, in bulk: the inner loop of preparing a corpus.
 
-Imports nothing heavy: worker processes start in a fraction of a second.
+The module imports neither torch nor transformers, so that worker processes start in a fraction of a second.
 """
 
 import functools
@@ -13,52 +13,62 @@ from typing import NamedTuple
 import numpy as np
 import sentencex
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
 
 LONGEST_SENTENCE = 1000  # characters; beyond it text without full stops is cut at white space
 GROUP = 1 << 18  # characters that are encoded at once
-_REMEMBERED = 1 << 19  # words whose ids are kept, at most, and four times as many ids: about 150 MB a process
-_PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # ASCII punctuation: always a word of its own
+_REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
+_PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # each mark of ASCII punctuation is a word
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:
     """The sentences of a text.
 
-    A line break always ends a sentence; within a line `sentencex` decides, told the language (an unknown code falls
-    back along its own chain of related languages and at last to English rules). What is still longer than
-    `LONGEST_SENTENCE` characters (text without full stops) is cut at the last white space before that length, or at
-    that length where there is none. Without a language a line is a sentence, whatever its length: the format of the
-    2018 code.
+    A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
+    code, of a related language or of English). A sentence of more than `LONGEST_SENTENCE` characters (text without
+    full stops) is cut at the last white space before that length, or at that length where there is none. Without a
+    language a line of any length is a sentence: the format of the 2018 code.
     """
     if language is None:
         return [line.strip() for line in text.split("\n") if line.strip()]
+
     sentences = []
     for line in text.splitlines():
-        if line.strip():
-            for sentence in sentencex.segment(language, line) if len(line) > 1 else [line]:
-                sentences.extend(_cut_long(sentence.strip()))
+        if not line.strip():
+            continue
+        segments = [line]
+        if len(line) > 1:
+            segments = sentencex.segment(language, line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
+        for sentence in segments:
+            sentences.extend(_cut_long(sentence.strip()))
     return sentences
 
 
 def _cut_long(sentence: str) -> Iterator[str]:
-    begin, end = 0, len(sentence)
-    while end - begin > LONGEST_SENTENCE:
-        at = sentence.rfind(" ", begin + 1, begin + LONGEST_SENTENCE)
-        at = at if at > 0 else begin + LONGEST_SENTENCE
-        if part := sentence[begin:at].strip():
+    """The sentence in parts of at most `LONGEST_SENTENCE` characters."""
+    begin = 0
+    while begin < len(sentence):
+        end = begin + LONGEST_SENTENCE
+        if end < len(sentence) and (space := sentence.rfind(" ", begin + 1, end)) > 0:
+            end = space
+        if part := sentence[begin:end].strip():
             yield part
-        begin = at
-    if part := sentence[begin:].strip():
-        yield part
+        begin = end
 
 
 class Encoder:
-    """Sentences → ids, equal to the Rust tokenizer's and several times faster, by remembering words.
+    """Encodes sentences as the Rust tokenizer does, but several times faster, by caching the ids of words.
 
     BERT's normaliser and pre-tokeniser look at one character at a time, and a space or an ASCII punctuation mark ends
-    a word whatever stands around it; so the ids of a sentence are the ids of its words one after the other. Words come
-    again (Zipf): their ids are looked up, and only words not met before go through the Rust tokenizer. Where a
-    tokenizer does not work like that, or the text holds one of its added tokens, all goes through it.
+    a word in any context; so the ids of a sentence are the ids of its words one after the other. Words recur (Zipf's
+    law): their ids are looked up, and only new words are encoded by the Rust tokenizer. If a tokenizer does not work
+    word by word, or if the text contains one of its added tokens, the Rust tokenizer encodes the sentences.
+
+    Example: ["the cat", "a cat"] with the vocabulary … the 5, a 6, c 7, ##at 8.
+        words               the    cat    a    cat        numbers 1, 2, 3, 2 (0 is the empty word)
+        tables              _starts = 0, 0, 1, 3, 4 and _ids = 5, 7, 8, 6: word 2 has _ids[1:3] = 7, 8
+        tokens of the words 1, 2, 1, 2, which end at 1, 3, 4, 6
+        places in _ids      0,  1, 2,  3,  1, 2           start of the word + distance from the word's first token
+        result              5,  7, 8,  6,  7, 8           and 3, 3 tokens
 
     Args:
         tokenizer: from the `tokenizers` library.
@@ -73,10 +83,11 @@ class Encoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._parts: dict[str, tuple[int, ...]] = {}  # between two marks of ASCII punctuation → ids
-        self._places: dict[str, int] = {"": 0}  # between two spaces → its place in the tables
-        # The ids of the word at place p are ids[starts[p] : starts[p + 1]].
-        self._starts, self._ids = np.zeros(1 << 10, np.int64), np.zeros(1 << 10, np.int32)
+        """Empties the cache."""
+        self._parts: dict[str, tuple[int, ...]] = {}  # text between two marks of ASCII punctuation → ids
+        self._words: dict[str, int] = {"": 0}  # text between two spaces → its number n
+        self._starts = np.zeros(1 << 10, np.int64)  # the ids of word n are _ids[_starts[n] : _starts[n + 1]]
+        self._ids = np.zeros(1 << 10, np.int32)
 
     def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids of all sentences, one after the other, int32; tokens of each sentence, int64)."""
@@ -84,55 +95,66 @@ class Encoder:
             return np.zeros(0, np.int32), np.zeros(0, np.int64)
         text = " ".join(sentences)
         if not self.by_word or any(token in text for token in self._added):
-            encodings = self.tokenizer.encode_batch_fast(sentences, add_special_tokens=False)
-            ids = [encoding.ids for encoding in encodings]
-            lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-            return np.fromiter((i for sentence in ids for i in sentence), np.int32, lengths.sum()), lengths
+            return self._encode_by_library(sentences)
+
         words = text.split(" ")
-        places = list(map(self._places.get, words))
-        if None in places:
-            self._learn([word for word, place in zip(words, places, strict=True) if place is None])
-            places = list(map(self._places.__getitem__, words))
-        place = np.array(places)
-        starts = self._starts[place]
-        lengths = self._starts[place + 1] - starts
+        numbers = list(map(self._words.get, words))
+        if None in numbers:
+            self._learn([word for word, number in zip(words, numbers, strict=True) if number is None])
+            numbers = list(map(self._words.__getitem__, words))
+
+        # The ids of each word, gathered from the table.
+        number = np.array(numbers)
+        starts = self._starts[number]
+        lengths = self._starts[number + 1] - starts
         ends = np.cumsum(lengths)
         ids = self._ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])]
-        words_until = np.cumsum([sentence.count(" ") + 1 for sentence in sentences])
-        if len(self._places) > _REMEMBERED or self._starts[len(self._places)] > 4 * _REMEMBERED:
+
+        if len(self._words) > _REMEMBERED or self._starts[len(self._words)] > 4 * _REMEMBERED:
             self._forget()
+        words_until = np.cumsum([sentence.count(" ") + 1 for sentence in sentences])
         return ids, np.diff(ends[words_until - 1], prepend=0)
 
+    def _encode_by_library(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The same result from the Rust tokenizer."""
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(sentences, add_special_tokens=False)]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
+
     def _learn(self, words: list[str]) -> None:
-        """Adds the ids of words (between two spaces), by way of their parts between punctuation marks."""
+        """Adds words (between two spaces) to the table, from the ids of their parts between punctuation marks."""
         words = list(dict.fromkeys(words))
         parts = [_PUNCTUATION.findall(word) for word in words]
         new = list(dict.fromkeys(part for word in parts for part in word if part not in self._parts))
         for part, encoding in zip(new, self.tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
             self._parts[part] = tuple(encoding.ids)
-        ids = [[i for part in own for i in self._parts[part]] for own in parts]
-        first, begin = len(self._places), int(self._starts[len(self._places)])
-        ends = begin + np.cumsum([len(own) for own in ids])
-        self._starts = _room(self._starts, first + len(words) + 1)
-        self._ids = _room(self._ids, int(ends[-1]))
-        self._starts[first + 1 : first + 1 + len(words)] = ends
-        self._ids[begin : ends[-1]] = [i for own in ids for i in own]
-        self._places.update(zip(words, range(first, first + len(words)), strict=True))
+
+        ids = [[i for part in word for i in self._parts[part]] for word in parts]
+        first = len(self._words)
+        last = first + len(words)
+        begin = int(self._starts[first])
+        ends = begin + np.cumsum(list(map(len, ids)))
+
+        self._starts = _enlarged(self._starts, last + 1)
+        self._starts[first + 1 : last + 1] = ends
+        self._ids = _enlarged(self._ids, int(ends[-1]))
+        self._ids[begin : ends[-1]] = list(itertools.chain.from_iterable(ids))
+        self._words.update(zip(words, range(first, last), strict=True))
 
 
-def _room(array: np.ndarray, size: int) -> np.ndarray:
-    """The array, or a longer copy where it has no room for `size` values."""
+def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
+    """The array, or a longer copy if it has fewer than `size` values."""
     if size <= len(array):
         return array
     return np.concatenate([array, np.zeros(2 * size - len(array), array.dtype)])
 
 
 def _is_by_word(tokenizer: Tokenizer) -> bool:
-    """Is it BERT's: ids of a sentence = ids of its words, one after the other?"""
-    parts = (tokenizer.normalizer, tokenizer.pre_tokenizer)
-    plain = [type(part).__name__ for part in parts] == ["BertNormalizer", "BertPreTokenizer"]
-    plain = plain and isinstance(tokenizer.model, WordPiece)
-    return plain and not any(
+    """Whether the tokenizer is BERT's: the ids of a sentence are the ids of its words, one after the other."""
+    parts = (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.model)
+    if [type(part).__name__ for part in parts] != ["BertNormalizer", "BertPreTokenizer", "WordPiece"]:
+        return False
+    return not any(
         token.normalized or token.lstrip or token.rstrip or token.single_word or " " in token.content
         for token in tokenizer.get_added_tokens_decoder().values()
     )
@@ -140,7 +162,7 @@ def _is_by_word(tokenizer: Tokenizer) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def load_encoder(path: str | Path, version: str = "") -> Encoder:
-    """The encoder of a `tokenizer.json`, kept; another `version` (any string) reads the file again."""
+    """The encoder of a `tokenizer.json`, cached; with another `version` (any string) the file is read again."""
     return Encoder(Tokenizer.from_file(str(path)))
 
 
@@ -155,16 +177,19 @@ class Encoded(NamedTuple):
 
 
 def group_pieces(pieces: Iterable) -> Iterator[tuple]:
-    """`sources.Piece`s in groups of about `GROUP` characters; one ends where a document of several pieces ends."""
+    """`readers.Piece`s in groups of about `GROUP` characters; one ends where a document of several pieces ends."""
     group: list = []
-    size, continued = 0, False
+    size = 0
+    continued = False
     for piece in pieces:
         group.append(piece)
-        size += len(piece.text) + 32  # a crowd of empty documents fills a group, too
+        size += len(piece.text) + 32  # so that many empty documents fill a group, too
         if size >= GROUP or (piece.ends and continued):
             yield tuple(group)
-            group, size = [], 0
+            group = []
+            size = 0
         continued = not piece.ends
+
     if group:
         yield tuple(group)
 
@@ -173,12 +198,13 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
     """Encodes a group of pieces. Sentences without a token are left out.
 
     Args:
-        tokenizer: an encoder, or what `load_encoder` takes (which travels between processes).
+        tokenizer: an encoder, or the arguments of `load_encoder` (for another process).
     """
     encoder = tokenizer if isinstance(tokenizer, Encoder) else load_encoder(*tokenizer)
     split = [split_sentences(piece.text, language) for piece in group]
-    ids, lengths = encoder([sentence for sentences in split for sentence in sentences])
-    piece = np.repeat(np.arange(len(group)), [len(sentences) for sentences in split])[lengths > 0]
+    ids, lengths = encoder(list(itertools.chain.from_iterable(split)))
+    piece = np.repeat(np.arange(len(group)), list(map(len, split)))[lengths > 0]
+
     unknown = encoder.tokenizer.token_to_id("[UNK]")
     small = encoder.tokenizer.get_vocab_size() < 2**16
     return Encoded(
@@ -191,10 +217,11 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
 
 
 def encode_source(source, writer, tokenizer: tuple[str, str], language: str | None, without: frozenset = frozenset()):
-    """Reads a source, encodes it and writes its shards: one process's work on one input.
+    """Reads a source, encodes it and writes its shards: the work of one process on one input.
 
     Args:
-        source: has `read()`, which yields `sources.Piece`s. writer: an `input_shards.InputShards`, not yet opened.
+        source: its `read()` yields `readers.Piece`s.
+        writer: an `input_shards.InputShards`, not yet opened.
         without: numbers of documents that are left out.
 
     Returns:

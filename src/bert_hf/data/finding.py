@@ -1,11 +1,11 @@
-"""One line of a report: what was measured and, where something should be done about it, what."""
+"""Defines one line of a report: a measurement and, if it is a problem, the remedy."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was measured and, where something should be done about it, what."""
+    """A measurement in words and, if it is a problem, the remedy."""
 
     what: str
     remedy: str = ""

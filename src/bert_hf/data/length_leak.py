@@ -1,8 +1,8 @@
-"""Measures how much of the next-sentence label the lengths of the two segments give away.
+"""Measures how well the lengths of the two segments predict the next-sentence label.
 
-A model that sees the label in the lengths learns lengths in place of language. The measure is the accuracy of boosted
-trees that are told nothing but the two lengths, on pairs that they were not trained on. [SEP] stands behind A and
-behind B, so its positions are the same information.
+A model that can infer the label from the lengths learns lengths instead of language. The measure is the accuracy of
+boosted trees whose only inputs are the two lengths, on pairs that they were not trained on. [SEP] follows A and B, so
+its positions are the same information.
 """
 
 from typing import NamedTuple
@@ -10,27 +10,27 @@ from typing import NamedTuple
 import numpy as np
 
 FEWEST_PAIRS = 400  # below it the sampling error is 2.5 points and more
-ALLOWED = 0.02  # accuracy above guessing that is put up with
+ALLOWED = 0.02  # accuracy above chance that is tolerated
 _FOLDS = 4
 
 
 class LengthLeak(NamedTuple):
-    """How well the lengths tell the label."""
+    """How well the lengths predict the label."""
 
-    accuracy: float  # share of the labels that the trees tell right
-    chance: float  # share of the more frequent label: what always guessing it gives
+    accuracy: float  # share of the labels that the trees predict correctly
+    chance: float  # share of the more frequent label: the accuracy of always predicting it
     error: float  # standard error of an accuracy of one half, for so many pairs
 
     def is_found(self) -> bool:
-        """Whether the lengths tell more than is allowed, by two standard errors."""
+        """Whether the accuracy is above the tolerated one by two standard errors."""
         return self.accuracy > self.chance + ALLOWED + 2 * self.error
 
 
 def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -> LengthLeak:
-    """Tells the label of pairs by their lengths alone: four-fold, boosted trees, always the same folds.
+    """Predicts the label of pairs from their lengths alone: four-fold cross-validation, always with the same folds.
 
-    The trees also get the sum and the difference of the lengths, which they would reach only by many cuts. They are
-    fewer and smaller than scikit-learn's default, which overfits some thousand pairs and sees less of a faint leak.
+    The sum and the difference of the lengths are inputs, too: trees approximate them only by many cuts. The trees are
+    fewer and smaller than scikit-learn's default, which overfits some thousand pairs and detects less of a small leak.
 
     Args:
         length_a, length_b: (N,) tokens of A and B as the model sees them: after truncation.
@@ -43,10 +43,15 @@ def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -
     from sklearn.model_selection import StratifiedKFold, cross_val_score
 
     if len(label) < FEWEST_PAIRS:
-        raise ValueError(f"{len(label)} pairs are too few to measure what their lengths tell")
+        raise ValueError(f"{len(label)} pairs are too few to measure whether their lengths predict the label")
+
     columns = np.stack([length_a, length_b, length_a + length_b, length_a - length_b], axis=1)
     trees = HistGradientBoostingClassifier(
-        max_iter=50, max_leaf_nodes=8, min_samples_leaf=40, early_stopping=False, random_state=0
+        max_iter=50,
+        max_leaf_nodes=8,
+        min_samples_leaf=40,
+        early_stopping=False,  # pyright: ignore[reportArgumentType] - the stub names the type of "auto" only
+        random_state=0,
     )
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
     accuracy = cross_val_score(trees, columns, label, cv=folds).mean()

@@ -1,8 +1,7 @@
-"""Finds markup that a clean-up left in a text: HTML tags and entities, and the constructs of wiki pages.
+"""Finds leftover markup in a text: HTML tags and entities, and wiki syntax.
 
-A pattern asks for the name of a real tag or entity, or for the shape that wiki software writes, so that `a < b`, a
-type such as `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs are not
-found.
+The patterns require the name of a real tag or entity, or the form that wiki software writes, so that `a < b`, a type
+such as `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs do not match.
 """
 
 import re
@@ -24,9 +23,9 @@ _NAME = f"(?:{'|'.join(_TAGS.split())})"
 _TAG = rf"/?{_NAME}(?:\s+[a-z-]+\s*=[^<>&]{{0,200}})?\s*/?"
 _ENTITY = rf"&(?:amp;)*(?:{'|'.join(name2codepoint)}|#\d{{1,6}}|#x[0-9a-f]{{1,5}});"
 _IGNORE_CASE, _LINES = re.IGNORECASE, re.MULTILINE
-# kind → (strings, one of which is in every match: looked for first, as they are found much faster; pattern)
+# kind → (strings, one of which is in every match: searched first, because that is much faster; pattern)
 _KINDS = {
-    # `&lt;br&gt;` and `<br>`. The escaped form stands first, so that its entities are not counted again.
+    # `&lt;br&gt;` and `<br>`. This kind is the first, so that entities of escaped tags are not counted again.
     "HTML tags": (
         ("<", "&"),
         re.compile(rf"&(?:amp;)*lt;{_TAG}&(?:amp;)*gt;|<{_TAG}>|<!--.{{0,500}}?-->", _IGNORE_CASE),
@@ -42,10 +41,10 @@ _SHOWN = 60  # characters of an example
 _MARKS = "&;<>{}[]=|/#_"
 _SPACED = re.compile(rf" ?([{re.escape(_MARKS)}]) ?")
 
-# From this share of the characters on markup is worth a clean-up: it is short and breaks into many tokens (`<br>` into
-# three), so 0.2 % of the characters are about 0.5 % of the tokens, the share from which unknown tokens are named.
+# Above this share of the characters a clean-up is recommended: markup is short and becomes many tokens (`<br>` three),
+# so 0.2 % of the characters are about 0.5 % of the tokens, the share above which unknown tokens are reported.
 MUCH = 0.002
-# So is markup in every tenth document, if it is more than a tag in some 25,000 characters (a book may quote one).
+# Also for markup in every tenth document, if it is more than a tag in some 25,000 characters (a book may quote one).
 MANY_DOCUMENTS, FEW = 0.1, 0.0002
 
 
@@ -64,24 +63,23 @@ class Markup:
         total = self.of_kind.total()
         if not total:
             return Finding("no HTML or wiki markup in the text")
-        share, documents = total / self.characters, self.with_markup / self.documents
+
+        share = total / self.characters
+        documents = self.with_markup / self.documents
         kinds = ", ".join(f"{kind} {count / self.characters:.3%}" for kind, count in self.of_kind.most_common())
         text = (
             f"HTML or wiki markup in {documents:.1%} of {self.documents:,} documents, {share:.3%} of the characters "
+            f"({kinds}); e.g. {self.examples.most_common(1)[0][0]!r}"
         )
-        text += f"({kinds}); e.g. {self._example()!r}"
         much = share > MUCH or (documents > MANY_DOCUMENTS and share > FEW)
         return Finding(text, "remove it before preparing: unescape entities, strip tags" if much else "")
 
-    def _example(self) -> str:
-        return self.examples.most_common(1)[0][0]
-
 
 def find_markup(documents: Iterable[str], decoded: bool = False) -> Markup:
-    """Looks for markup in documents.
+    """Counts the markup in documents.
 
     Args:
-        decoded: the documents were decoded from tokens, so that spaces are around every mark (`& lt ; br & gt ;`).
+        decoded: the documents were decoded from tokens, so that every mark has spaces around it (`& lt ; br & gt ;`).
     """
     found = Markup()
     for document in documents:
@@ -93,7 +91,7 @@ def find_markup(documents: Iterable[str], decoded: bool = False) -> Markup:
 
 
 def _find_in(text: str, found: Markup) -> bool:
-    """Adds the markup of one document; whether there is any."""
+    """Adds the markup of one document to the counts; returns whether there is any."""
     before = found.of_kind.total()
     for kind, (signs, pattern) in _KINDS.items():
         if not any(sign in text for sign in signs):

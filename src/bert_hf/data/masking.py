@@ -1,11 +1,12 @@
-"""Choose which tokens are predicted, and put [MASK], a random token or the token itself in their place.
+"""Chooses the tokens that are predicted, and replaces them by [MASK], a random token or the token itself (80/10/10).
 
 Devlin et al. 2019, section 3.1 "Masked LM" and A.1: 15 % of the WordPieces are chosen at random; of these 80 % become
-[MASK], 10 % a random token, 10 % stay. Arrays in, arrays out, the random generator passed in: nothing here knows of
-tokenizers, batches or epochs.
+[MASK], 10 % a random token, 10 % stay. All functions work on the arrays of one sequence and draw from the generator
+that they are given; tokenizer, batch and epoch are the collator's concern.
 """
 
 import numpy as np
+from numpy.random import Generator
 
 MASKED, RANDOM = 0.8, 0.1  # A.1; the rest keeps its token
 
@@ -15,20 +16,23 @@ def prediction_count(maskable: int, probability: float) -> int:
     return min(maskable, max(1, int(probability * maskable + 0.5)))
 
 
-def choose_tokens(maskable: np.ndarray, probability: float, rng: np.random.Generator) -> np.ndarray:
+def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
     """Positions to predict, ascending: exactly `prediction_count` of the positions where `maskable` (L,) is true."""
     candidates = np.flatnonzero(maskable)
     count = prediction_count(len(candidates), probability)
     return np.sort(candidates[np.argsort(rng.random(len(candidates)))[:count]])
 
 
-def choose_words(
-    maskable: np.ndarray, continues: np.ndarray, probability: float, rng: np.random.Generator
-) -> np.ndarray:
+def choose_words(maskable: np.ndarray, continues: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
     """Positions to predict, ascending, whole words only.
 
     Words are taken in random order while they fit into the budget of `prediction_count`; one that does not fit is
-    passed over. So the budget is never exceeded, and what is left of it is shorter than the shortest word not taken.
+    skipped. So the budget is never exceeded, and the rest of it is shorter than the shortest word that was not taken.
+
+    Example: un ##aff ##able cat ##s sat on, all maskable, probability 0.4: a budget of ⌊2.8 + ½⌋ = 3 tokens.
+        words 0 0 0 1 1 2 3, of lengths 3, 2, 1, 1; the random order is 1, 0, 3, 2
+        word 1 fits (1 token left), word 0 with its three does not, word 3 fits (none left)
+        chosen: cat ##s on, the positions 3, 4, 6
 
     Args:
         maskable: (L,) bool.
@@ -36,16 +40,21 @@ def choose_words(
     """
     candidates = np.flatnonzero(maskable)
     budget = prediction_count(len(candidates), probability)
-    starts = np.ones(len(candidates), dtype=bool)
-    starts[1:] = ~(continues[candidates[1:]] & (np.diff(candidates) == 1))
-    word = np.cumsum(starts) - 1  # of each candidate
+
+    # The number of each candidate's word.
+    begins = np.ones(len(candidates), dtype=bool)
+    begins[1:] = ~(continues[candidates[1:]] & (np.diff(candidates) == 1))
+    word = np.cumsum(begins) - 1
     lengths = np.bincount(word)
+
+    # So many words of the random order fit one after the other; of the others, the ones that fit into the rest.
     order = rng.permutation(len(lengths))
-    first = int(np.searchsorted(np.cumsum(lengths[order]), budget, "right"))  # so many fit, one after the other
+    fitting = int(np.searchsorted(np.cumsum(lengths[order]), budget, "right"))
     chosen = np.zeros(len(lengths), dtype=bool)
-    chosen[order[:first]] = True
-    budget -= int(lengths[order[:first]].sum())
-    for other in order[first:].tolist() if budget else ():
+    chosen[order[:fitting]] = True
+
+    budget -= int(lengths[order[:fitting]].sum())
+    for other in order[fitting:].tolist() if budget else ():
         if lengths[other] <= budget:
             chosen[other] = True
             budget -= int(lengths[other])
@@ -53,17 +62,17 @@ def choose_words(
 
 
 def replace(
-    input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: np.random.Generator
+    input_ids: np.ndarray, positions: np.ndarray, mask_id: int, random_ids: np.ndarray, rng: Generator
 ) -> np.ndarray:
     """A copy of `input_ids` (L,) in which each of `positions` drew 80 % [MASK], 10 % random, 10 % itself.
 
-    The draw is made for every token by itself, whole words included, so that 80/10/10 holds at the token level.
-    `random_ids` (R,) are the ids a random token is drawn from: the 2018 code draws from the whole vocabulary, here
-    the special tokens are left out of it.
+    Each token has its own draw, also within whole words, so that 80/10/10 holds at the token level. `random_ids` (R,)
+    are the ids that a random token is drawn from: the whole vocabulary in the 2018 code, here without special tokens.
     """
     draw = rng.random(len(positions))
     random_tokens = random_ids[rng.integers(0, len(random_ids), len(positions))]
+    changed = np.where(draw < MASKED, mask_id, random_tokens)
+
     replaced = input_ids.copy()
-    original = input_ids[positions]
-    replaced[positions] = np.where(draw < MASKED, mask_id, np.where(draw < MASKED + RANDOM, random_tokens, original))
+    replaced[positions] = np.where(draw < MASKED + RANDOM, changed, input_ids[positions])
     return replaced

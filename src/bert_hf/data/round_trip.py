@@ -1,4 +1,4 @@
-"""What a BERT tokenizer loses of a text: the text is encoded, put together again from its pieces, and compared.
+"""Measures what a BERT tokenizer loses of a text: encodes it, joins the pieces again, and compares.
 
 The comparison is with the text itself and not with its normalized form. It ignores case and canonical equivalence
 (é may be one character or two) where the tokenizer changes them, and the accents of Latin, Greek and Cyrillic letters
@@ -17,15 +17,14 @@ from tokenizers.models import WordPiece
 from bert_hf.data.finding import Finding
 from bert_hf.data.writing_systems import DENSE_ACCENTS, STRIPPED, script_of
 
-_PARTS = re.compile(
-    r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]"
-)  # of a string without white space: words, and punctuation marks
+# The words and punctuation marks of a string without white space.
+_PARTS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _BATCH = 10_000  # words that are encoded at a time
 _SHOWN = 16  # characters of an example
-_MUCH = 0.005  # share of the characters that asks for something, as that of unknown tokens does
-_MARKS = 0.001  # the same for marks outside Latin, Greek and Cyrillic: each one lost makes another word
+_MUCH = 0.005  # share of the characters from which a remedy is given, the same as for unknown tokens
+_MARKS = 0.001  # the same for marks outside Latin, Greek and Cyrillic: each one that is lost changes the word
 _REMOVED = ("Cc", "Cf", "Co")  # categories that BERT's normalizer removes: control, format (zero width), private use
-_DOTLESS = 0.005  # share of ı and İ in the text from which on it is taken for Turkish, where I is the capital of ı
+_DOTLESS = 0.005  # share of ı and İ above which a text counts as Turkish, where I is the capital of ı
 
 
 @dataclass
@@ -47,7 +46,7 @@ class RoundTrip:
 
     @property
     def lost(self) -> int:
-        """Characters that are changed or gone, case aside."""
+        """Characters that are changed or missing, except for case."""
         return self.marks.total() + self.removed + self.unknown + self.too_long + self.turkish
 
     @property
@@ -62,10 +61,11 @@ class RoundTrip:
 
     def findings(self) -> list[Finding]:
         """The report, a line for each cause."""
-        findings = [self._whole()]
+        findings = [self._equality()]
         if self.marks:
-            findings.append(self._marks())
-        for count, what, remedy in (
+            findings.append(self._removed_marks())
+
+        for count, text, remedy in (
             (self.unknown, "are in words that become [UNK]: a character of theirs is not in the vocabulary",
              "raise --limit_alphabet, or look for a wrong encoding"),
             (self.too_long, f"are in words of more than {self.longest} characters, which become [UNK]",
@@ -77,87 +77,94 @@ class RoundTrip:
         ):  # fmt: skip
             if count:
                 share = count / self.characters
-                findings.append(Finding(f"{count:,} characters ({share:.3%}) {what}", remedy if share > _MUCH else ""))
+                findings.append(Finding(f"{count:,} characters ({share:.3%}) {text}", remedy if share > _MUCH else ""))
         return findings
 
-    def _whole(self) -> Finding:
+    def _equality(self) -> Finding:
+        """Whether the text comes back, and how much of it is lost."""
         ignored = [name for name, on in (("case", self.lowers), ("accents", self.strips)) if on]
         up_to = f" up to {' and '.join(ignored)}" if ignored else ""
-        share = self.lost / max(1, self.characters)
-        lost = f"{self.lost:,} of {self.characters:,} characters ({share:.3%}) are lost"
+        lost = f"{self.lost:,} of {self.characters:,} characters ({self.lost / max(1, self.characters):.3%}) are lost"
         if not self.different:
             return Finding(f"round trip equal{up_to}; {lost}")
-        there, back = _around_difference(*(self.example or ("", "")))
+
+        word, back = _around_difference(*(self.example or ("", "")))
         count = max(self.harmed, self.different)
         text = f"round trip not equal{up_to} in {count:,} places ({count / self.characters:.3%}), "
-        return Finding(f"{text}e.g. {there!r} comes back as {back!r}; {lost}")
+        return Finding(f"{text}e.g. {word!r} comes back as {back!r}; {lost}")
 
-    def _marks(self) -> Finding:
+    def _removed_marks(self) -> Finding:
         by_script = ", ".join(f"{script} {count:,}" for script, count in self.marks.most_common(4))
         share = self.marks.total() / self.characters
         text = f"{self.marks.total():,} accents or other marks ({share:.3%}) are removed ({by_script})"
+
+        remedy = "train the vocabulary with --strip_accents false"
         if self.harmed > _MARKS * self.characters:
-            return Finding(text, "train the vocabulary with --strip_accents false: outside Latin, Greek and Cyrillic "
-                                 "they make other words")  # fmt: skip
-        return Finding(text, "train the vocabulary with --strip_accents false" if share > DENSE_ACCENTS else "")
+            return Finding(text, f"{remedy}: outside Latin, Greek and Cyrillic they make other words")
+        return Finding(text, remedy if share > DENSE_ACCENTS else "")
 
 
 def measure(texts: Iterable[str], tokenizer: Tokenizer) -> RoundTrip | None:
-    """Encodes every distinct word of the texts and compares it with what its pieces make.
+    """Encodes every distinct word of the texts and compares it with the string that its pieces form.
 
-    White space and ASCII punctuation end a word whatever is around it, so this is the comparison of the whole text.
+    White space and ASCII punctuation end a word in any context, so this compares the whole text.
 
     Args:
         tokenizer: of the `tokenizers` library, without truncation.
 
     Returns:
-        None where the tokenizer is not BERT's: its pieces cannot be put together like this.
+        None if the tokenizer is not BERT's: other pieces cannot be joined like this.
     """
-    if type(tokenizer.normalizer).__name__ != "BertNormalizer" or not isinstance(tokenizer.model, WordPiece):
+    normalizer, model = tokenizer.normalizer, tokenizer.model
+    if type(normalizer).__name__ != "BertNormalizer" or not isinstance(model, WordPiece):
         return None
+
     counts = _count_words(texts, [token.content for token in tokenizer.get_added_tokens_decoder().values()])
-    normalizer = tokenizer.normalizer
     trip = RoundTrip(
         strips=normalizer.normalize_str("é") == "e",
         lowers=normalizer.normalize_str("A") == "a",
-        longest=tokenizer.model.max_input_chars_per_word,
+        longest=model.max_input_chars_per_word,
     )
     most = 0
     for word, encoding in _encoded(list(counts), tokenizer):
         times = counts[word]
         trip.characters += times * len(word)
-        back = _put_together(word, encoding, tokenizer, times, trip)
+        trip.capitals += times * word.count("I")
+        trip.dotless += times * (word.count("ı") + word.count("İ"))
+        back = _joined(word, encoding, tokenizer, times, trip)
+
+        # Most words come back as they are; the comparison of the others takes long.
         if back == word or (word.isascii() and word.isprintable() and trip.lowers and back == word.lower()):
-            trip.capitals += times * word.count("I")
-            trip.dotless += times * word.count("ı")
             continue
-        _note_changes(word, times, trip)
+
+        _count_removed(word, times, trip)
         if _folded(word, trip) != _folded(back, trip):
             trip.different += times
-            most, trip.example = max((most, trip.example), (times, (word, back)), key=lambda one: one[0])
+            if times > most:
+                most = times
+                trip.example = (word, back)
     return trip
 
 
 def _count_words(texts: Iterable[str], special: list[str]) -> Counter[str]:
-    """How often each word occurs: what is between white space and ASCII punctuation, and each such mark.
+    """How often each word (between white space and ASCII punctuation) and each punctuation mark occurs.
 
-    What holds a special token is left whole: the tokenizer looks for them before it splits.
+    A string that contains a special token is not split: the tokenizer finds special tokens before it splits.
     """
     between_spaces: Counter[str] = Counter()
     for text in texts:
         between_spaces.update(text.split())
+
     counts: Counter[str] = Counter()
     for word, times in between_spaces.items():
-        if word.isalpha() or any(token in word for token in special):
-            counts[word] += times
-            continue
-        for part in _PARTS.findall(word):
+        whole = word.isalpha() or any(token in word for token in special)
+        for part in [word] if whole else _PARTS.findall(word):
             counts[part] += times
     return counts
 
 
 def _around_difference(word: str, back: str) -> tuple[str, str]:
-    """Both words from four characters before they differ on (a word without spaces may be a whole sentence)."""
+    """Both words from four characters before their first difference (without spaces a word may be a sentence)."""
     pairs = enumerate(zip(word.lower(), back.lower(), strict=False))
     first = next((place for place, (own, other) in pairs if own != other), min(len(word), len(back)))
     begin = max(0, first - 4)
@@ -170,17 +177,19 @@ def _encoded(words: list[str], tokenizer: Tokenizer) -> Iterator[tuple[str, Enco
         yield from zip(batch, tokenizer.encode_batch(batch, add_special_tokens=False), strict=True)
 
 
-def _put_together(word: str, encoding: Encoding, tokenizer: Tokenizer, times: int, trip: RoundTrip) -> str:
-    """The pieces of a word as one string, in which the word's own characters replace [UNK], which are counted."""
+def _joined(word: str, encoding: Encoding, tokenizer: Tokenizer, times: int, trip: RoundTrip) -> str:
+    """The pieces of a word as one string, with the word's own characters in place of [UNK]. Counts those."""
     unknown, prefix = tokenizer.model.unk_token, tokenizer.model.continuing_subword_prefix
     if unknown not in encoding.tokens:
         return "".join([piece.removeprefix(prefix) for piece in encoding.tokens])
+
     parts = []
     for piece, (begin, end) in zip(encoding.tokens, encoding.offsets, strict=True):
         own = word[begin:end]
         parts.append(own if piece == unknown else piece.removeprefix(prefix))
-        if piece != unknown or own == unknown:  # the text may hold the literal string
+        if piece != unknown or own == unknown:  # the text may contain the literal string
             continue
+
         if len(tokenizer.normalizer.normalize_str(own)) > trip.longest:
             trip.too_long += times * len(own)
         else:
@@ -188,38 +197,35 @@ def _put_together(word: str, encoding: Encoding, tokenizer: Tokenizer, times: in
     return "".join(parts)
 
 
-def _note_changes(word: str, times: int, trip: RoundTrip) -> None:
-    """Counts the characters of a word that the normalizer removes, and those that have another capital in Turkish."""
-    trip.capitals += times * word.count("I")
-    trip.dotless += times * (word.count("ı") + word.count("İ"))
-    for character, script in _with_scripts(word):
-        category = unicodedata.category(character)
+def _count_removed(word: str, times: int, trip: RoundTrip) -> None:
+    """Counts the characters of a word that the normalizer removes."""
+    for character, category, script in _characters(word):
         if category in _REMOVED or character == "\ufffd":
             trip.removed += times
         elif category == "Mn" and trip.strips:
             trip.marks[script or "no letter"] += times
 
 
-def _with_scripts(text: str) -> Iterator[tuple[str, str | None]]:
-    """The characters of a text, decomposed, each with its script; a mark that several scripts share has its letter's.
+def _characters(text: str) -> Iterator[tuple[str, str, str | None]]:
+    """The characters of a text, decomposed, each with its category and its script.
 
-    The script of what is neither letter nor mark, such as the = in ≠, is "symbols".
+    A mark that several scripts share has its letter's script. The script of other characters, such as the = in ≠, is
+    "symbols".
     """
     script = None
     for character in unicodedata.normalize("NFD", text):
-        category = unicodedata.category(character)[0]
-        if category == "M":
+        category = unicodedata.category(character)
+        if category[0] == "M":
             script = script_of(character) or script
         else:
-            script = script_of(character) if category == "L" else "symbols"
-        yield character, script
+            script = script_of(character) if category[0] == "L" else "symbols"
+        yield character, category, script
 
 
 def _folded(text: str, trip: RoundTrip) -> str:
     """The text in the form in which it is compared."""
     kept = []
-    for character, script in _with_scripts(text):
-        category = unicodedata.category(character)
+    for character, category, script in _characters(text):
         stripped = trip.strips and category == "Mn" and (script in STRIPPED or script is None)
         if category not in _REMOVED and character != "\ufffd" and not stripped:
             kept.append(character)

@@ -1,8 +1,8 @@
-"""The order of examples: a position in the run → its number, and the random generator that is its own.
+"""Decides the order of a run's examples, and gives each example its own random generator.
 
 An example is a function of the seed and its number and of nothing else: not of batch, worker, rank, prefetch or
-resume. Everything random about it is drawn from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al.
-2011, "Parallel random numbers: as easy as 1, 2, 3") that needs no history.
+resume. All its random draws come from `generator(seed, …)`, a counter-based generator (Philox; Salmon et al. 2011,
+"Parallel random numbers: as easy as 1, 2, 3") that needs no history.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,9 +13,8 @@ import torch
 from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-# What a generator is for. A purpose is part of its key, so that no two draws share a stream.
+# Purposes of a generator. The purpose is part of its key, so that no two kinds of draws share a stream.
 ORDER, PLAN, MASK, WINDOWS = 1, 2, 3, 4
-
 
 WindowLength = Callable[[int, int, int], int | None]
 
@@ -26,11 +25,11 @@ class ExampleNumber(NamedTuple):
     phase: int  # which sequence length: an index into the run's phases
     epoch: int  # pass over the corpus within the phase
     window: int  # which of the epoch's windows: the shards that are open together
-    index: int  # which example of that window
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - which example of that window; hides tuple.index
 
 
 class Phase(NamedTuple):
-    """A stretch of the run at one sequence length."""
+    """A part of the run at one sequence length."""
 
     max_seq_length: int  # tokens
     end: int | None  # position (examples from the start of the run) where the next phase begins; None: never
@@ -39,6 +38,7 @@ class Phase(NamedTuple):
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
     """The random generator keyed by its arguments: equal arguments, equal draws, on any machine."""
     key = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64((purpose << 56) | (phase << 48) | epoch))
+
     # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.
     counter = np.array([0, 0, index, window], np.uint64)
     return np.random.Generator(np.random.Philox(key=np.array(key), counter=counter))
@@ -57,18 +57,28 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
         global_batch: sequences in an optimizer step, the same in all phases.
     """
     phases: list[Phase] = []
-    done, begin = 0.0, 0
+    done = 0.0
+    begin = 0
     for tokens, share in lengths:
         done += share
         end = round(steps * done)
         if end > begin:
             phases.append(Phase(tokens, end * global_batch))
         begin = end
+
     return (*phases[:-1], phases[-1]._replace(end=None))
 
 
-def walk(phases: tuple[Phase, ...], window_length: WindowLength, total: int) -> Iterator[tuple[tuple, int, int]]:
-    """The windows of a run of `total` examples in order: ((phase, epoch, window), examples taken, its length)."""
+def walk(
+    phases: tuple[Phase, ...], window_length: WindowLength, total: int
+) -> Iterator[tuple[tuple[int, int, int], int, int]]:
+    """The windows of a run of `total` examples in order: ((phase, epoch, window), examples taken, its length).
+
+    Example: 12 examples, the first phase ends at 7, and every epoch has two windows, of 4 and 2 examples.
+        phase 0, epoch 0: (0, 0, 0) gives 4 of 4 and (0, 0, 1) 2 of 2; there is no window 2
+        phase 0, epoch 1: (0, 1, 0) gives 1 of 4, and the phase ends at 7
+        phase 1, epoch 0: (1, 0, 0) gives 4 of 4 and (1, 0, 1) 1 of 2, and the run ends at 12
+    """
     begin = 0
     for number, phase in enumerate(phases):
         end = total if phase.end is None else min(phase.end, total)
@@ -78,20 +88,23 @@ def walk(phases: tuple[Phase, ...], window_length: WindowLength, total: int) -> 
             if length is None:
                 epoch, window = epoch + 1, 0
                 continue
+
             taken = min(length, end - begin)
             yield (number, epoch, window), taken, length
-            begin, window = begin + taken, window + 1
+            begin += taken
+            window += 1
 
 
 class LengthGroups(LengthGroupedSampler):
     """transformers' sampler of texts of about one length, in an order that (seed, epoch) alone decides.
 
-    The stock one draws from the global generator, which stands elsewhere when a run is gone on with.
+    The stock one draws from the global generator, whose state is another one when a run is resumed.
     """
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int):
         super().__init__(batch_size, lengths=lengths)
-        self.seed, self.epoch = seed, 0
+        self.seed = seed
+        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -105,7 +118,7 @@ class RunSampler(Sampler[ExampleNumber]):
     """All examples of a run in order, starting anywhere.
 
     Its length is that of the whole run and does not shrink when it starts late: transformers' Trainer then sees one
-    epoch of `total` examples, and going on from position N costs no skipping.
+    epoch of `total` examples, and resuming at position N reads none of the N examples before it.
 
     Args:
         phases: the run's phases; only the last has no end.
@@ -124,7 +137,11 @@ class RunSampler(Sampler[ExampleNumber]):
         seed: int,
         start: int = 0,
     ):
-        self.phases, self.window_length, self.total, self.seed, self.start = phases, window_length, total, seed, start
+        self.phases = phases
+        self.window_length = window_length
+        self.total = total
+        self.seed = seed
+        self.start = start
 
     def __len__(self) -> int:
         return self.total

@@ -1,7 +1,7 @@
-"""A corpus in memory: texts, of a list or of a `datasets.Dataset`, as tokenized documents that pairs are drawn from.
+"""Tokenizes texts (a list or a `datasets.Dataset`) into a corpus in memory, and opens corpora of all kinds.
 
-The text takes the same way as in `prepare.py`: sentence splitter, normaliser, WordPiece. What does not fit into memory
-(2 bytes a token) is prepared on disk first.
+The text is processed as in `prepare.py`: sentence splitter, normaliser, WordPiece. It needs 2 bytes of memory a token;
+a larger text has to be prepared on disk first.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ _CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
 
 
 class TextCorpus:
-    """Tokenized documents in memory, in one window (see `collator.WindowedCorpus`).
+    """Tokenized documents in memory, in one window (see `dataset.WindowedCorpus`).
 
     Args:
-        texts: a document each; those without a token are left out.
+        texts: one document each; documents without a token are left out.
         tokenizer: gives the ids.
         language: for the sentence splitter (ISO 639); None: a line is a sentence.
 
@@ -35,7 +35,7 @@ class TextCorpus:
         document_starts, document_ends: (documents,) the sentences [start, end) of each document.
 
     Raises:
-        InputError: there is no token in the texts.
+        InputError: the texts contain no token.
     """
 
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
@@ -45,12 +45,11 @@ class TextCorpus:
         if not any(len(group.ids) for group in groups):
             raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
 
-        ids, lengths, sentences, ends = (np.concatenate(column) for column in list(zip(*groups, strict=True))[:4])
+        self._ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
         document = np.concatenate([[0], np.cumsum(ends)[:-1]])  # of each piece
         per_document = np.bincount(document, sentences).astype(np.int64)
         per_document = per_document[per_document > 0]
 
-        self._ids = ids
         self.token_offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self.document_ends = np.cumsum(per_document)
         self.document_starts = self.document_ends - per_document
@@ -82,14 +81,14 @@ def open_corpus(
     text_column: str | None = None,
     language: str | None = "en",
 ) -> Any:
-    """The corpus that is meant: one that is open already, a folder made by `prepare.py` (or its URL), or texts.
+    """Opens a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
 
     Args:
         source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
 
     Raises:
-        InputError: nothing of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
+        InputError: none of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
     """
     if isinstance(source, str | Path):
         url = str(source) if is_url(source) else None
@@ -104,10 +103,12 @@ def open_corpus(
         raise InputError(f"a {type(source).__name__} holds several data sets", where="dataset", remedy=remedy)
     if tokenizer is None:
         raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
+
     return TextCorpus(texts_of(source, text_column), tokenizer, language)
 
 
 def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises InputError if the corpus was prepared with another tokenizer."""
     made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
     if made_with not in (None, hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()):
         raise InputError(
@@ -117,14 +118,15 @@ def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> N
         )
 
 
-def texts_of(rows: Iterable, text_column: str | None = None) -> Iterator[str]:
+def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
 
     Raises:
-        InputError: a row is neither, or its column holds something else.
+        InputError: a row is neither, or its column contains no text.
     """
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
-        rows = rows.select_columns([text_column])  # nothing else is decoded
+        rows = rows.select_columns([text_column])  # so that no other column is decoded
+
     for number, row in enumerate(rows):
         text = row if isinstance(row, str) else _column(row, text_column, number)
         if text is not None:
@@ -132,6 +134,7 @@ def texts_of(rows: Iterable, text_column: str | None = None) -> Iterator[str]:
 
 
 def _column(row: Any, name: str | None, number: int) -> str | None:
+    """The text of a row of columns; the number is for the message."""
     where = f"row {number} of the dataset"
     if not isinstance(row, Mapping):
         remedy = "give texts, or rows with a text column"

@@ -1,10 +1,11 @@
-"""A WordPiece tokenizer: train one, load one, check one."""
+"""Trains, saves, loads and checks WordPiece tokenizers."""
 
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -17,11 +18,10 @@ from bert_hf.errors import InputError
 from bert_hf.models.loading import find_tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# What `save_tokenizer` writes.
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")  # as saved
 MAX_LENGTH = 512  # positions of the published models
-_BATCH = 1000  # texts handed to the trainer at a time
-_ALPHABET = 1000  # characters of a trained vocabulary, where so many are enough
+_BATCH = 1000  # texts given to the trainer at a time
+_ALPHABET = 1000  # characters of a trained vocabulary, if they are enough
 _COVERED = 0.9995  # share of a text's characters for which they should be enough
 
 
@@ -40,19 +40,19 @@ def train_tokenizer(
     """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
 
     Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
-    that an unknown word falls apart into pieces and at last into characters. [UNK] is left for characters outside the
+    that every word can be split into pieces, if need be into characters. [UNK] is left for characters outside the
     alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones. The same texts and options give the
     same vocabulary.
 
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
-        vocab_size: size asked for; a small text gives a smaller vocabulary.
-        strip_accents: None keeps accents where `do_lower_case` is false, or the text is not written in Latin, Greek or
-            Cyrillic letters (see `scripts.choose_accents`); else they are stripped, as in the 2018 code.
+        vocab_size: an upper limit; a small text gives a smaller vocabulary.
+        strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
+            Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
         limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
             Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters.
         language: of the text, an ISO 639 code, for the choice of `strip_accents`.
-        log: gets one line: whether accents are stripped, and why.
+        log: is called with one line: whether accents are stripped, and why.
     """
     points = count_characters(texts)
     if strip_accents is None and do_lower_case:
@@ -60,13 +60,26 @@ def train_tokenizer(
         strip_accents = None if accents.strip else False  # None: as do_lower_case, and as it was always recorded
         if log:
             log(accents.reason)
-    blank = BertTokenizer(
-        do_lower_case=do_lower_case, strip_accents=strip_accents, tokenize_chinese_chars=tokenize_chinese_chars
-    )
-    rust = backend(blank)
+
+    options: dict[str, Any] = {
+        "do_lower_case": do_lower_case,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": tokenize_chinese_chars,
+    }
+    rust = backend(BertTokenizer(**options))
     alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
-    # The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes
-    # to the lower number: left alone, it gives another vocabulary every time. As special tokens they come in order.
+    vocabulary = _train_vocabulary(rust, texts, alphabet, vocab_size, min_frequency)
+    return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
+
+
+def _train_vocabulary(
+    rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int, min_frequency: int
+) -> dict[str, int]:
+    """The vocabulary that the Rust trainer learns, completed (`_complete`).
+
+    The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
+    the lower number: each training would give another vocabulary. As special tokens they are numbered in order.
+    """
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
@@ -75,15 +88,9 @@ def train_tokenizer(
         special_tokens=[*SPECIALS, *(f"##{character}" for character in alphabet)],
         show_progress=False,
     )
-    rust.train_from_iterator(_batches(texts), trainer)
-    vocabulary = _complete(rust.get_vocab(), vocab_size)
-    return BertTokenizer(
-        vocab=vocabulary,
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-        tokenize_chinese_chars=tokenize_chinese_chars,
-        model_max_length=MAX_LENGTH,
-    )
+    batches = (texts[begin : begin + _BATCH] for begin in range(0, len(texts), _BATCH))
+    rust.train_from_iterator(batches, trainer)
+    return _complete(rust.get_vocab(), vocab_size)
 
 
 def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
@@ -92,6 +99,7 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
     for point in np.flatnonzero(points).tolist():
         for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
             counts[character] += int(points[point])
+
     known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     if limit is None:
         covered = np.cumsum([-count for count, _ in known])
@@ -100,38 +108,29 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
     return sorted(character for _, character in known[:limit])
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
     """Specials, then every character in both its forms, then the learned pieces in order, `vocab_size` in all.
 
     The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
     characters is known.
     """
-    pieces = [piece for piece, _ in sorted(trained.items(), key=lambda item: item[1]) if piece not in SPECIALS]
+    pieces = [piece for piece in sorted(trained, key=trained.__getitem__) if piece not in SPECIALS]
     characters = sorted({piece.removeprefix("##") for piece in pieces if len(piece.removeprefix("##")) == 1})
     forms = dict.fromkeys([*characters, *(f"##{character}" for character in characters)])
     learned = [piece for piece in pieces if piece not in forms]
-    room = max(0, vocab_size - len(SPECIALS) - len(forms))
-    return {piece: index for index, piece in enumerate([*SPECIALS, *forms, *learned[:room]])}
+
+    remaining = max(0, vocab_size - len(SPECIALS) - len(forms))
+    return {piece: index for index, piece in enumerate([*SPECIALS, *forms, *learned[:remaining]])}
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Saves the tokenizer as stock transformers does, and a `vocab.txt` beside it for older tools."""
+    """Saves the tokenizer as stock transformers does, and also a `vocab.txt` for older tools."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
-    pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece, _ in pieces), encoding="utf-8")
+    vocabulary = tokenizer.get_vocab()
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
 
 
 def load_tokenizer(
@@ -141,48 +140,58 @@ def load_tokenizer(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
 ) -> PreTrainedTokenizerBase:
-    """A tokenizer from a folder, a Hub id or a bare `vocab.txt` (to which alone the options apply).
+    """A tokenizer from a folder, a Hub id or a bare `vocab.txt` (the options apply to the last only).
 
     Raises:
-        InputError: nothing there, or nothing usable.
+        InputError: there is no tokenizer, or none that BERT can use.
     """
     path = Path(name_or_path)
-    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
     if os.path.lexists(path) and not path.is_dir():
-        vocabulary = _read_vocabulary(path)
         tokenizer = BertTokenizer(
-            vocab=vocabulary,
+            vocab=_read_vocabulary(path),
             do_lower_case=do_lower_case,
             strip_accents=strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
             model_max_length=MAX_LENGTH,
         )
     else:
-        try:
-            folder = find_tokenizer(name_or_path)
-            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-            tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
-        except InputError:
-            raise
-        except Exception as error:  # the Rust library raises nothing more special
-            reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
-            raise InputError(
-                f"no tokenizer can be loaded from it: {reason}",
-                where=name_or_path,
-                remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
-            ) from None
+        tokenizer = _load_saved(name_or_path)
+
     check_tokenizer(tokenizer, where=path)
     return tokenizer
 
 
+def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
+    """A tokenizer that transformers saved, from a folder or the Hub."""
+    path = Path(name_or_path)
+    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(find_tokenizer(name_or_path)), trust_remote_code=False)
+    except InputError:
+        raise
+    except Exception as error:  # the Rust library raises no narrower class
+        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"no tokenizer can be loaded from it: {reason}",
+            where=name_or_path,
+            remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
+        ) from None
+
+    tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
+    return tokenizer
+
+
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    pieces = named_text(path).removesuffix("\n").split("\n")
+    """piece → id, the number of its line."""
     seen: dict[str, int] = {}
-    for line, piece in enumerate((piece.rstrip("\r") for piece in pieces), start=1):
+    for line, piece in enumerate(named_text(path).removesuffix("\n").split("\n"), start=1):
+        piece = piece.rstrip("\r")
         if piece in seen:
-            raise InputError(f"{piece!r} stands twice", where=path, line=line, remedy="keep one piece a line, once")
+            raise InputError(f"{piece!r} occurs twice", where=path, line=line, remedy="keep one piece a line, once")
         seen[piece] = line - 1
+
     if missing := [special for special in SPECIALS if special not in seen]:
         raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one a line")
     return seen
@@ -191,13 +200,13 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
 ) -> None:
-    """Has it what BERT needs, and do its ids fit into the model?
+    """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids.
 
     Args:
-        where: it comes from, for the message.
+        where: file, folder or Hub id of the tokenizer, for the message.
 
     Raises:
-        InputError: a special token is missing, or ids reach beyond `model_vocab_size`.
+        InputError: a special token is missing, or an id is not below `model_vocab_size`.
     """
     where = where or tokenizer.name_or_path or "tokenizer"
     for name in ("pad", "unk", "cls", "sep", "mask"):
@@ -205,6 +214,7 @@ def check_tokenizer(
             raise InputError(
                 f"the tokenizer has no [{name.upper()}] token", where=where, remedy="choose a BERT tokenizer"
             )
+
     largest = max(tokenizer.get_vocab().values())
     if model_vocab_size is not None and largest >= model_vocab_size:
         raise InputError(
@@ -215,16 +225,15 @@ def check_tokenizer(
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """The Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
-    rust = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    """A copy of the Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
+    rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
     rust.no_truncation()
     rust.no_padding()
     return rust
 
 
 def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What makes two tokenizers give different ids, as one string (vocabulary, normaliser, pre-tokeniser; what was
-    added beyond BERT's special tokens)."""
+    """All settings that decide the ids, as one string: vocabulary, normaliser, pre-tokeniser, added tokens."""
     state = json.loads(backend(tokenizer).to_str())
     parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:

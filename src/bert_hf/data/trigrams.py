@@ -1,4 +1,4 @@
-"""A trigram language model of the training text: what a token's two left neighbours alone tell of it.
+"""Estimates a trigram language model of the training text, which predicts a token from the two tokens before it.
 
 A masked language model that is not better than this has learned little beyond frequent phrases. The estimate is
 interpolated absolute discounting (Ney, Essen and Kneser 1994):
@@ -37,7 +37,7 @@ class TrigramModel:
         self._triples = _Counts(pairs[:-1], self._join(pairs[:-1], tokens[2:]))
 
     def _join(self, context: np.ndarray, token: np.ndarray) -> np.ndarray:
-        """One number for a sequence: context · V + token."""
+        """One number for each sequence: context · V + token."""
         return context * self._base + token
 
     def losses(self, context: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -55,17 +55,22 @@ class _Counts:
     """How often each context, and each context with its next token, occurs."""
 
     def __init__(self, contexts: np.ndarray, sequences: np.ndarray):
-        self._sequences, self._sequence_counts = np.unique(sequences, return_counts=True)
+        self._sequences, first_seen, self._sequence_counts = np.unique(
+            sequences, return_index=True, return_counts=True
+        )
         self._contexts, self._context_counts = np.unique(contexts, return_counts=True)
 
         # Different continuations of a context: the different sequences that begin with it.
-        first_seen = np.unique(sequences, return_index=True)[1]
         self._different = np.bincount(
             np.searchsorted(self._contexts, contexts[first_seen]), minlength=len(self._contexts)
         )
 
     def interpolate(self, contexts: np.ndarray, sequences: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """Discounted estimates (N,), what was taken off given to `lower` (N,); after an unseen context `lower`."""
+        """Discounted estimates (N,) plus the discounted mass times `lower` (N,); after an unseen context `lower`.
+
+        Example: after the context v, seen 4 times, token x came 3 times and y once: 2 different tokens, d = 0.75. The
+        discounted mass is 0.75 · 2 / 4 = 0.375; with P(x) = 0.2 the estimate of x is (3 − 0.75) / 4 + 0.375 · 0.2.
+        """
         count = _look_up(self._sequences, self._sequence_counts, sequences)
         total = _look_up(self._contexts, self._context_counts, contexts)
         different = _look_up(self._contexts, self._different, contexts)
@@ -77,7 +82,7 @@ class _Counts:
 
 
 def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of each wanted key in ascending `keys`; 0 where there is none."""
+    """The value of each wanted key in ascending `keys`; 0 for an unknown key."""
     if len(keys) == 0:
         return np.zeros(len(wanted), dtype=np.int64)
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

@@ -1,8 +1,8 @@
-"""The scripts (writing systems) of a text, and whether its accents can be stripped without harm.
+"""Finds the scripts (writing systems) of a text, and decides whether an uncased tokenizer strips its accents.
 
-BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). For Latin,
-Greek and Cyrillic letters that takes accents away, as in the published English model. Elsewhere the same category
-holds vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か), and without them a word
+BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). In Latin,
+Greek and Cyrillic text that removes accents, as in the published English model. In other scripts the same category
+contains vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か), and without them a word
 becomes another. The tokenizer file has one switch for all scripts, `strip_accents`; `choose_accents` sets it from the
 text.
 """
@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
-# Scripts without nonspacing marks: nothing is lost there whichever way accents are treated.
+# Scripts without nonspacing marks: nothing is lost there, whether accents are stripped or kept.
 _WITHOUT_MARKS = frozenset({"Cjk", "Ideographic", "Hangul", "Bopomofo", "Yi"})
 # Above this share of letters in other scripts accents are kept. English Wikipedia has 0.02 % (foreign names).
 OTHER_SCRIPTS = 0.01
-# Above this share of letters with an accent accents are kept: they tell common words apart, as the tones of Vietnamese
-# do. In the paragraphs of tests/paragraphs.py: Vietnamese 27 %, Greek 15 %, German 8 %, Turkish 7 %, Russian 6 %.
+# Above this share of letters with an accent, accents are kept: they distinguish common words, as the tones of
+# Vietnamese do. In tests/paragraphs.py: Vietnamese 27 %, Greek 15 %, German 8 %, Turkish 7 %, Russian 6 %.
 DENSE_ACCENTS = 0.2
 # ISO 639 codes of languages that are not written in Latin, Greek or Cyrillic letters, and Vietnamese.
 KEPT_LANGUAGES = frozenset(
@@ -54,8 +54,8 @@ def count_characters(texts: Iterable[str]) -> np.ndarray:
 def script_of(character: str) -> str | None:
     """The script of a letter or mark: "Latin", "Devanagari", "Cjk", …; None where several scripts share it.
 
-    Python's Unicode tables have no script property; the first word of a character's name, after compatibility forms
-    (full width, mathematical, ligatures) are resolved, gives it.
+    Python's Unicode tables have no script property, so it is taken from the first word of the character's name, after
+    compatibility forms (full width, mathematical, ligatures) are resolved.
     """
     first = unicodedata.normalize("NFKD", character)[0]
     name = unicodedata.name(first, "").replace("-", " ").split()
@@ -76,8 +76,8 @@ def letters_by_script(points: np.ndarray) -> Counter[str]:
 def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
     """Whether an uncased tokenizer for this text should strip accents.
 
-    A language keeps them where its script needs them. The text is looked at in any case: a wrong `language` must not
-    damage it. The same counts and language give the same answer.
+    For a language whose script needs its marks they are kept. For any other language the text decides, so that a wrong
+    `language` does not damage it. The same counts and language give the same answer.
 
     Args:
         points: `count_characters` of the text that the vocabulary is trained on.
@@ -85,18 +85,21 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
     """
     if language and _LANGUAGE_CODE.split(language.lower())[0] in KEPT_LANGUAGES:
         return Accents(False, f"accents are kept, for --language {language}")
+
     letters = letters_by_script(points)
-    others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
-    share = others.total() / max(1, letters.total())
+    share, most = _outside(letters, STRIPPED)
     if share > OTHER_SCRIPTS:
-        most = others.most_common(1)[0][0]
         text = f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
         return Accents(False, text)
+
     accented = _accented(points) / max(1, letters.total())
     if accented > DENSE_ACCENTS:
-        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they tell words apart")
-    reason = f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
-    reason += f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words")
+
+    reason = (
+        f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
+        f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
+    )
     return Accents(True, reason)
 
 
@@ -113,7 +116,11 @@ def _accented(points: np.ndarray) -> int:
 
 def scripts_with_marks(texts: Iterable[str]) -> tuple[float, str]:
     """(share of the letters in scripts that stripping damages, the most frequent of these scripts)."""
-    letters = letters_by_script(count_characters(texts))
-    harmed = Counter({s: count for s, count in letters.items() if s not in STRIPPED | _WITHOUT_MARKS})
-    most = harmed.most_common(1)[0][0] if harmed else ""
-    return harmed.total() / max(1, letters.total()), most
+    return _outside(letters_by_script(count_characters(texts)), STRIPPED | _WITHOUT_MARKS)
+
+
+def _outside(letters: Counter[str], scripts: frozenset[str]) -> tuple[float, str]:
+    """(share of the letters that are in other scripts, the most frequent of those)."""
+    others = Counter({script: count for script, count in letters.items() if script not in scripts})
+    most = others.most_common(1)[0][0] if others else ""
+    return others.total() / max(1, letters.total()), most

@@ -1,0 +1,141 @@
+"""Finds sentences and segments of a given length in a text of many documents.
+
+Sentences are numbered through the whole text; a segment is a range [start, end) of such numbers. `offsets[s]` is the
+number of tokens before sentence s, so a segment has offsets[end] − offsets[start] tokens.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+_SEGMENT_CANDIDATES = 16  # random segments among which the one of the nearest length is taken
+_SENTENCE_CANDIDATES = 4  # sentences of the right length among which the one with most text before it is taken
+_SENTENCES_SEARCHED = 2**20  # at least; bounds the memory of the search in a window of many million sentences
+
+
+class Documents(NamedTuple):
+    """Documents, or parts of them, as ranges of sentences. D documents, S sentences."""
+
+    starts: np.ndarray  # (D,) first sentence of each document, ascending
+    ends: np.ndarray  # (D,) end of its sentences, exclusive
+    offsets: np.ndarray  # (S + 1,) tokens before each sentence
+
+    def tokens(self, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Number of tokens of the segments [start, end)."""
+        return self.offsets[end] - self.offsets[start]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(D,) number of tokens of each document."""
+        return self.tokens(self.starts, self.ends)
+
+    def nearest_boundary(self, tokens: np.ndarray) -> np.ndarray:
+        """The sentence whose beginning is nearest to a position, given as a number of tokens from the first one on."""
+        after = np.clip(np.searchsorted(self.offsets, tokens), 1, len(self.offsets) - 1)
+        before_is_nearer = tokens - self.offsets[after - 1] < self.offsets[after] - tokens
+        return after - before_is_nearer
+
+
+def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
+    """For each wanted length some sentences of that length, or of the nearest that there is.
+
+    Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
+        7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
+        20 wanted: the nearest length is 30, which only sentence 3 has
+
+    Args:
+        wanted: (n,) tokens.
+        max_tokens: longer sentences count as being so long.
+
+    Returns:
+        (_SENTENCE_CANDIDATES, n) sentences.
+    """
+    # All sentences of the documents, or a sample.
+    ends = np.cumsum(documents.ends - documents.starts)
+    total = ends[-1]
+    size = max(_SENTENCES_SEARCHED, 4 * len(wanted))
+    number = np.arange(total) if total <= size else np.sort(rng.integers(0, total, size))
+    document = np.searchsorted(ends, number, side="right")
+    sentence = documents.ends[document] - (ends[document] - number)
+
+    length = np.minimum(documents.tokens(sentence, sentence + 1), max_tokens)
+    order = np.argsort(length, kind="stable")
+    length = length[order]
+
+    # The nearest length, and the places [begin, end) of the sentences that have it.
+    place = np.searchsorted(length, wanted)
+    above = length[np.minimum(place, len(length) - 1)]
+    below = length[np.maximum(place - 1, 0)]
+    nearest = np.where(np.abs(below - wanted) < np.abs(above - wanted), below, above)
+    begin = np.searchsorted(length, nearest)
+    end = np.searchsorted(length, nearest, side="right")
+
+    drawn = rng.random((_SENTENCE_CANDIDATES, len(wanted)))
+    return sentence[order[begin + (drawn * (end - begin)).astype(np.int64)]]
+
+
+def find_segments(
+    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each wanted length a segment of about that length, within a document: the nearest of some draws.
+
+    Example: a document with sentences of 5, 9, 4, 8 tokens; 12 are wanted. A draw of the first sentence:
+        the second: [9] has 9, [9, 4] has 13, which is nearer
+        the fourth: [8] ends with the document, so it is extended to the front: [4, 8], exactly 12
+
+    Args:
+        wanted: (n,) tokens.
+        excluded: (n,) the document that must not be used for each; then there are two documents at least.
+
+    Returns:
+        start, end: (n,) sentences of each segment.
+    """
+    start, document = _draw_sentences(documents, wanted, rng, excluded)
+    first = documents.starts[document]
+    last = documents.ends[document]
+
+    end = np.clip(documents.nearest_boundary(documents.offsets[start] + wanted), start + 1, last)
+    before = np.clip(documents.nearest_boundary(documents.offsets[end] - wanted), first, start)
+    start = np.where(end == last, before, start)
+
+    nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
+    each = np.arange(len(wanted))
+    return start[nearest, each], end[nearest, each]
+
+
+def _draw_sentences(
+    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Random sentences, uniform over those of the documents that are long enough; if none is, of the longest one.
+
+    Sentences are numbered from the longest document on, so that those of documents that are long enough come first.
+    Numbers from the excluded document on are moved up by its number of sentences.
+
+    Example: documents a, b, c of 2, 3, 4 sentences with 30, 50, 40 tokens: b has the numbers 0–2, c 3–6, a 7–8.
+        35 wanted: b and c are long enough, and one of the numbers 0–6 is drawn
+        35 wanted, b excluded: one of 0–3 is drawn, and 3 is added: a sentence of c
+
+    Returns:
+        sentence, document: (_SEGMENT_CANDIDATES, n) each.
+    """
+    size = documents.sizes
+    count = documents.ends - documents.starts
+    descending = np.argsort(-size, kind="stable")
+    until = np.cumsum(count[descending])  # sentences of the longest document, of the two longest, …
+    usable = np.maximum(np.searchsorted(-size[descending], -wanted, side="right"), 1)  # documents to draw from
+
+    hidden = hidden_from = np.zeros(len(wanted), np.int64)
+    if excluded is not None:
+        rank = np.argsort(descending)[excluded]
+        usable = np.maximum(usable, np.where(rank == 0, 2, 1))
+        hidden = np.where(rank < usable, count[excluded], 0)
+        hidden_from = until[rank] - count[excluded]
+
+    drawn = rng.random((_SEGMENT_CANDIDATES, len(wanted))) * (until[usable - 1] - hidden)
+    number = drawn.astype(np.int64)
+    number += np.where(number >= hidden_from, hidden, 0)
+
+    rank = np.searchsorted(until, number, side="right")
+    document = descending[rank]
+    return documents.ends[document] - (until[rank] - number), document

@@ -1,0 +1,279 @@
+"""Properties of corpora: P10 and P12 (equal inputs, equal bytes) and P14 (any bytes are a corpus or one error line).
+
+Hypothesis draws texts and files. The number of examples, and how to try more: conftest.py.
+"""
+
+import contextlib
+import functools
+import gzip
+import io
+import lzma
+import operator
+import os
+import runpy
+import tempfile
+import tracemalloc
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tiny import VOCABULARY
+from transformers import BertTokenizer
+
+from bert_hf.data import encoding, readers
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.data.encoding import split_sentences
+from bert_hf.data.prepare import prepare
+from bert_hf.data.readers import TextFile, Texts, cut_pieces, documents
+
+SPECIALS = 5  # special tokens at the beginning of `VOCABULARY`
+WHOLE_FILES = settings(max_examples=max(50, settings.default.max_examples // 40))
+
+# In memory, if there is such a file system: a disk's fsync would take most of the time.
+scratch = functools.partial(tempfile.TemporaryDirectory, dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+# ---- sentences, pieces and documents
+
+WORDS = st.text(st.sampled_from("ab .!?\n\r\t\x0b\x1c\x85\u2028漢。é😀́"), max_size=60)
+
+
+@given(WORDS, st.sampled_from(["en", "de", "zh", "xx", None]), st.sampled_from([1, 200]))
+def test_sentences_lose_nothing_but_white_space(text, language, times):
+    text *= times  # 200: longer than the longest sentence
+    assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
+
+
+@given(WORDS, st.integers(1, 80))
+def test_pieces_of_any_size_are_the_document(text, size):
+    pieces = list(cut_pieces(text, size))
+    assert list(documents(pieces)) == [text]
+    assert all(len(piece.text) <= size for piece in pieces)
+
+
+@WHOLE_FILES
+@given(WORDS, st.integers(4, 40))
+def test_a_file_read_in_parts_of_any_size_holds_the_same_documents(text, size):
+    with scratch() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder, "a.txt")
+        path.write_bytes(text.encode())
+        whole = [document.split() for document in documents(TextFile(str(path)).read())]
+        patch.setattr(readers, "PIECE", size)
+        pieces = list(TextFile(str(path)).read())
+        assert [document.split() for document in documents(pieces)] == whole
+        assert all(len(piece.text) <= size for piece in pieces)
+
+
+# ---- whole files
+
+
+class Inputs(NamedTuple):
+    """All inputs that decide the bytes of a corpus."""
+
+    files: tuple[tuple[str, ...], ...]
+    language: str | None
+    tokenizer: str
+    without: frozenset
+
+    def prepare(self, folder: Path, **how) -> Corpus | None:
+        texts = [Texts(file, f"{number}.txt") for number, file in enumerate(self.files)]
+        return prepare(texts, a_tokenizer(self.tokenizer), folder, language=self.language,
+                       without={0: self.without}, **how)  # fmt: skip
+
+
+@functools.cache
+def a_tokenizer(name: str) -> BertTokenizer:
+    """A tokenizer that differs from the first in the named setting only."""
+    pieces = {"vocabulary": [*VOCABULARY[:-1], "##y"], "order": [*VOCABULARY[:SPECIALS], *VOCABULARY[:4:-1]]}
+    vocabulary = {piece: index for index, piece in enumerate(pieces.get(name, VOCABULARY))}
+    made = BertTokenizer(vocab=vocabulary, do_lower_case=name != "cased", tokenize_chinese_chars=name != "chinese",
+                         strip_accents=True if name == "accents" else None)  # fmt: skip
+    if name.startswith("added "):
+        made.add_tokens([name.removeprefix("added ")])
+    return made
+
+
+TOKENIZERS = ["first", "vocabulary", "order", "cased", "chinese", "accents", "added w1 w2", "added w2 w1"]
+DOCUMENTS = st.lists(
+    st.sampled_from(["w1 w2. w3 w4x1.", "w5", "", "w6 w7! W8.\nÉw9x2 [MASK] w1 w2", " \n", "漢字。w10? w11."]),
+    max_size=5,
+).map(tuple)
+LAST = ("w1 w2. w3.", "w4. w5.", "w6")  # so that some text remains without the excluded documents
+FIELDS = {
+    "files": st.lists(DOCUMENTS, max_size=3).map(lambda files: (*files, LAST)),
+    "language": st.sampled_from(["en", "de", None]),
+    "tokenizer": st.sampled_from(TOKENIZERS),
+    "without": st.frozensets(st.integers(0, 2), max_size=1),
+}
+CORPORA = st.builds(Inputs, **FIELDS)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("divided", ["machines", "files", "groups"])  # joblib starts new processes for each
+@WHOLE_FILES
+@given(CORPORA, st.integers(1, 3), st.sampled_from([1, 60, encoding.GROUP]), st.randoms())
+def test_a_corpus_has_the_same_bytes_by_any_division_of_the_work(divided, inputs, machines, group, random):
+    """P10. One process; several machines in any order; two processes, for a file or a group of documents each."""
+    with scratch() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        if divided == "groups":
+            inputs = inputs._replace(files=(sum(inputs.files, ()),))
+        if divided == "files":
+            inputs = inputs._replace(files=(*inputs.files, LAST))  # two at least
+        inputs.prepare(folder / "one")
+        patch.setattr(encoding, "GROUP", group)
+        if divided == "machines":
+            for part in random.sample(range(machines), machines):
+                done = inputs.prepare(folder / "other", shard=(part, machines))
+        else:
+            done = inputs.prepare(folder / "other", num_proc=2)
+        assert done is not None
+        assert contents(folder / "one") == contents(folder / "other")
+
+
+NEARLY = [("w1 w2. w3. ", *LAST[1:]), ("w1 w2.", "w3.", *LAST[1:]), LAST[::-1]]
+
+
+@WHOLE_FILES
+@given(CORPORA, st.data())
+def test_equal_fingerprints_are_equal_bytes(inputs, data):
+    """P12. A change of any one input changes the fingerprint; a second run in the same folder changes nothing."""
+    others = {
+        **FIELDS,
+        "files": FIELDS["files"] | st.sampled_from(NEARLY).map(lambda last: (*inputs.files[:-1], last)),
+    }
+    with scratch() as name:
+        folder = Path(name)
+        fingerprint, first = inputs.prepare(folder / "first").fingerprint, contents(folder / "first")
+        for where in ("first", "again"):
+            assert inputs.prepare(folder / where).fingerprint == fingerprint
+            assert contents(folder / where) == first
+        for field, values in others.items():
+            value = data.draw(values.filter(functools.partial(operator.ne, getattr(inputs, field))), field)
+            other = inputs._replace(**{field: value}).prepare(folder / field)
+            assert other.fingerprint != fingerprint
+            assert contents(folder / field) != first
+
+
+# ---- any bytes
+
+SNIPPETS = [
+    b"w1 w2. w3 w4.\n", b"\n\n", b"\r", b"\r\n", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80",
+    b"\xf0\x9f\x98", "漢字。w1".encode(), "w1\u2028w2\x85w3\x1cw4 \ufeff".encode(), b"[MASK] [SEP]", b"w1,w2\n",
+    b"a\tb\n", b"w1 w2 " * 3000, b"w" * 3000, b"[" * 9000, b"9" * 5000, b'"\\ud800"',
+]  # fmt: skip
+ROWS = [
+    b'{"text": "w1 w2. w3"}\n', b'{"text": "\\ud800 w1"}\n', b'{"\\ud800": 0, "text": "w1"}\n', b"{}\n", b"[1]\n",
+    b'{"text": null}\n', b'{"text": "w1", "x": NaN}\n', b'{"text": "w1", "x": ' + b"9" * 5000 + b"}\n", b"\n",
+    b'{"text": ' + b"[" * 9000 + b"\n", b'{"a": "w1. w2.", "b": "y"}\n', b'{"body": "w1. w2."}\n', b'{"text": ',
+    b'{"text": "w1", "text": "w2"}\n', b'{"body": ["w1"]}\n', b"\xef\xbb\xbf",
+]  # fmt: skip
+PLAIN = st.lists(st.sampled_from(SNIPPETS) | st.binary(max_size=6), max_size=8).map(b"".join)
+JSON = st.lists(st.sampled_from(ROWS), max_size=4).map(b"".join)
+
+
+@st.composite
+def parquet(draw) -> bytes:
+    strings = st.lists(st.sampled_from([None, "", "w1 w2. w3.", "é\x00😀", "w4 " * 300]), min_size=4, max_size=4)
+    kinds = st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
+    columns = draw(st.dictionaries(st.sampled_from(["text", "a.b", "", "ü"]), st.tuples(strings, kinds), max_size=2))
+    table = pa.table({name: pa.array(values).cast(kind) if kind != pa.binary() else pa.array([b"\xff"] * 4)
+                      for name, (values, kind) in columns.items()})  # fmt: skip
+    file = io.BytesIO()
+    pq.write_table(
+        table, file, compression=draw(st.sampled_from(["none", "snappy", "zstd", "gzip"])), row_group_size=2
+    )
+    return file.getvalue()
+
+
+@st.composite
+def damaged(draw, whole) -> bytes:
+    """Bytes, some of them cut off, inverted, doubled or inserted."""
+    data = draw(whole)
+    for kind, at in draw(
+        st.lists(st.tuples(st.sampled_from(["cut", "invert", "double", "insert"]), st.floats(0, 1)), max_size=2)
+    ):
+        place = min(int(at * len(data)), max(0, len(data) - 1))
+        middle = {"cut": b"", "invert": bytes([255 ^ data[place]]) + data[place + 1 :] if data else b"",
+                  "double": data, "insert": draw(st.binary(max_size=4)) + data[place:]}[kind]  # fmt: skip
+        data = data[:place] + middle
+    return data
+
+
+@st.composite
+def files(draw) -> tuple[str, bytes]:
+    """A name and its bytes: of the format that the suffix means, perhaps damaged, or of another one."""
+    kind = draw(st.sampled_from([".txt", ".TXT", "", ".jsonl", ".json", ".JSONL", ".parquet", ".Parquet", ".csv"]))
+    pack = draw(st.sampled_from(["", "", "", "", ".gz", ".xz", ".GZ"]))
+    fitting = {".parquet": parquet(), ".jsonl": JSON, ".json": JSON}.get(kind.lower(), PLAIN)
+    whole = damaged(fitting if draw(st.integers(0, 9)) else PLAIN)
+    if pack and draw(st.integers(0, 9)):
+        packer = lzma.compress if pack == ".xz" else functools.partial(gzip.compress, mtime=0)
+        whole = damaged(whole.map(packer))
+    return f"a{kind}{pack}", draw(whole)
+
+
+@functools.cache
+def prepare_main():
+    return runpy.run_path(str(Path(__file__).parents[2] / "recipes" / "prepare.py"))["main"]
+
+
+def prepared(argv: list[str]) -> tuple[int, str]:
+    """Exit code and standard error of prepare.py."""
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
+        code = prepare_main()(argv)
+    return code, stderr.getvalue()
+
+
+@settings(max_examples=max(150, WHOLE_FILES.max_examples))
+@example([("a.jsonl", b'{"text": "\\ud800 w1"}\n')], "named", False)
+@example([("a.jsonl", b'{"text": ' + b"[" * 9000)], "named", False)
+@example([("a.txt.gz", gzip.compress(b"w1")[:10] + b"\xff" * 9)], "named", False)
+@given(st.lists(files(), min_size=1, max_size=2), st.sampled_from(["named", "named", "trained"]), st.booleans())
+def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines):
+    """P14. No incomplete file is left, the same command repeats its result, and memory is bounded."""
+    with scratch() as name:
+        folder = Path(name)
+        argv = ["--output_dir", f"{folder}/out", "--cache_dir", f"{folder}/cache", "--train_file"]
+        for number, (file, data) in enumerate(contents_of_files):
+            (folder / str(number)).mkdir()
+            (folder / str(number) / file).write_bytes(data)
+            argv.append(f"{folder}/{number}/{file}")
+        if tokenizer == "named":
+            (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in VOCABULARY))
+            argv += ["--tokenizer_name", f"{folder}/vocab.txt"]
+        argv += ["--sentence_per_line", str(lines)]
+        code, stderr = prepared(argv)
+        left = contents(folder / "out")
+        assert not list(folder.rglob(".*"))
+        if code == 0:
+            assert stderr == ""
+            assert Corpus.open(folder / "out").tokens > 0
+        else:
+            assert code == 2
+            assert stderr.startswith("error: ")
+            assert len(stderr.splitlines()) == 1
+            assert "manifest.json" not in left
+        assert prepared(argv) == (code, stderr)
+        assert contents(folder / "out") == left
+    assert pa.default_memory_pool().max_memory() < 2**30
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_line_without_an_end_is_read_in_bounded_memory(tmp_path, pack):
+    """P14. 64 MB that were compressed to a few KB."""
+    path = tmp_path / f"a.txt.{'gz' if pack is gzip.compress else 'xz'}"
+    path.write_bytes(pack(b"\x00" * 2**26))
+    tracemalloc.start()
+    try:
+        assert sum(len(piece.text) for piece in TextFile(str(path)).read()) == 2**26
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
