@@ -213,7 +213,7 @@ def kept_bytes(config: BertConfig, half: bool, grouped: bool) -> int:
     """
     network, h, seen = BertForPreTraining(config), config.hidden_size, {}
     shapes = {shape for p in network.parameters() for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
-    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # joint weights of Q, K, V; in the last layer of K, V
+    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # concatenated weights of Q, K, V; of K, V
     places = torch.arange(ROWS * WIDE).view(ROWS, WIDE)
     masked = torch.cat([places[:3, 1:6].flatten(), places[3:, 1:7].flatten()])  # two groups of rows
     batch = {

@@ -231,15 +231,15 @@ def test_the_kernels_of_dropout_are_compared_though_nothing_is_dropped(monkeypat
 
 
 class Memory:
-    """A path that has room for so many rows."""
+    """Losses that run out of memory above a number of rows on each path."""
 
     def __init__(self, plain: int, fast: int):
-        self.room, self.seen = {False: plain, True: fast}, []
+        self.limit, self.seen = {False: plain, True: fast}, []
 
     def __call__(self, model, inputs):
         rows = len(inputs["input_ids"])
         self.seen.append((model.fast_path, rows))
-        if rows > self.room[model.fast_path]:
+        if rows > self.limit[model.fast_path]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return losses_of(model, inputs)
 

@@ -297,7 +297,7 @@ def loss_and_gradient(model, half, **batch):
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
-    """No padding, trimmed last layer, joint projections and head, compared with the padded model and all logits."""
+    """No padding, trimmed last layer, fused projections and head, compared with the padded model and all logits."""
     monkeypatch.setattr(
         "bert_hf.models.modeling_bert.unpad_batch", lambda *given: unpad_batch(*given, grouped=grouped)
     )

@@ -58,7 +58,7 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
 
     Two for each multiply-add, three times those of the forward pass: each layer's matrices for every real token (no
     padding), attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
-    The last layer counts whole, though our model computes little of it, so that MFU is comparable with other projects'.
+    The last layer counts whole, though our model computes little of it: MFU is comparable with other projects'.
 
     Args:
         tokens: real tokens.
