@@ -222,7 +222,7 @@ def token_bytes(plan: Plan, length: int) -> dict[str, float]:
     Embeddings: LayerNorm's input 4h · a dropout mask, of 4 bytes on a CPU.
     Head, for each masked token: inputs of the transform, GELU, LayerNorm and the decoder, 10h or 16h · logits, softmax
     in fp32 and its copy, 2V + 4V + 2V, of which 2V are kept; in fp32 all in one buffer, 4V.
-    Not counted: single numbers for a token (statistics, indices), the pooler, in fp32 the weights of Q, K and V together.
+    Not counted: single numbers for a token (statistics, indices), the pooler, in fp32 the weights of Q, K, V together.
     """
     config, cpu = plan.config, plan.device.cpu
     h, f, s = config.hidden_size, config.intermediate_size, 2 if plan.half else 4
@@ -289,10 +289,12 @@ def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: f
         f"tokens: {plan.fill:.1%} of a row's length (--fill), {plan.masked:.1%} of them predicted",
         f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {plan.mfu:.1%} (--mfu)",
     ]
+
     lines += ["", *_amounts(plan)]
     if corpus_tokens:
         passes = plan.passes(corpus_tokens)
         lines.append(f"{passes:,.2f} passes over the {corpus_tokens:,.0f} tokens to train on")
+
     return [*lines, "", *_times(plan, numbers, price), "", *_memories(plan, numbers)]
 
 

@@ -480,21 +480,16 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
-        # Encoder, without padding where possible
-        inputs = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        unpadded = None
-        if masked_positions is not None and all(value is None or value is False for value in inputs.values()):
-            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
-        hidden_states = attentions = None
-        if unpadded is not None and input_ids is not None:
-            hidden, pooled = self.bert.forward_unpadded(input_ids, token_type_ids, unpadded)  # (M, H), (B, H)
-        else:
-            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
-            hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
-            hidden_states, attentions = outputs.hidden_states, outputs.attentions
-            if masked_positions is not None:
-                hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
-
+        hidden, pooled, hidden_states, attentions = self._encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            masked_positions,
+            token_positions,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
@@ -516,15 +511,42 @@ class BertForPreTraining(BertPreTrainedModel):
             attentions=attentions,
         )
 
-    def _unpad(
+    def _encode(
         self,
         input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        masked_positions: Tensor | None,
+        token_positions: Tensor | None,
+        **inputs,
+    ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
+        """Runs the encoder, without padding where possible.
+
+        Returns:
+            Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked
+            for, the hidden states and attentions of each layer.
+        """
+        tokens_alone = all(value is None or value is False for value in inputs.values())
+        if input_ids is not None and masked_positions is not None and tokens_alone:
+            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
+            if unpadded is not None:
+                return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
+
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
+        hidden = outputs.last_hidden_state  # (B, L, H)
+        if masked_positions is not None:
+            hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
+        return hidden, outputs.pooler_output, outputs.hidden_states, outputs.attentions
+
+    def _unpad(
+        self,
+        input_ids: Tensor,
         attention_mask: Tensor | None,
         masked_positions: Tensor,
         token_positions: Tensor | None,
     ) -> UnpaddedBatch | None:
         """The layout of the batch without padding; None where the padded batch has to be computed."""
-        if not self.fast_path or self.config._attn_implementation != "sdpa" or input_ids is None:
+        if not self.fast_path or self.config._attn_implementation != "sdpa":
             return None
         if self.config.output_hidden_states or self.config.output_attentions:
             return None

@@ -99,15 +99,10 @@ def unpad_batch(
     else:
         return None
 
-    # Queries: each [CLS] and the masked tokens, sorted into the order of the tokens
-    wanted = torch.cat([torch.arange(count, device=device) * length, masked_positions])
-    wanted_places = _inverse(order)[wanted // length] * length + wanted % length
-    sorted_places, sorting = wanted_places.sort(stable=True)
-    ranks = _inverse(sorting)
-
+    query_places, ranks = _sort_queries(masked_positions, order, length)
     return UnpaddedBatch(
         token_indices=token_indices,
-        query_indices=torch.searchsorted(places, sorted_places),
+        query_indices=torch.searchsorted(places, query_places),
         cls_queries=ranks[:count],
         masked_queries=ranks[count:],
         groups=groups,
@@ -120,6 +115,21 @@ def unpad_batch(
 def _equal_neighbours(lengths: Tensor, queries: Tensor) -> _Groups:
     shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
     return tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
+
+
+def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Sorts each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
+
+    Returns:
+        Their positions in a padded batch of that order, ascending; and the ranks of each [CLS], then of each masked
+        token, among these positions.
+    """
+    cls_positions = torch.arange(len(order), device=order.device) * length
+    positions = torch.cat([cls_positions, masked_positions])
+    places = _inverse(order)[positions // length] * length + positions % length
+
+    sorted_places, sorting = places.sort(stable=True)
+    return sorted_places, _inverse(sorting)
 
 
 def _inverse(permutation: Tensor) -> Tensor:
