@@ -113,7 +113,8 @@ def test_the_plain_path_is_the_stock_model(tmp_path, tokenizer, monkeypatch):
     """With every kernel of ours missing: loss and gradient of the stock model on the same batch, dropout 0."""
     for name in ("unpad_batch", "project", "projected_cross_entropy", "unpadded_attention"):
         monkeypatch.setattr(modeling_bert, name, missing_kernel)
-    monkeypatch.setattr(functional, "keep_mask", missing_kernel)
+    for module in (functional, unpadded_attention):
+        monkeypatch.setattr(module, "keep_mask", missing_kernel)
     trainer = make(
         tmp_path, tokenizer, micro=4, accumulation=4, steps=1, dropout=0.0, logging_steps=1, fast_path="off"
     )
@@ -224,7 +225,8 @@ def test_the_kernels_of_dropout_are_compared_though_nothing_is_dropped(monkeypat
     """With dropout in the model the run uses other kernels than without it: those are compared."""
     model, drawn = BertForPreTraining(tiny_config(0.1)), []
     keep_mask = functional.keep_mask
-    monkeypatch.setattr(functional, "keep_mask", lambda *given: drawn.append(keep_mask(*given)) or drawn[-1])
+    for module in (functional, unpadded_attention):
+        monkeypatch.setattr(module, "keep_mask", lambda *given: drawn.append(keep_mask(*given)) or drawn[-1])
     assert find_fault(model, losses_of, ragged_batch(model.config), FP32) is None
     assert {mask.dtype for mask in drawn} == {torch.int8, torch.float32}  # attention, and after each projection
     assert all(mask.all() for mask in drawn)
