@@ -128,9 +128,9 @@ def _plain_head(hidden, decoder, labels):
     return functional.token_losses(logits, labels), logits.argmax(-1) == labels
 
 
-def _plain_dropout(self, x, around=None):
-    dropped = F.dropout(x, self.p, self.training)
-    return dropped if around is None else dropped + around
+def _plain_dropout(self, input, residual=None):
+    dropped = F.dropout(input, self.p, self.training)
+    return dropped if residual is None else dropped + residual
 
 
 def _pytorch_attention(query, key, value, dropout, scaling):
@@ -141,10 +141,10 @@ def _pytorch_attention(query, key, value, dropout, scaling):
 
 WAYS = {  # what `--ablate` takes away: (owner, name, the plain form)
     "nothing": (),
-    "leaving out what is not read": (BertForPreTraining, "_rows", lambda *_: None),
+    "leaving out what is not read": (BertForPreTraining, "_unpad", lambda *_: None),
     "one product for Q, K, V": (modeling_bert, "project", _separate),
     "one buffer of logits": (modeling_bert, "projected_cross_entropy", _plain_head),
-    "cheap dropout": (functional.Dropout, "forward", _plain_dropout),
+    "cheap dropout": (functional.DropoutAdd, "forward", _plain_dropout),
     "attention with dropout": (unpadded_attention, "_dense_attention", _pytorch_attention),
 }
 

@@ -54,10 +54,10 @@ def update_of(out: Path, nsp: bool) -> dict[str, torch.Tensor]:
 
 def first_mask(out: Path) -> torch.Tensor:
     """Of the first step's first dropout."""
-    masks, kept = [], functional.kept
-    functional.kept = lambda *args: masks.append(kept(*args)) or masks[-1]
+    masks, keep_mask = [], functional.keep_mask
+    functional.keep_mask = lambda *args: masks.append(keep_mask(*args)) or masks[-1]
     pretrainer(out, 0.5, True).train()
-    functional.kept = kept
+    functional.keep_mask = keep_mask
     return masks[0].flatten()[:256].float().clone()
 
 

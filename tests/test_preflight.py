@@ -97,7 +97,7 @@ def test_a_range_knows_its_ends():
     for value in (float("nan"), float("inf"), -float("inf")):
         assert value not in Range(-10.0)
     assert str(Range(0, 1, above=True, below=True)) == "above 0 and below 1"
-    assert check_ranges(SimpleNamespace(seed=1, dropout=None, max_steps=-1, unknown=-7)) == "numbers: 1 weighed"
+    assert check_ranges(SimpleNamespace(seed=1, dropout=None, max_steps=-1, unknown=-7)) == "numbers: 1 checked"
 
 
 def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):

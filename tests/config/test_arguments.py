@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bert_hf.config import arguments, hardware
+from bert_hf.config import hardware, training_arguments
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
 from bert_hf.errors import InputError
 
@@ -41,8 +41,12 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ("- a\n", [], "run.yaml:1: holds no `key: value` lines"),
         ("", ["--max_stepz", "3"], "command line: unknown option 'max_stepz'; did you mean max_steps?"),
         ("", ["--max_steps", "x"], "command line: argument --max_steps"),
-        ("", ["--mlm_probability", "1.5"], "arguments: --mlm_probability must lie between 0 and 1"),
-        ("", ["--max_seq_length", "4"], "arguments: --max_seq_length must be at least 8"),
+        (
+            "",
+            ["--mlm_probability", "1.5"],
+            "--mlm_probability: 1.5 is out of range; give a number above 0 and below 1",
+        ),
+        ("", ["--max_seq_length", "4"], "--max_seq_length: 4 is out of range; give a number of at least 8 and"),
         ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
         ("", ["--lr_scheduler_type", "zigzag"], "zigzag"),
     ],
@@ -59,7 +63,7 @@ def test_a_missing_file_is_named():
         parse(CLASSES, ["--config", "no.yaml"])
 
 
-def test_threads_are_cores_by_local_ranks_unless_the_user_says(monkeypatch):
+def test_threads_are_cores_by_local_ranks_unless_the_user_sets_them(monkeypatch):
     for name in ("OMP_NUM_THREADS", "LOCAL_RANK", "ACCELERATE_MIXED_PRECISION", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
@@ -91,17 +95,17 @@ def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("there", "cpu", "workers"), [(False, True, 0), (True, False, 4), (True, True, 0)])
-def test_workers_make_batches_beside_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
+def test_workers_make_batches_for_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
     monkeypatch.setattr(hardware, "cores_of_rank", lambda: 16)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
-    monkeypatch.setattr(arguments.TrainingArguments, "__post_init__", lambda self: setattr(self, "_n_gpu", 0))
-    monkeypatch.setattr(arguments.RunArguments, "n_gpu", 0, raising=False)
+    monkeypatch.setattr(training_arguments.TrainingArguments, "__post_init__", lambda self: setattr(self, "_n_gpu", 0))
+    monkeypatch.setattr(training_arguments.RunArguments, "n_gpu", 0, raising=False)
     args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=cpu, bf16=False)
     assert args.dataloader_num_workers == workers
     assert PreTrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=2).dataloader_num_workers == 2
 
 
-def test_freed_memory_is_kept_unless_the_user_has_a_say(monkeypatch):
+def test_freed_memory_is_kept_unless_the_user_configures_malloc(monkeypatch):
     calls = []
 
     class Library:
@@ -138,7 +142,7 @@ def test_sequence_length_warmup():
         (["32:0.6", "64:0.5"], "at most 1"),
     ],
 )
-def test_a_sequence_length_warmup_that_cannot_be_meant(entries, message):
+def test_invalid_sequence_length_warmup(entries, message):
     with pytest.raises(ValueError, match=message):
         ExampleArguments(seq_length_warmup=entries)
 

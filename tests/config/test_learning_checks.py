@@ -1,11 +1,11 @@
-"""A run that cannot learn is told so before it trains, and after it when it has not."""
+"""A run that cannot learn is reported before it trains, and after it if it has not learned."""
 
 import pytest
 
 from bert_hf.config.learning_checks import PlannedLearning, examine_learning
 from bert_hf.training.pretraining import report_heldout
 
-# configs/pretrain/default.yaml and the paper's base model: nothing is to be said of them.
+# configs/pretrain/default.yaml and the paper's base model: nothing is reported.
 DEFAULT = PlannedLearning(1500, 32, 150, "linear", "adamw_torch_fused", 1e-3, 0.15 * 32 * 128, 8192, 0.05)
 PAPER = PlannedLearning(1_000_000, 256, 10_000, "linear", "bert_adam", 1e-4, 0.15 * 256 * 128, 30522, 0.02)
 
@@ -38,14 +38,14 @@ def test_each_fault_is_found_alone(changes, what):
     assert what in found[0][0]
 
 
-def test_what_a_good_start_or_another_optimizer_excuses():
+def test_a_pretrained_start_and_other_optimizers_are_exempt():
     assert not asked_for(rate=1e-6, steps=50, warmup_steps=1, from_scratch=False)  # the checkpoint has learned
     assert not asked_for(rate=0.5, optimizer="sgd")  # whose step is not the rate
     assert not asked_for(warmup_steps=10_000, schedule="constant")
 
 
 @pytest.mark.parametrize(("loss", "told"), [(6.39, False), (6.41, True), (float("nan"), True)])
-def test_a_loss_not_below_unigram_is_said_after_training_only(loss, told, capsys):
+def test_a_loss_not_below_unigram_is_reported_after_training_only(loss, told, capsys):
     for when in ("before", "after"):
         report_heldout(when, {"eval_mlm_loss": loss}, {"unigram_mlm_loss": 6.40})
         said = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Which precision a run takes: a rule of CPU feature and model size, or what the run began with."""
+"""The precision of a run: by a rule of CPU feature and model size, or the one with which the run began."""
 
 import json
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ from bert_hf.training.pretraining import pretraining_identity
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_said_by_a_launcher(monkeypatch):
+def no_launcher(monkeypatch):
     for name in ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_DEEPSPEED"):
         monkeypatch.delenv(name, raising=False)
 
@@ -59,8 +59,8 @@ def test_the_strongest_feature_of_the_cpu_counts(monkeypatch, amx, avx512, units
 
 
 @pytest.mark.parametrize(("hidden", "bf16"), [(128, False), (256, True)])
-def test_a_trainer_of_the_same_command_goes_by_its_model(tmp_path, monkeypatch, hidden, bf16):
-    """Where bf16 units are, the flag alone said bf16 for the tiny model as well, which then ran 1.6 times slower."""
+def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
+    """With bf16 for the tiny model as well, on a CPU with bf16 units, it was 1.6 times slower."""
     on_a_cpu_with(monkeypatch, "avx512_bf16")
     args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", max_steps=1)
     assert args.bf16 is None
@@ -72,14 +72,14 @@ def test_a_trainer_of_the_same_command_goes_by_its_model(tmp_path, monkeypatch, 
         assert torch.is_autocast_enabled("cpu") == bf16
 
 
-def test_a_classifier_s_trainer_goes_by_it_too(tmp_path, monkeypatch):
+def test_a_classifier_s_trainer_chooses_by_it_too(tmp_path, monkeypatch):
     on_a_cpu_with(monkeypatch, "amx_bf16")
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
     SafeTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
     assert args.bf16 is False
 
 
-def test_ranks_on_different_machines_take_what_all_of_them_have(monkeypatch):
+def test_ranks_on_different_machines_take_the_weakest_feature(monkeypatch):
     on_a_cpu_with(monkeypatch, "amx_bf16")
     args = SimpleNamespace(bf16=None, device=torch.device("cpu"), world_size=3, fp16=False)
     for others, bf16 in ((["avx512_bf16", "amx_bf16"], True), (["avx512_bf16", "none"], False)):
@@ -96,7 +96,7 @@ def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
     assert not precision.choose(args, 768).bf16
 
 
-# ---- what is given
+# ---- precision in the command
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_gpu_multiplies_in_bf16_where_it_can(monkeypatch, there):
         ({"bf16": False}, "bf16", False, False, "no"),  # the command wins over the machine's YAML
     ],
 )
-def test_what_is_given_is_taken(tmp_path, monkeypatch, given, launcher, bf16, fp16, mixed):
+def test_a_precision_in_the_command_is_taken(tmp_path, monkeypatch, given, launcher, bf16, fp16, mixed):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     assert (args.bf16, args.fp16, args.mixed_precision) == (bf16, fp16, mixed)
@@ -128,7 +128,7 @@ def test_deepspeed_on_a_cpu_takes_fp32_unless_asked(tmp_path, monkeypatch):
     assert PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=True).bf16 is True
 
 
-# ---- a run keeps its own
+# ---- a resumed run keeps its precision
 
 
 def asked(folder, **given):
@@ -141,7 +141,7 @@ def began_in(folder, name):
     return folder
 
 
-def test_a_new_run_says_its_choice_in_one_line(tmp_path, monkeypatch, capsys):
+def test_a_new_run_reports_its_choice_in_one_line(tmp_path, monkeypatch, capsys):
     on_a_cpu_with(monkeypatch, "avx512_bf16")
     args = asked(tmp_path / "new")
     run.choose_precision(args, 128)
@@ -165,13 +165,13 @@ def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypa
     assert args.mixed_precision == ("bf16" if began == "bf16" else "no")
 
 
-def test_where_the_rule_says_the_same_the_line_is_short(tmp_path, monkeypatch, capsys):
+def test_if_the_rule_agrees_the_line_is_short(tmp_path, monkeypatch, capsys):
     on_a_cpu_with(monkeypatch, "none")
     run.choose_precision(asked(began_in(tmp_path / "run", "fp32")), 768)
     assert capsys.readouterr().out == "precision: fp32 (as the run began; --bf16 true|false decides)\n"
 
 
-def test_what_is_overwritten_has_no_say_and_a_named_checkpoint_has(tmp_path, monkeypatch, capsys):
+def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path, monkeypatch, capsys):
     on_a_cpu_with(monkeypatch, "none")
     args = asked(began_in(tmp_path / "run", "bf16"), overwrite_output_dir=True)
     run.choose_precision(args, 768)
@@ -180,7 +180,7 @@ def test_what_is_overwritten_has_no_say_and_a_named_checkpoint_has(tmp_path, mon
     checkpoint.mkdir(parents=True)
     args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
     run.choose_precision(args, 768)
-    assert args.bf16 is False  # `start` will say that it holds no manifest
+    assert args.bf16 is False  # `start` will report that it holds no manifest
     (checkpoint / checkpointing.MANIFEST).write_text(json.dumps({"identity": {"precision": "bf16"}}))
     args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
     run.choose_precision(args, 768)

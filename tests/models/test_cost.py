@@ -1,4 +1,4 @@
-"""Formulas beside what they stand for: the built model, tensors that autograd keeps, what others published."""
+"""Formulas compared with the built model, with the tensors that autograd keeps, and with published figures."""
 
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,8 @@ def model(name: str) -> BertConfig:
 
 
 def plan(name: str = "base", **changes) -> Plan:
-    settings = {"stretches": ((128, 900_000), (512, 100_000)), "global_batch": 256, "micro_batch": 32}
+    settings = {"device": H200, "mfu": 0.3, "phases": ((128, 900_000), (512, 100_000))}
+    settings |= {"global_batch": 256, "micro_batch": 32}
     return Plan(model(name), **{**settings, **changes})
 
 
@@ -72,12 +73,12 @@ def test_padding_is_not_computed():
 
 def test_steps_are_the_inverse_of_passes():
     steps = steps_of(3, 28.3e6, 128, 256)
-    assert plan(stretches=((128, steps),)).passes(28.3e6) == pytest.approx(3, rel=1e-3)
+    assert plan(phases=((128, steps),)).passes(28.3e6) == pytest.approx(3, rel=1e-3)
     # docs/data.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
     assert steps_of(1, 28.3e6, 128, 1) == pytest.approx(206_127, rel=0.01)
 
 
-# ---- what others published: network, length, share of tokens in the head, device, number, sequences/s, our deviation
+# ---- published figures: network, length, share of tokens in the head, device, number, sequences/s, our deviation
 
 PUBLISHED = [
     ("DeepSpeed, BERT-large, 128", "large", 128, 0.15, "v100-32gb", 1, 272, -0.15),
@@ -94,8 +95,8 @@ PUBLISHED = [
 def deviation(network, length, masked, device, number, published):
     config, machine = model(network), DEVICES[device]
     rows = 256 * number
-    run = Plan(config, ((length, 1),), rows, 64, fill=1.0, masked=masked)
-    return rows / run_seconds(run, machine, number, expected_mfu(config, machine)) / published - 1
+    run = Plan(config, machine, expected_mfu(config, machine), ((length, 1),), rows, 64, fill=1.0, masked=masked)
+    return rows / run_seconds(run, number) / published - 1
 
 
 @pytest.mark.parametrize("reference", PUBLISHED, ids=lambda reference: reference[0])
@@ -119,39 +120,41 @@ def test_published_flops():
 
 def test_time_of_one_device_is_flops_over_rate():
     run = plan(micro_batch=256, global_batch=4096, fill=1.0)
-    step = step_time(run, 128, H200, 1, 0.3)
-    assert step.compute == pytest.approx(run.flops(128, 4096) / (989e12 * 0.3))
+    step = step_time(run, 128, 1)
+    assert step.computing == pytest.approx(run.flops(128, 4096) / (989e12 * 0.3))
     assert step.exposed == 0
-    assert step.update < 0.01 * step.compute
+    assert step.update < 0.01 * step.computing
+    assert step.seconds == step.computing + step.update
+    assert step.bottleneck == "–"
 
 
 def test_small_micro_batches_wait_for_launches():
-    step = step_time(plan(micro_batch=1), 128, H200, 64, 0.3)
-    assert step.launches
-    assert step.compute == pytest.approx(4 * 12 * LAUNCH_SECONDS)
+    step = step_time(plan(micro_batch=1), 128, 64)
+    assert step.bottleneck == "launches"
+    assert step.launching == pytest.approx(4 * 12 * LAUNCH_SECONDS)
 
 
-def test_gradients_travel_behind_the_backward_pass():
+def test_gradients_are_communicated_during_the_backward_pass():
     assert all_reduce_seconds(1e9, H200, 1) == 0
     assert all_reduce_seconds(1e9, H200, 8) == pytest.approx(2 * 4e9 * 7 / 8 / (450e9 * 0.8))
     assert all_reduce_seconds(1e9, H200, 64) > all_reduce_seconds(1e9, H200, 8)
     slow = H200._replace(node=1e9)
-    assert step_time(plan(), 128, H200, 16, 0.3).exposed == 0
-    step = step_time(plan(), 128, slow, 16, 0.3)
-    assert step.exposed == pytest.approx(
-        all_reduce_seconds(parameter_count(model("base")), slow, 16) - step.compute * 2 / 3
-    )
+    assert step_time(plan(), 128, 16).exposed == 0
+    step = step_time(plan(device=slow), 128, 16)
+    all_of_it = all_reduce_seconds(parameter_count(model("base")), slow, 16)
+    assert step.exposed == pytest.approx(all_of_it - step.launching * 2 / 3)
+    assert step.bottleneck == "gradients"
 
 
 def test_more_devices_take_less_time_and_more_device_hours():
-    run = plan("large", global_batch=4096, micro_batch=64)
-    seconds = [run_seconds(run, H200, devices, 0.45) for devices in (1, 8, 64, 512)]
+    run = plan("large", mfu=0.45, global_batch=4096, micro_batch=64)
+    seconds = [run_seconds(run, devices) for devices in (1, 8, 64, 512)]
     assert seconds == sorted(seconds, reverse=True)
     hours = [n * s for n, s in zip((1, 8, 64, 512), seconds, strict=True)]
     assert hours == sorted(hours)
 
 
-def test_expected_mfu_is_read_off_between_its_points():
+def test_expected_mfu_is_interpolated():
     shares = [expected_mfu(model(name), H200) for name in ("tiny", "mini", "small", "base", "large")]
     assert shares == sorted(shares)
     assert shares[-2:] == [0.27, 0.45]
@@ -172,7 +175,8 @@ def test_dropout_costs_a_cpu():
 def test_the_cpu_is_measured():
     device = find_device("cpu", memory=8e9)
     assert device.peak == pytest.approx(matrix_product_rate(torch.device("cpu"), torch.float32), rel=0.9)
-    assert step_time(plan("tiny"), 128, device, 1, 0.4).update == 0
+    step = step_time(plan("tiny", device=device), 128, 1)
+    assert step.update == step.launching == 0
 
 
 # ---- memory
@@ -202,14 +206,14 @@ def test_zero_divides_as_its_paper_says(stage, gigabytes):
 ROWS, WIDE, REAL, MASKED = 6, 40, 36, 33  # rows, their length, real tokens of each, masked ones of all
 
 
-def kept(config: BertConfig, half: bool, grouped: bool) -> int:
+def kept_bytes(config: BertConfig, half: bool, grouped: bool) -> int:
     """Bytes that autograd keeps of a forward pass as the Trainer makes it, without weights, their copies and indices.
 
     LayerNorm in fp32, as CUDA's autocast has it and the CPU's has not. Not `grouped`: attention as a GPU pads it.
     """
     network, h, seen = BertForPreTraining(config), config.hidden_size, {}
     shapes = {shape for p in network.parameters() for shape in (tuple(p.shape), tuple(p.shape[::-1]))}
-    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # joint weights of Q, K, V; in the last layer of K, V
+    shapes |= {(3 * h, h), (h, 3 * h), (2 * h, h), (h, 2 * h)}  # concatenated weights of Q, K, V; of K, V
     places = torch.arange(ROWS * WIDE).view(ROWS, WIDE)
     masked = torch.cat([places[:3, 1:6].flatten(), places[3:, 1:7].flatten()])  # two groups of rows
     batch = {
@@ -229,7 +233,9 @@ def kept(config: BertConfig, half: bool, grouped: bool) -> int:
     with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
         patch.setattr(F, "layer_norm", torch.autocast("cpu", enabled=False)(lambda x, *a: layer_norm(x.float(), *a)))
         patch.setattr(modeling_bert, "unpad_batch", partial(modeling_bert.unpad_batch, grouped=grouped))
-        patch.setattr(unpadded_attention, "_SHORT", 0)  # without dropout: the same attention in 16 bit as in fp32
+        patch.setattr(
+            unpadded_attention, "_SHORT_LENGTH", 0
+        )  # without dropout: the same attention in 16 bit as in fp32
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             network(**batch, losses_only=True)
     return sum(tensor.untyped_storage().nbytes() for tensor in seen.values())
@@ -242,31 +248,33 @@ def kept(config: BertConfig, half: bool, grouped: bool) -> int:
 def test_activations_are_what_autograd_keeps(half, dropout, cpu):
     """All of it: middle layer, last layer, embeddings, head. On a CPU, and padded as a GPU does it in fp32.
 
-    What `test_masks_and_kernels_of_a_gpu` says of the other forms of a GPU is derived from these.
+    The other forms of a GPU, in `test_masks_and_kernels_of_a_gpu`, are derived from these.
     """
     config = BertConfig(
         vocab_size=97, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
         max_position_embeddings=48, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    tokens, reads, size = ROWS * REAL, ROWS + MASKED, 2 if half else 4
-    run = Plan(config, ((WIDE, 1),), ROWS, ROWS, REAL / WIDE, MASKED / tokens, half, cpu=cpu)
-    sums = 0 if dropout else 4 * 4  # log-sum-exp of 4 heads, for a padded row's places, too
-    asked = (ROWS * WIDE, ROWS * WIDE) if not cpu else (tokens, reads)
-    norms = 8 * tokens + 2 * (2 * 8 * tokens) + 2 * 8 * reads + 8 * MASKED  # LayerNorm's mean and deviation
+    tokens, queries, size = ROWS * REAL, ROWS + MASKED, 2 if half else 4
+    device = H200._replace(cpu=cpu)
+    run = Plan(config, device, 0.3, ((WIDE, 1),), ROWS, ROWS, REAL / WIDE, MASKED / tokens, half)
+    sums = 0 if dropout else 4 * 4  # log-sum-exp of 4 heads, for the padding of a row, too
+    asked = (ROWS * WIDE, ROWS * WIDE) if not cpu else (tokens, queries)
+    norms = 8 * tokens + 2 * (2 * 8 * tokens) + 2 * 8 * queries + 8 * MASKED  # LayerNorm's mean and deviation
     mask = 0 if cpu else 3 * size * ROWS * WIDE  # of padding, in each layer
     pooler = 2 * ROWS * 64 * size
     if not cpu:  # the last layer's padded rows have a place more, in queries, context and log-sum-exp
         pooler += ROWS * (2 * 64 * size + sums)
     numbers = norms + sums * (2 * asked[0] + asked[1]) + mask + pooler
     transient = 6 * 97 * MASKED if half else 0  # of 8V 2V are kept
-    assert kept(config, half, grouped=cpu) == pytest.approx(activation_bytes(run, ROWS) + numbers - transient, abs=1)
+    found = kept_bytes(config, half, grouped=cpu)
+    assert found == pytest.approx(activation_bytes(run, ROWS) + numbers - transient, abs=1)
 
 
 def test_masks_and_kernels_of_a_gpu():
     """h = 768, f = 3,072 in 16 bit: 20h + 4f a layer; two masks 2h; attention's padded rows 4·2h / fill."""
     still = model("base")
     still.update({"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    run, h = Plan(still, ((128, 1),), 32, 32, fill=0.5), 768
+    run, h = Plan(still, H200, 0.3, ((128, 1),), 32, 32, fill=0.5), 768
     sizes = token_bytes(run, 128)
     assert sizes["layer"] == 36 * h
     assert sizes["last layer"] == 6 * h + (0.15 + 1 / 64) * 32 * h
@@ -277,20 +285,20 @@ def test_masks_and_kernels_of_a_gpu():
 
 
 def test_a_long_row_needs_its_tokens():
-    short, both = plan(stretches=((128, 10),), micro_batch=1), plan(micro_batch=1)
+    short, both = plan(phases=((128, 10),), micro_batch=1), plan(micro_batch=1)
     assert activation_bytes(both, 1) == pytest.approx(4 * activation_bytes(short, 1), rel=0.01)  # fewer [CLS]
     assert activation_bytes(both, 8) == activation_bytes(short, 8)
 
 
 def test_the_largest_micro_batch_is_the_largest():
     for stage in range(4):
-        most = largest_micro_batch(plan("large"), stage, H200, 8)
+        most = largest_micro_batch(plan("large"), stage, 8)
         assert device_bytes(plan("large"), stage, 8, most) <= 0.9 * H200.memory
         assert device_bytes(plan("large"), stage, 8, most + 1) > 0.9 * H200.memory
-    assert largest_micro_batch(plan("large"), 0, H200._replace(memory=5e9), 8) == 0
+    assert largest_micro_batch(plan("large", device=H200._replace(memory=5e9)), 0, 8) == 0
 
 
-# ---- words
+# ---- report
 
 
 def test_faults_are_one_line(tmp_path):

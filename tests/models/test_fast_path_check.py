@@ -1,4 +1,4 @@
-"""The check of the fast path: whole runs with kernels that are broken on purpose, beside runs of the plain path."""
+"""The check of the fast path: whole runs with kernels broken on purpose, compared with runs on the plain path."""
 
 import json
 import shutil
@@ -113,7 +113,8 @@ def test_the_plain_path_is_the_stock_model(tmp_path, tokenizer, monkeypatch):
     """With every kernel of ours missing: loss and gradient of the stock model on the same batch, dropout 0."""
     for name in ("unpad_batch", "project", "projected_cross_entropy", "unpadded_attention"):
         monkeypatch.setattr(modeling_bert, name, missing_kernel)
-    monkeypatch.setattr(functional, "kept", missing_kernel)
+    for module in (functional, unpadded_attention):
+        monkeypatch.setattr(module, "keep_mask", missing_kernel)
     trainer = make(
         tmp_path, tokenizer, micro=4, accumulation=4, steps=1, dropout=0.0, logging_steps=1, fast_path="off"
     )
@@ -130,7 +131,7 @@ def test_the_plain_path_is_the_stock_model(tmp_path, tokenizer, monkeypatch):
     dropping(**ragged_batch(dropping.config), losses_only=True).mlm_losses.mean().backward()
 
 
-def test_a_resumed_run_keeps_to_what_it_found_out(tmp_path, tokenizer, caplog, monkeypatch):
+def test_a_resumed_run_keeps_the_result_of_its_check(tmp_path, tokenizer, caplog, monkeypatch):
     """Begun where a kernel was broken, it stays on the plain path; with another torch it is checked again."""
     with monkeypatch.context() as patch:
         patch.setattr("bert_hf.models.unpadded_attention._dense_attention", wrong_attention)
@@ -151,7 +152,7 @@ def test_a_resumed_run_keeps_to_what_it_found_out(tmp_path, tokenizer, caplog, m
     assert resumed.model.fast_path
 
 
-def test_nothing_of_it_is_saved_with_the_model(tmp_path):
+def test_the_path_is_not_saved_with_the_model(tmp_path):
     model = BertForPreTraining(tiny_config())
     model.set_fast_path(False)
     model.save_pretrained(tmp_path)
@@ -220,26 +221,27 @@ def test_a_comparison_leaves_no_trace():
     assert all(layer.gradient_checkpointing for layer in model.bert.encoder.layer)
 
 
-def test_the_ways_of_dropout_are_compared_though_nothing_is_dropped(monkeypatch):
-    """With dropout in the model the run takes other kernels than without: those are the ones that are looked at."""
+def test_the_kernels_of_dropout_are_compared_though_nothing_is_dropped(monkeypatch):
+    """With dropout in the model the run uses other kernels than without it: those are compared."""
     model, drawn = BertForPreTraining(tiny_config(0.1)), []
-    kept = functional.kept
-    monkeypatch.setattr(functional, "kept", lambda *given: drawn.append(kept(*given)) or drawn[-1])
+    keep_mask = functional.keep_mask
+    for module in (functional, unpadded_attention):
+        monkeypatch.setattr(module, "keep_mask", lambda *given: drawn.append(keep_mask(*given)) or drawn[-1])
     assert find_fault(model, losses_of, ragged_batch(model.config), FP32) is None
     assert {mask.dtype for mask in drawn} == {torch.int8, torch.float32}  # attention, and after each projection
     assert all(mask.all() for mask in drawn)
 
 
 class Memory:
-    """A path that has room for so many rows."""
+    """Losses that run out of memory above a number of rows on each path."""
 
     def __init__(self, plain: int, fast: int):
-        self.room, self.seen = {False: plain, True: fast}, []
+        self.limit, self.seen = {False: plain, True: fast}, []
 
     def __call__(self, model, inputs):
         rows = len(inputs["input_ids"])
         self.seen.append((model.fast_path, rows))
-        if rows > self.room[model.fast_path]:
+        if rows > self.limit[model.fast_path]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return losses_of(model, inputs)
 
@@ -268,7 +270,7 @@ def test_fewer_rows_are_the_batch_of_those_rows():
     assert part["next_sentence_label"].tolist() == [0, 1]
 
 
-def test_what_the_plain_path_cannot_do_either_is_not_its_fault():
+def test_a_failure_of_both_paths_is_no_fault_of_the_fast_one():
     model = BertForPreTraining(tiny_config())
     batch = ragged_batch(model.config)
     batch["labels"] = batch["labels"].clone()
@@ -298,11 +300,11 @@ def test_the_bounds():
         assert "its loss is" in difference(names, (5.0, gradient), (5.0 * (1 + 2 * bounds.loss), gradient), bounds)
 
 
-# ---- who decides
+# ---- agreement of ranks
 
 
 def agreeing(*others):
-    """What this rank gathers beside what others found."""
+    """Gathers the result of this rank and those of others."""
     return lambda mine: [mine, *others]
 
 
@@ -345,7 +347,7 @@ def test_each_batch_is_compared_once(caplog):
     FastPathCheck("auto", counted, agreeing(), half=False).check("training", stock, {})
 
 
-def test_in_place_of_sharded_parameters_a_whole_model_is_compared(monkeypatch, caplog):
+def test_instead_of_sharded_parameters_a_small_copy_is_compared(monkeypatch, caplog):
     model = BertForPreTraining(tiny_config(num_hidden_layers=3))
     next(model.parameters()).ds_id = 0  # as ZeRO 3 marks it
     batch, state = ragged_batch(model.config), torch.get_rng_state()
@@ -360,15 +362,15 @@ def test_in_place_of_sharded_parameters_a_whole_model_is_compared(monkeypatch, c
 
 
 @pytest.mark.parametrize(("given", "taken"), [("auto", "auto"), (False, "off"), ("true", "on"), ("off", "off")])
-def test_yaml_s_off_is_meant(tmp_path, given, taken):
+def test_yaml_s_off_is_accepted(tmp_path, given, taken):
     assert PreTrainingArguments(output_dir=str(tmp_path), fast_path=given, bf16=False).fast_path == taken
     with pytest.raises(ValueError, match="must be auto, on or off, not 'quick'"):
         PreTrainingArguments(output_dir=str(tmp_path), fast_path="quick", bf16=False)
 
 
-def test_a_dropout_of_never_has_the_bits_of_none():
+def test_a_dropout_that_drops_nothing_has_the_bits_of_none():
     x = torch.randn(64, 64)
-    dropping = functional.Dropout(functional.NEVER).train()
+    dropping = functional.DropoutAdd(functional.DROP_NOTHING).train()
     assert torch.equal(dropping(x), x)
     assert torch.equal(dropping(x, x), x + x)
     dropping.fast_path = False

@@ -1,4 +1,4 @@
-"""Each kernel beside its plain form: the same numbers, or for dropout the same with the same draws."""
+"""Each faster form compared with its plain one: the same numbers, for dropout with the same random draws."""
 
 from collections import Counter
 
@@ -13,15 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bert_hf import BertForPreTraining
 from bert_hf.models.functional import (
-    Dropout,
-    _project_at_once,
-    kept,
-    plain,
+    DropoutAdd,
+    are_plain_linear,
+    keep_mask,
     project,
+    project_jointly,
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _parts, _ScoredAttention, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _ChunkedAttention, _chunks, unpad_batch, unpadded_attention
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -32,9 +32,9 @@ MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1,
 
 def test_a_tenth_is_dropped_by_pytorch_s_own_generator():
     torch.manual_seed(3)
-    first, second = (kept(torch.Size((1000, 1001)), 0.1, torch.float32) for _ in range(2))
+    first, second = (keep_mask(torch.Size((1000, 1001)), 0.1, torch.float32) for _ in range(2))
     torch.manual_seed(3)
-    assert torch.equal(kept(torch.Size((1000, 1001)), 0.1, torch.float32), first)
+    assert torch.equal(keep_mask(torch.Size((1000, 1001)), 0.1, torch.float32), first)
     sigma = (0.1 * 0.9 / first.numel()) ** 0.5
     for mask in (first, second):
         assert set(mask.unique().tolist()) == {0.0, 1.0}
@@ -49,67 +49,81 @@ def test_a_tenth_is_dropped_by_pytorch_s_own_generator():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_and_its_gradient(added, dtype):
     x = torch.randn(50, 40, dtype=dtype, requires_grad=True)
-    around = torch.randn(50, 40, requires_grad=True) if added else None
+    residual = torch.randn(50, 40, requires_grad=True) if added else None
     torch.manual_seed(1)
-    out = Dropout(0.3)(x, around)
+    out = DropoutAdd(0.3)(x, residual)
     torch.manual_seed(1)
-    mask = kept(x.shape, 0.3, torch.float32) / (1 - 19661 / 65536)
-    expected = x.float() * mask + (around if added else 0)
+    mask = keep_mask(x.shape, 0.3, torch.float32) / (1 - 19661 / 65536)
+    expected = x.float() * mask + (residual if added else 0)
     torch.testing.assert_close(out.float(), expected, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-6)
     out.float().sum().backward()
     torch.testing.assert_close(x.grad.float(), mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0)
-    assert not added or torch.equal(around.grad, torch.ones(50, 40))
+    assert not added or torch.equal(residual.grad, torch.ones(50, 40))
 
 
 def test_no_dropout_where_none_is_asked_for():
     x = torch.randn(5, 4)
-    assert torch.equal(Dropout(0.5).eval()(x, x), x + x)
-    assert torch.equal(Dropout(0.0)(x), x)
-    assert not Dropout(1.0)(x).any()
+    assert torch.equal(DropoutAdd(0.5).eval()(x, x), x + x)
+    assert torch.equal(DropoutAdd(0.0)(x), x)
+    assert not DropoutAdd(1.0)(x).any()
 
 
-# ---- rows without padding
+# ---- batches without padding
 
 
-def test_rows_of_equal_shape_are_neighbours():
-    rows = unpad_batch(RAGGED, MASKED)
-    assert rows.groups == ((2, 4, 3), (1, 3, 2), (1, 2, 2))  # rows 1 and 3, row 0, row 2
-    assert rows.tokens.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 8, 9]
-    read = rows.tokens[rows.reads]
-    assert read.tolist() == [4, 5, 7, 12, 14, 15, 0, 2, 8, 9]
-    assert read[rows.first].tolist() == [0, 4, 8, 12]
-    assert torch.equal(read[rows.masked], MASKED)
+def test_the_example_of_unpad_batch():
+    mask, masked = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]), torch.tensor([2, 5])
+    layout = unpad_batch(mask, masked)
+    assert layout.token_indices.tolist() == [4, 5, 6, 7, 0, 1, 2]
+    assert layout.query_indices.tolist() == [0, 1, 4, 6]
+    assert layout.cls_queries.tolist() == [2, 0]
+    assert layout.masked_queries.tolist() == [3, 1]
+    assert layout.groups == ((1, 4, 2), (1, 3, 2))
+    assert layout.cu_seqlens.tolist() == [0, 4, 7]
+    assert layout.query_cu_seqlens.tolist() == [0, 2, 4]
 
 
-def test_elsewhere_rows_keep_their_order():
-    rows = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped=False)
-    assert rows.groups is None
-    assert rows.token_offsets.tolist() == [0, 3, 7, 9, 13]
-    assert rows.read_offsets.tolist() == [0, 2, 5, 7, 10]
-    read = rows.tokens[rows.reads]
-    assert read.tolist() == [0, 2, 4, 5, 7, 8, 9, 12, 14, 15]
-    assert torch.equal(read[rows.masked], MASKED)
+def test_sequences_of_equal_shape_are_neighbours():
+    layout = unpad_batch(RAGGED, MASKED)
+    assert layout.groups == ((2, 4, 3), (1, 3, 2), (1, 2, 2))  # rows 1 and 3, row 0, row 2
+    assert layout.token_indices.tolist() == [4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 8, 9]
+    queries = layout.token_indices[layout.query_indices]
+    assert queries.tolist() == [4, 5, 7, 12, 14, 15, 0, 2, 8, 9]
+    assert queries[layout.cls_queries].tolist() == [0, 4, 8, 12]
+    assert torch.equal(queries[layout.masked_queries], MASKED)
 
 
-def test_what_cannot_be_run_without_padding():
+def test_ungrouped_sequences_keep_their_order():
+    layout = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped=False)
+    assert layout.groups is None
+    assert layout.cu_seqlens.tolist() == [0, 3, 7, 9, 13]
+    assert layout.query_cu_seqlens.tolist() == [0, 2, 5, 7, 10]
+    queries = layout.token_indices[layout.query_indices]
+    assert queries.tolist() == [0, 2, 4, 5, 7, 8, 9, 12, 14, 15]
+    assert torch.equal(queries[layout.masked_queries], MASKED)
+
+
+def test_batches_that_have_to_be_padded():
     assert unpad_batch(RAGGED.flip(1), torch.tensor([3])) is None  # a row that does not begin with a token
     assert unpad_batch(RAGGED, torch.tensor([3])) is None  # a masked position that is padding
     assert unpad_batch(RAGGED, MASKED, None, grouped=False) is None
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-@pytest.mark.parametrize("reads_only", [True, False])
-def test_attention_without_padding_is_padded_attention(grouped, reads_only):
+@pytest.mark.parametrize("selected_queries", [True, False])
+def test_attention_without_padding_is_padded_attention(grouped, selected_queries):
     torch.manual_seed(0)
     heads, size, (count, length) = 3, 8, RAGGED.shape
     query, key, value = (torch.randn(count, length, heads, size, requires_grad=True) for _ in range(3))
     turned = [x.transpose(1, 2) for x in (query, key, value)]
     whole = F.scaled_dot_product_attention(*turned, attn_mask=RAGGED[:, None, None].bool(), scale=0.3)
-    rows = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped)
-    wanted = rows.tokens[rows.reads] if reads_only else rows.tokens
+    layout = unpad_batch(RAGGED, MASKED, RAGGED.flatten().nonzero().squeeze(1), grouped)
+    wanted = layout.token_indices[layout.query_indices] if selected_queries else layout.token_indices
     expected = whole.transpose(1, 2).flatten(0, 1)[wanted]
-    q, k, v = (x.flatten(0, 1)[at] for x, at in ((query, wanted), (key, rows.tokens), (value, rows.tokens)))
-    found = unpadded_attention(q, k, v, rows, reads_only=reads_only, dropout=0.0, scaling=0.3)
+    q, k, v = (
+        x.flatten(0, 1)[at] for x, at in ((query, wanted), (key, layout.token_indices), (value, layout.token_indices))
+    )
+    found = unpadded_attention(q, k, v, layout, selected_queries=selected_queries, dropout=0.0, scaling=0.3)
     torch.testing.assert_close(found, expected)
     upstream = torch.randn_like(expected)
     gradients = [
@@ -122,15 +136,15 @@ def test_attention_without_padding_is_padded_attention(grouped, reads_only):
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few heads
 def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
-    monkeypatch.setattr("bert_hf.models.unpadded_attention._SCORES", scores)
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._CHUNK_SCORES", scores)
     torch.manual_seed(0)
     query, key, value = (torch.randn(6, n, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
     torch.manual_seed(5)
-    found = _ScoredAttention.apply(query, key, value, dropout, 0.4)
+    found = _ChunkedAttention.apply(query, key, value, dropout, 0.4)
     torch.manual_seed(5)
     weights = (query @ key.transpose(1, 2) * 0.4).softmax(-1)
     if dropout:
-        masks = [kept(weights[part].shape, dropout, torch.int8) for part in _parts(query, key)]
+        masks = [keep_mask(weights[part].shape, dropout, torch.int8) for part in _chunks(query, key)]
         assert len(masks) == (1 if scores > 1000 else 2)
         weights = weights * torch.cat(masks) / (1 - round(65536 * dropout) / 65536)
     expected = weights @ value
@@ -169,7 +183,7 @@ def test_projected_cross_entropy_is_the_plain_one(half):
 
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])
 def test_in_16_bit_the_head_s_gradient_is_as_exact_as_the_plain_one(weights):
-    """Confident tokens, of which softmax − one-hot is small, and one that stands everywhere, whose sum is long."""
+    """Confident tokens, of which softmax − one-hot is small, and one that is a third of all, whose sum is long."""
     torch.manual_seed(0)
     labels = torch.randint(50, (3000,))
     labels[::3] = 7
@@ -227,7 +241,7 @@ class Adapted(nn.Linear):
 def test_one_product_is_the_same_as_several():
     hidden, layers = torch.randn(3, 5, 8, requires_grad=True), [nn.Linear(8, size) for size in (4, 6, 2)]
     parameters = [hidden, *(p for layer in layers for p in layer.parameters())]
-    found, expected = (torch.cat(x, -1) for x in (_project_at_once(hidden, *layers), [m(hidden) for m in layers]))
+    found, expected = (torch.cat(x, -1) for x in (project_jointly(hidden, *layers), [m(hidden) for m in layers]))
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad((out**2).sum(), parameters) for out in (found, expected)]
     for mine, theirs in zip(*gradients, strict=True):
@@ -245,8 +259,8 @@ def test_one_product_for_several_layers_and_none_for_adapted_ones(device):
         if device != "meta":
             torch.testing.assert_close(mine, layer(hidden))
     adapted = Adapted(8, 4, device=device)
-    assert plain(*layers)
-    assert not plain(layers[0], adapted)
+    assert are_plain_linear(*layers)
+    assert not are_plain_linear(layers[0], adapted)
     calls = []
     layers[1].register_forward_hook(lambda *_: calls.append(1))
     project(hidden, *layers)
@@ -283,7 +297,7 @@ def loss_and_gradient(model, half, **batch):
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("grouped", [True, False])
 def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
-    """No padding, trimmed last layer, fused projections and head, beside the padded model with every logit."""
+    """No padding, trimmed last layer, fused projections and head, compared with the padded model and all logits."""
     monkeypatch.setattr(
         "bert_hf.models.modeling_bert.unpad_batch", lambda *given: unpad_batch(*given, grouped=grouped)
     )
@@ -301,8 +315,8 @@ def test_the_fast_model_is_the_plain_one(monkeypatch, half, grouped):
         assert half or (found - gradient).norm() <= 1e-5 * gradient.norm()
 
 
-def test_what_others_send():
-    """Places in any order and of any integer type, [CLS] among them; segments for all rows at once."""
+def test_batches_of_other_collators():
+    """Masked positions in any order and of any integer type, [CLS] among them; segments for all rows at once."""
     model = BertForPreTraining(tiny_config()).eval()
     batch = ragged_batch(model.config)
     batch["labels"][1, 0] = 9
@@ -314,22 +328,22 @@ def test_what_others_send():
         batch["masked_positions"] = places[order].int()
         torch.testing.assert_close(model(**batch).prediction_logits, expected[places[order]])
     for grouped in (True, False):
-        rows = unpad_batch(torch.ones(2, 4), torch.arange(8), torch.arange(8), grouped)
+        layout = unpad_batch(torch.ones(2, 4), torch.arange(8), torch.arange(8), grouped)
         x = torch.randn(8, 2, 4)
-        read = rows.tokens[rows.reads]
-        found = unpadded_attention(x[read], x, x, rows, reads_only=True, dropout=0.0, scaling=0.5)
+        queries = layout.token_indices[layout.query_indices]
+        found = unpadded_attention(x[queries], x, x, layout, selected_queries=True, dropout=0.0, scaling=0.5)
         whole = F.scaled_dot_product_attention(*[x.unflatten(0, (2, 4)).transpose(1, 2)] * 3, scale=0.5)
-        torch.testing.assert_close(found, whole.transpose(1, 2).flatten(0, 1)[read])
+        torch.testing.assert_close(found, whole.transpose(1, 2).flatten(0, 1)[queries])
 
 
-def test_padding_and_unread_tokens_of_the_last_layer_are_not_computed():
+def test_padding_and_unused_tokens_of_the_last_layer_are_not_computed():
     model = BertForPreTraining(tiny_config(dropout=0.0))
     batch, seen = ragged_batch(model.config), []
     for layer in model.bert.encoder.layer:
         layer.intermediate.register_forward_hook(lambda _, given, out: seen.append(out.shape[0]))
     model(**batch)
-    tokens, reads = int(batch["attention_mask"].sum()), 6 + len(batch["masked_positions"])
-    assert seen == [tokens, reads]
+    tokens, queries = int(batch["attention_mask"].sum()), 6 + len(batch["masked_positions"])
+    assert seen == [tokens, queries]
 
 
 def test_checkpointed_layers_draw_the_same_dropout_again():
@@ -345,7 +359,7 @@ def test_checkpointed_layers_draw_the_same_dropout_again():
     torch.testing.assert_close(results[0][1], results[1][1])
 
 
-def test_a_label_that_is_no_token_is_an_error_and_positions_are_asked_for():
+def test_a_label_that_is_no_token_is_an_error_and_positions_are_required():
     model = BertForPreTraining(tiny_config())
     batch = ragged_batch(model.config)
     batch["labels"].flatten()[batch["masked_positions"][0]] = -1
@@ -356,7 +370,7 @@ def test_a_label_that_is_no_token_is_an_error_and_positions_are_asked_for():
 
 
 @pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"position_ids": torch.arange(24).unsqueeze(0)}])
-def test_what_the_fast_path_does_not_give_is_given_by_the_plain_one(asked):
+def test_the_plain_path_returns_what_the_fast_path_does_not_have(asked):
     model = BertForPreTraining(tiny_config()).eval()
     batch = ragged_batch(model.config)
     outputs = model(**batch, **asked)
@@ -390,7 +404,7 @@ def curve(family, steps=200):
     return losses
 
 
-def test_two_hundred_steps_lie_on_the_stock_model_s_curve():
+def test_two_hundred_steps_have_the_stock_model_s_losses():
     stock, ours = (curve(family) for family in (transformers.BertForPreTraining, BertForPreTraining))
     assert stock[-1] < 0.97 * stock[0]  # something was learned
     assert max(abs(a - b) for a, b in zip(stock, ours, strict=True)) < 1e-3
@@ -399,7 +413,7 @@ def test_two_hundred_steps_lie_on_the_stock_model_s_curve():
 def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
     """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
     monkeypatch.setattr(
-        BertForPreTraining, "_rows", lambda self, ids, *given: unpad_batch(*given, grouped=False), raising=True
+        BertForPreTraining, "_unpad", lambda self, ids, *given: unpad_batch(*given, grouped=False), raising=True
     )
     torch._dynamo.reset()
     model = BertForPreTraining(tiny_config(dropout=0.0)).train()
@@ -422,7 +436,7 @@ def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch
 @pytest.mark.parametrize("any_length", [True, False])
 def test_on_a_device_shapes_and_types_fit(monkeypatch, any_length):
     """A device without arithmetic: both kinds of attention, forward and backward, `varlen_attn` by its own shapes."""
-    monkeypatch.setattr("bert_hf.models.unpadded_attention._takes_any_length", lambda query, dropout: any_length)
+    monkeypatch.setattr("bert_hf.models.unpadded_attention._supports_varlen", lambda query, dropout: any_length)
     batch = {name: value.to("meta") for name, value in ragged_batch(tiny_config()).items()}
     with torch.device("meta"):
         model = BertForPreTraining(tiny_config(dropout=0.0 if any_length else 0.1)).to(torch.bfloat16).train()

@@ -36,10 +36,10 @@ from bert_hf.training.pretraining import make_model
 
 @pytest.fixture(autouse=True)
 def no_hang():
-    """A FIFO that is opened waits for ever."""
+    """Opening a FIFO waits for ever: each test has a time limit."""
 
     def fail(*_):
-        raise TimeoutError("it hangs")
+        raise TimeoutError("a test hangs")
 
     before = signal.signal(signal.SIGALRM, fail)
     signal.alarm(60)
@@ -86,7 +86,7 @@ def open_as_both(where, tokenizer) -> None:
     make_classifier(ClassificationArguments(model_name_or_path=str(where), max_seq_length=32), ("a", "b"), 0)
 
 
-# ---- what is whole is opened
+# ---- complete checkpoints
 
 
 def test_a_whole_checkpoint_is_opened_as_it_is(folder, tokenizer, capsys):
@@ -118,7 +118,7 @@ def test_other_widths_and_old_keys_are_opened(folder, tokenizer, dtype):
     opened, _ = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",), dtype=torch.float32)
     for name, value in opened.state_dict().items():
         assert value.dtype == torch.float32
-        assert name not in tensors or torch.equal(value, tensors[name].float()), name  # a tied one stands there once
+        assert name not in tensors or torch.equal(value, tensors[name].float()), name  # tied tensors are saved once
 
 
 @pytest.mark.parametrize("kind", ["masked LM", "encoder", "classifier"])
@@ -388,11 +388,11 @@ def test_the_largest_and_the_smallest_number_are_finite(tmp_path, value):
     save_file(
         {"x": numbers, "empty": torch.zeros(0), "half": torch.tensor([65504.0, -65504.0]).half()}, tmp_path / "x"
     )
-    loading._refuse_odd_numbers(tmp_path / "x")
+    loading.check_numbers(tmp_path / "x")
     numbers[-2] = float("nan")  # in the second chunk
     save_file({"x": numbers}, tmp_path / "x")
     with pytest.raises(InputError, match="x holds NaN"):
-        loading._refuse_odd_numbers(tmp_path / "x")
+        loading.check_numbers(tmp_path / "x")
 
 
 def test_a_look_at_every_number_of_base_takes_less_than_a_second(tmp_path):
@@ -402,7 +402,7 @@ def test_a_look_at_every_number_of_base_takes_less_than_a_second(tmp_path):
     spent = []
     for _ in range(5):
         begun = time.process_time()
-        loading._refuse_odd_numbers(tmp_path / "x")
+        loading.check_numbers(tmp_path / "x")
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.25
 

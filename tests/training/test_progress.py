@@ -371,7 +371,7 @@ def test_the_option(tmp_path):
     args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False)
     assert args.hang_timeout == QUIET == 50
     args.hang_timeout = 0.5
-    with pytest.raises(InputError, match=r"--hang_timeout: 0\.5 cannot be meant; give a number of at least 1"):
+    with pytest.raises(InputError, match=r"--hang_timeout: 0\.5 is out of range; give a number of at least 1"):
         check_ranges(args)
 
 

@@ -1,4 +1,4 @@
-"""A file that a person named: looked at before it is opened, read whole where it is small, YAML as options."""
+"""Opens files that the user named, safely: only regular files; reads small ones as text, and YAML as options."""
 
 import json
 import os
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from yaml.composer import ComposerError
+from yaml.reader import ReaderError
 
 from bert_hf.errors import InputError
 
@@ -14,12 +16,13 @@ LARGEST = 64_000_000  # bytes of a file that is read whole: a configuration, a v
 
 
 def named_file(path: str | Path, remedy: str = "check the path") -> Path:
-    """A file that a person named. Nothing is opened: a pipe would wait for whoever writes into it.
+    """Checks a file named by the user without opening it: opening a pipe would wait for a writer.
 
     Raises:
-        InputError: it is not there, no regular file, or may not be read.
+        InputError: it is missing, not a regular file, or may not be read.
     """
     path = Path(path)
+
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -27,6 +30,7 @@ def named_file(path: str | Path, remedy: str = "check the path") -> Path:
     except (OSError, ValueError) as error:  # too long a name, a loop of links, a folder that may not be entered
         what = getattr(error, "strerror", None) or error
         raise InputError(f"cannot be opened: {what}", where=path, remedy=remedy) from None
+
     if stat.S_ISDIR(mode):
         raise InputError("a folder, and not a file", where=path, remedy="name a file in it")
     if not stat.S_ISREG(mode):
@@ -37,7 +41,7 @@ def named_file(path: str | Path, remedy: str = "check the path") -> Path:
 
 
 def named_text(path: str | Path, remedy: str = "check the path") -> str:
-    """The text of a small file that a person named.
+    """The text of a small file named by the user.
 
     Raises:
         InputError: see `named_file`; or it is larger than `LARGEST`, or not UTF-8 (with line and column).
@@ -47,6 +51,7 @@ def named_text(path: str | Path, remedy: str = "check the path") -> str:
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise InputError(f"larger than {LARGEST // 10**6} MB", where=path, remedy=remedy)
+
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -61,11 +66,11 @@ def named_text(path: str | Path, remedy: str = "check the path") -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML alone: an alias can make gigabytes of a few lines."""
+    """Plain YAML without aliases, which can expand a few lines to gigabytes."""
 
     def compose_node(self, parent, index):
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "an alias is not taken", self.peek_event().start_mark)
+            raise ComposerError(None, None, "an alias is not taken", self.peek_event().start_mark)
         return super().compose_node(parent, index)
 
 
@@ -73,9 +78,10 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
     """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
 
     Raises:
-        InputError: not to be read, not YAML, not flat, a key twice (with the line).
+        InputError: it cannot be read, is not YAML or not flat, or has a key twice (with the line).
     """
     text = named_text(path, "give --config the path of a YAML file")
+
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -84,30 +90,33 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
         raise InputError("nested too deeply", where=path, remedy="write one option a line") from None
     if node is not None and not isinstance(node, yaml.MappingNode):
         raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
+
     seen: dict[str, int] = {}
     for key, value in node.value if node is not None else ():
         line = key.start_mark.line + 1
         name = key.value if isinstance(key, yaml.ScalarNode) else "?"
         if name in seen:
-            what = f"{name!r} stands there twice, first in line {seen[name]}"
+            what = f"{name!r} is given twice, first in line {seen[name]}"
             raise InputError(what, where=path, line=line, remedy="remove one of them")
         seen[name] = line
+
         try:
             yield name, line, _words(name, yaml.SafeLoader("").construct_object(value, deep=True))
         except yaml.YAMLError as error:
             raise _not_yaml(error, path, text) from None
         except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{name}: {error}", where=path, line=line, remedy="mend this line") from None
+            raise InputError(f"{name}: {error}", where=path, line=line, remedy="correct this line") from None
 
 
 def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else None
-    if isinstance(error, yaml.reader.ReaderError):
+    if isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
-    said = [getattr(error, name, None) for name in ("context", "problem")]
-    reason = ", ".join(filter(None, said)) or str(error).splitlines()[0]
-    return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="mend the file")
+
+    reasons = [getattr(error, name, None) for name in ("context", "problem")]
+    reason = ", ".join(filter(None, reasons)) or str(error).splitlines()[0]
+    return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="correct the file")
 
 
 def _words(name: str, value) -> list[str]:

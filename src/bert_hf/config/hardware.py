@@ -1,4 +1,4 @@
-"""What the machine offers a run: device, threads, memory allocation, distributed engine."""
+"""Settings of a run that depend on the machine: CPU threads, memory allocation, compiler, distributed engine."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _M_MMAP_MAX = -4
 
 
 def engine(args: TrainingArguments | None = None) -> str:
-    """Whose files hold the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
+    """The engine that saves the optimizer's state: `deepspeed`, or `torch` for every other way to distribute."""
     launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("1", "true")
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
 
@@ -21,8 +21,8 @@ def engine(args: TrainingArguments | None = None) -> str:
 def cpu_threads() -> int:
     """Threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
 
-    `accelerate launch` sets OMP_NUM_THREADS=1 on its own where neither flag nor variable says more. Whether the
-    user did is read from the launcher's environment (Linux); elsewhere a launched "1" counts as the launcher's.
+    `accelerate launch` sets OMP_NUM_THREADS=1 if neither flag nor variable is given. Whether the user set it is read
+    from the launcher's environment (Linux); elsewhere, a "1" in a launched process counts as the launcher's.
     """
     wanted = os.environ.get("OMP_NUM_THREADS")
     if wanted is not None and wanted.isdigit() and (not _launched() or _user_set_threads()):
@@ -37,20 +37,19 @@ def cores_of_rank() -> int:
 
 
 def finds_compiler() -> bool:
-    """True where what `torch.compile` generates can be built: by $CXX, or by a compiler of a usual name."""
+    """True if the code that `torch.compile` generates can be built: by $CXX, or by a compiler of a usual name."""
     return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++"))
 
 
 def keep_freed_memory() -> None:
-    """Lets the C library keep what is freed for the next step, where it is glibc's (Linux).
+    """Makes glibc (Linux) keep freed memory for the next step.
 
-    By default it returns each large tensor to the kernel, which gives it back page by page, zeroed: 6 % of the time of
-    a step of the mini model (docs/speed.md). The process then stays as large as it ever was.
+    By default it returns each large tensor to the kernel, which hands it out again page by page, zeroed: 6 % of the
+    time of a step of the mini model (docs/speed.md). In return, the process never shrinks.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    user_set = any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get(
-        "GLIBC_TUNABLES", ""
-    )
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    user_set = "malloc" in tunables or any(name.startswith("MALLOC_") for name in os.environ)
     if mallopt is not None and not user_set:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

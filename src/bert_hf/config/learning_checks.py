@@ -1,7 +1,7 @@
-"""Can a planned pre-training run learn at all: its warm-up, rate, batch, and number of predicted tokens.
+"""Checks whether a planned pre-training run can learn at all: its warm-up, rate, batch, and number of predictions.
 
-Each limit below is a constant with its reason. What crosses one is reported before training and not refused: a test
-of the machinery, or a run that continues from a good checkpoint, may mean it.
+Each limit below is a constant with its reason. A value beyond a limit is reported before training and not refused: it
+may be intended, as in a quick test of the code or in a run that continues from a good checkpoint.
 """
 
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ from typing import NamedTuple
 # on 2 cores of an Intel Xeon (Cascade Lake, fp32, torch 2.13.0): held-out MLM loss on 400 pairs, of which token
 # frequencies alone (unigram) reach 6.41.
 
-# Recipes of BERT warm up over 1 to 10 % of the steps. Beyond half, most steps are made at less than half the rate.
+# Published recipes of BERT warm up over 1 to 10 % of the steps. Beyond half, the average rate is below half the peak.
 WARMUP_MOST = 0.5
 
 # Adam changes a weight by about the rate in a step, whatever its gradient. So a run whose rates sum to less than this
-# share of the standard deviation of fresh weights cannot leave its random start. Measured: 150 steps at 1e-5 end at
-# 8.96, having begun at 9.17.
+# share of the standard deviation of initial weights stays close to them. Measured: 150 steps at 1e-5 reduce the loss
+# from 9.17 to 8.96.
 MOVEMENT_LEAST = 1.0
 
 # Measured: runs of 150 steps end at 6.49 with a rate of 0.01 and at 6.48 with 0.03; with 0.001 the 150th step of 300
 # is at 6.33.
 RATE_MOST = 0.01
 
-# Measured, at a rate of 0.001: one sequence a step is still above unigram after 1,500 steps (6.43); two are below it
-# after 800 (6.37), four and eight earlier.
+# Measured, at a rate of 0.001: with one sequence a step the loss is above unigram after 1,500 steps (6.43); with two
+# it is below after 800 (6.37), with four and eight earlier.
 BATCH_LEAST = 2
 
-# The output embedding of a token is pulled towards it only where it is to be predicted. Measured: no run passed
+# The output embedding of a token improves only where that token is to be predicted. Measured: no run was better than
 # unigram before 2.8 predictions for each entry of the vocabulary (with batches of 2 and 4; at 7 to 9 with 32).
 PREDICTIONS_LEAST = 3
 
@@ -36,7 +36,7 @@ WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")  # schedules tha
 
 
 class PlannedLearning(NamedTuple):
-    """What decides whether a run can learn."""
+    """The settings that decide whether a run can learn."""
 
     steps: int
     batch: int  # sequences of the global batch
@@ -46,12 +46,12 @@ class PlannedLearning(NamedTuple):
     rate: float  # peak
     predictions: float  # masked tokens of a step, about
     vocabulary: int  # entries
-    spread: float  # standard deviation of fresh weights
+    spread: float  # standard deviation of initial weights
     from_scratch: bool = True
 
 
 def examine_learning(planned: PlannedLearning) -> Iterator[tuple[str, str]]:
-    """(what was seen, what to do about it, "" where nothing is)."""
+    """(finding, remedy) of each check; the remedy is "" if the finding is good."""
     yield _warmup(planned)
     yield _rate(planned)
     yield _batch(planned)
@@ -82,7 +82,9 @@ def _rate(planned: PlannedLearning) -> tuple[str, str]:
 
     movement = planned.steps * planned.rate
     if planned.from_scratch and movement < MOVEMENT_LEAST * planned.spread:
-        text += f": {planned.steps:,} steps change a weight by about {movement:.2g} at most, and fresh weights have a "
+        text += (
+            f": {planned.steps:,} steps change a weight by about {movement:.2g} at most, and initial weights have a "
+        )
         text += f"standard deviation of {planned.spread:.2g}"
         return text, "give more steps or a higher --learning_rate"
     remedy = "lower it: token frequencies alone are learned at such a rate" if planned.rate >= RATE_MOST else ""

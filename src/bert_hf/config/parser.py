@@ -1,6 +1,6 @@
-"""Options: dataclasses are filled from a YAML file and then from the command line, which wins.
+"""Fills the dataclasses of options from a YAML file and from the command line, which wins.
 
-A key that nobody knows is an error, and so is what no option of any recipe can mean.
+Unknown keys are errors, and so are values that are invalid for every option (empty, too long, not UTF-8).
 """
 
 import argparse
@@ -9,9 +9,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
@@ -22,25 +23,36 @@ from bert_hf.errors import InputError, did_you_mean
 _LONGEST = 4096  # characters of a word: no path is longer
 
 
+def option(default, help: str, choices: tuple | None = None):
+    """A dataclass field with its help text (and, if given, the values it may take)."""
+    metadata: dict[str, Any] = {"help": help.replace("%", "%%")}
+    if choices:
+        metadata["choices"] = choices
+    return field(default=default, metadata=metadata)
+
+
 class _Parser(HfArgumentParser):
-    """argparse whose complaints are `InputError`s."""
+    """argparse whose errors are `InputError`s."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
 
-        # To every flag that is true by default the parent adds `--no_FLAG`, with the help text of the flag itself.
+        # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag.
         for action in self._actions:
             if isinstance(action, argparse._StoreFalseAction):
                 action.help = f"The same as --{action.dest} false."
-                action.default = argparse.SUPPRESS  # that of the flag counts, and is printed there
+                action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
 
     def error(self, message: str):
-        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # not its two names
+        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # one of its two names
         remedy = "--help lists every flag"
+
         if found := re.match(r"(argument (--\w+): invalid choice: '?(.*?)'?) \(choose from", message):
-            message, choices = found[1], [str(one) for one in self._option_string_actions[found[2]].choices]
+            message = found[1]
+            choices = [str(choice) for choice in self._option_string_actions[found[2]].choices or ()]
             few = f"one of: {', '.join(choices)}" if len(choices) < 8 else remedy
             remedy = did_you_mean(found[3], choices).strip() or few
+
         raise InputError(message, where="command line", remedy=remedy)
 
     def flags(self) -> list[str]:
@@ -59,51 +71,61 @@ def parse(
         classes: dataclasses, of distinct field names.
         argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
         default_config: the YAML used when neither `--config` nor any other flag is given.
-        preflight: looks at what was asked for (see `preflight.py`) before a `TrainingArguments` is built, which joins
-            the other ranks. It is called with what is returned, those of a run as plain values, and yields a line for
-            each thing found good. With it there is `--check`, which prints them and ends there.
+        preflight: checks the options (see `preflight.py`) before a `TrainingArguments` is built, which joins the other
+            ranks. It gets what is returned, with plain values in place of a `TrainingArguments`, and yields a line for
+            each check that passed. With it there is a flag `--check`, which prints these lines and ends the command.
 
     Returns:
-        The dataclasses; None after `--check true`, unless the recipe has a check of its own.
+        The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.
 
     Raises:
-        InputError: unknown key or flag, value of the wrong type, missing or malformed file; what preflight refuses.
+        InputError: unknown key or flag, value of the wrong type, missing or malformed file; or preflight refuses it.
     """
     parser = _Parser(list(classes), allow_abbrev=False)
     parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
-    alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    if alone:
-        says = "Only look at what the run would read, and where it would write."
-        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=says)
+    checks_alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
+    if checks_alone:
+        text = "Only check the files that the run would read, and where it would write."
+        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
+
+    # Command line, then the YAML file that it names, over which it wins
     words = list(argv if argv is not None else sys.argv[1:])
     _refuse_words(words)
     known, unknown = parser.parse_known_args(words)
     _refuse_unknown(parser, unknown)
-    config = known.config if known.config is not None else (default_config if not words else None)
+    config = known.config
+    if config is None and not words:
+        config = default_config
     if config is not None:
         known = parser.parse_args(_yaml_words(parser, Path(config)) + words)
+
+    # Plain dataclasses, checks, and then what joins the ranks
     built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
     if preflight is not None:
-        for line in preflight(*(built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes)):
+        plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
+        for line in preflight(*plain):
             if known.check and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
-    return None if alone and known.check else tuple(built.get(cls) or _build(cls, known) for cls in classes)
+
+    if checks_alone and known.check:
+        return None
+    return tuple(built.get(cls) or _build(cls, known) for cls in classes)
 
 
 def _refuse_words(words: list[str]) -> None:
-    """What no option of any recipe can mean."""
+    """Refuses words that are invalid for every option."""
     for flag, word in zip(["", *words], words, strict=False):
         where = flag if flag.startswith("--") else word.partition("=")[0] or "command line"
         if len(word) > _LONGEST:
             raise InputError(f"a value of {len(word):,} characters", where=where, remedy="shorten it")
         if not word or (word.endswith("=") and word.startswith("--")):
             raise InputError("an empty value", where=where, remedy="give a value, or leave the option out")
+        if "\0" in word:
+            raise InputError("a NUL character", where=where, remedy="remove it")
         try:
             word.encode()
         except UnicodeEncodeError:
             raise InputError("bytes that are not UTF-8", where=where, remedy="rename what it names") from None
-        if "\0" in word:
-            raise InputError("a NUL character", where=where, remedy="remove it")
 
 
 def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
@@ -115,20 +137,23 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
 
 
 def _yaml_words(parser: _Parser, path: Path) -> list[str]:
-    """The YAML's entries as words of a command line, each checked by itself so that an error names its line."""
+    """The entries of a YAML file as words of a command line, checked one by one so that an error names the line."""
     words: list[str] = []
+
     for name, line, entry in yaml_options(path):
         if name in ("help", "config"):
             raise InputError(f"{name} is no option of a run", where=path, line=line, remedy="remove this line")
         if f"--{name}" not in parser.flags():
             _refuse_unknown(parser, [f"--{name}"], where=str(path), line=line)
+
         try:
             _refuse_words(entry)
             if parser.parse_known_args(entry)[1]:
                 raise InputError(f"{name} takes one value", remedy="")
         except InputError as error:
-            raise InputError(error.what, where=path, line=line, remedy="mend this line") from None
+            raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
         words += entry
+
     return words
 
 

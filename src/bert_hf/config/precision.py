@@ -1,4 +1,4 @@
-"""Chooses bf16 or fp32 for a run whose command does not say: by what the device multiplies in and the model's size.
+"""Chooses bf16 or fp32 for a run whose command does not say, by the features of the device and the model's size.
 
 On a CPU the rule is a table (feature × hidden size) and never a timing, so that one command on one kind of machine is
 always the same run. `docs/speed.md` has the measurements behind the table; `benchmarks/precision.py` adds to them.
@@ -10,14 +10,14 @@ from typing import NamedTuple
 import torch
 from accelerate.utils import gather_object
 from transformers import TrainingArguments
-from transformers.utils import is_torch_bf16_gpu_available
+from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
 from bert_hf.errors import InputError
 
-# What a CPU multiplies bf16 with, weakest first: ranks on different machines all take the weakest one's precision.
+# CPU features that multiply bf16, weakest first: ranks on different machines all take the weakest one's precision.
 UNITS = ("none", "avx512_bf16", "amx_bf16")
-# Smallest hidden size at which bf16 was measured to be faster than fp32. Below it fp32 was faster (AVX512-BF16), or
-# nobody measured (AMX).
+# Smallest hidden size at which bf16 was measured to be faster than fp32. Below it, fp32 was faster (AVX512-BF16), or
+# nothing was measured (AMX).
 FASTER_FROM = {"none": math.inf, "avx512_bf16": 256, "amx_bf16": 256}
 
 
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 
 
 def cpu_units() -> str:
-    """What this CPU multiplies bf16 with: one of `UNITS`."""
+    """The feature with which this CPU multiplies bf16: one of `UNITS`."""
     if torch.cpu._is_amx_tile_supported():
         return "amx_bf16"
     return "avx512_bf16" if torch.cpu._is_avx512_bf16_supported() else "none"
@@ -40,17 +40,18 @@ def choose_on_cpu(units: str, hidden_size: int | None) -> Choice:
 
     Args:
         units: one of `UNITS`.
-        hidden_size: of the model; None, where it is not known, counts as small.
+        hidden_size: of the model; None (unknown) counts as small.
     """
     least = FASTER_FROM[units]
     if least == math.inf:
         return Choice(False, "this CPU has no bf16 units")
+
     size = f"hidden size {'unknown' if hidden_size is None else hidden_size}"
     return Choice((hidden_size or 0) >= least, f"{units} and {size}; bf16 pays from {least} on")
 
 
 def choose_on_gpu() -> Choice:
-    """The rule for a CUDA device: tensor cores always pay, emulation never does."""
+    """The rule for a CUDA device: bf16 if it has tensor cores for it, and never by emulation."""
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return Choice(True, "this GPU multiplies in bf16")
     return Choice(False, "this GPU has no bf16 units")
@@ -62,6 +63,7 @@ def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
         return choose_on_gpu()
     if args.device.type != "cpu":
         return Choice(False, f"bf16 is not measured on {args.device.type}")
+
     units = [cpu_units()]
     if args.world_size > 1:
         units = gather_object(units)
@@ -73,10 +75,10 @@ def settle_precision(args: TrainingArguments, hidden_size: int | None, recorded:
 
     Args:
         hidden_size: of the model.
-        recorded: the `precision_name` that the run began with; None for a new run.
+        recorded: the `precision_name` with which the run began; None for a new run.
 
     Returns:
-        One line with the choice and its reason; None where the command says `--bf16` or `--fp16`.
+        One line with the choice and its reason; None if `--bf16` or `--fp16` was given.
 
     Raises:
         InputError: the run began in bf16, and this GPU does not have it.
@@ -93,15 +95,19 @@ def settle_precision(args: TrainingArguments, hidden_size: int | None, recorded:
             reason += f", though a new run here would take {_name(choice.bf16)}: {choice.reason}"
 
     if bf16 and args.device.type != "cpu" and not is_torch_bf16_gpu_available():
-        raise InputError("the run there began in bf16, which this device does not have", where=args.output_dir,
-                         remedy="resume it on another device, or give another --output_dir")  # fmt: skip
+        raise InputError(
+            "the run there began in bf16, which this device does not have",
+            where=args.output_dir,
+            remedy="resume it on another device, or give another --output_dir",
+        )
+
     args.bf16 = bf16
-    args.mixed_precision = "bf16" if bf16 else "no"  # what accelerate is told, when the Trainer is made
+    args.mixed_precision = "bf16" if bf16 else "no"  # for accelerate, when the Trainer is created
     return f"precision: {_name(bf16)} ({reason}; --bf16 true|false decides)"
 
 
 def precision_name(args: TrainingArguments) -> str:
-    """`bf16`, `fp16` or `fp32`: what the matrix products of a run are computed in."""
+    """`bf16`, `fp16` or `fp32`: the precision of a run's matrix products."""
     return "fp16" if args.fp16 else _name(bool(args.bf16))
 
 

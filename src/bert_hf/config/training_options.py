@@ -1,9 +1,9 @@
 """Which training options work and which are refused, with the reason: one table over every field.
 
 An option that would do nothing, or that would break what a run promises (exact loss, exact resume, no pickle), is
-refused in one line before anything is built. An option that takes effect only beside another one, as its help text
-says (`--hub_model_id` beside `--push_to_hub`), works. `tests/test_training_options.py` shows the effect of each
-option that works, and fails on a field that the table does not know.
+refused in one line before anything is built. An option that takes effect only together with another one, as its help
+text says (`--hub_model_id` with `--push_to_hub`), works. `tests/config/test_training_options.py` shows the effect of
+each option that works, and fails for a field that is not in the table.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 
 from bert_hf.errors import InputError
 
-# Who refuses: each of our Trainers, in Python too; PreTrainer; PreTrainer on the examples of a corpus; a recipe.
+# Which part refuses: each of our Trainers, in Python too; PreTrainer; PreTrainer on examples of a corpus; a recipe.
 TRAINER, PRETRAINER, NUMBERED, PRETRAIN, FINETUNE = "trainer", "pretrainer", "numbered", "pretrain", "finetune"
 
 BY_PRETRAINING = frozenset({TRAINER, PRETRAINER, NUMBERED, PRETRAIN})  # all that holds for recipes/pretrain.py
@@ -34,8 +34,8 @@ class Refused:
 
     Args:
         reason: completes "--name: …", without a full stop.
-        by: who refuses it (the constants above).
-        when: of all options asked for, whether it is refused; without it any value but the default is.
+        by: which part refuses it (the constants above).
+        when: given all options, whether this one is refused; without it, any value but the default is.
     """
 
     reason: str
@@ -45,7 +45,7 @@ class Refused:
 
 
 def _refused(reason: str, *by: str, remedy: str = _LEAVE_OUT, when: Callable | None = None) -> tuple[Refused, ...]:
-    """By those named; by each of our Trainers, and so by the recipes, where nobody is."""
+    """Refused by the parts named; without any, by each of our Trainers and so by the recipes."""
     return (Refused(reason, frozenset(by or (TRAINER,)), when, remedy),)
 
 
@@ -54,7 +54,7 @@ def _in_recipes(reason: str, **more) -> tuple[Refused, ...]:
 
 
 def _without_workers(name: str) -> Callable[[Any], bool]:
-    """The option is given, but the batches are made in the process that trains."""
+    """True if the option is given, but batches are made in the training process."""
     return lambda asked: bool(getattr(asked, name)) and asked.dataloader_num_workers == 0
 
 
@@ -68,26 +68,29 @@ def _by_epochs(name: str) -> tuple[Refused, ...]:
 
 
 def _accelerator_config(asked) -> bool:
-    """True where --accelerator_config asks for more than `non_blocking`."""
+    """True if --accelerator_config asks for more than `non_blocking`."""
     given = asked.accelerator_config
     if isinstance(given, str):
         given = json.loads(given if given.startswith("{") else Path(given).read_text())
-    given = dataclasses.asdict(given) if dataclasses.is_dataclass(given) else given or {}
+    if isinstance(given, AcceleratorConfig):
+        given = dataclasses.asdict(given)
+
+    given = given or {}
     standard = dataclasses.asdict(AcceleratorConfig())
     return any(value != standard.get(name) for name, value in given.items() if name != "non_blocking")
 
 
 def _other_rank(asked) -> bool:
-    """True where --local_rank contradicts what the launcher says."""
+    """True if --local_rank contradicts the launcher."""
     return asked.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 WORKS: tuple[Refused, ...] = ()
 
-_SHARDED = "sharding is said by the machine's file"
+_SHARDED = "sharding is set in the machine's file"
 _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inputs"
 
-# name → who refuses it and why; nothing: it works for all.
+# name → the parts that refuse it, and why; `WORKS`: none does.
 OPTIONS: dict[str, tuple[Refused, ...]] = {
     # ---- length of the run, batch
     "output_dir": WORKS,
@@ -265,8 +268,8 @@ OPTIONS: dict[str, tuple[Refused, ...]] = {
     "fsdp": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
     "fsdp_config": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
     "deepspeed": WORKS,
-    "local_rank": _in_recipes("the launcher says it", when=_other_rank),
-    # ---- what a recipe does anyway
+    "local_rank": _in_recipes("the launcher sets it", when=_other_rank),
+    # ---- recipes always train and evaluate
     "do_train": WORKS,
     "do_eval": WORKS,
     "do_predict": _refused("pre-training has no test set", PRETRAIN),
@@ -277,8 +280,10 @@ def defaults_of(kind: type) -> dict[str, Any]:
     """The default of each field of a dataclass."""
     defaults = {}
     for field in dataclasses.fields(kind):
-        made = field.default_factory is not dataclasses.MISSING
-        defaults[field.name] = field.default_factory() if made else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            defaults[field.name] = field.default_factory()
+        else:
+            defaults[field.name] = field.default
     return defaults
 
 
@@ -286,12 +291,12 @@ def check_options(asked, defaults: Mapping[str, Any], by: frozenset[str]) -> str
     """Refuses the first option that does not work.
 
     Args:
-        asked: holds the values, as `TrainingArguments` or as plain values before one is built.
+        asked: the values, in a `TrainingArguments` or in a namespace before one is built.
         defaults: the default of each field (`defaults_of`).
-        by: whose refusals hold: `BY_PRETRAINING`, `BY_FINETUNING`, or what a Trainer refuses.
+        by: which refusals apply: `BY_PRETRAINING`, `BY_FINETUNING`, or those of a Trainer.
 
     Returns:
-        A line that says how many options were looked at.
+        A line that says how many options were checked.
 
     Raises:
         InputError: names the option and the reason.
@@ -309,4 +314,4 @@ def check_options(asked, defaults: Mapping[str, Any], by: frozenset[str]) -> str
             if refused.by & by and (changed if refused.when is None else refused.when(asked)):
                 raise InputError(refused.reason, where=f"--{name}", remedy=refused.remedy)
 
-    return f"options: {len(fields)} looked at"
+    return f"options: {len(fields)} checked"

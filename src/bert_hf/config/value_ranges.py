@@ -1,4 +1,4 @@
-"""Where the numbers of a run must lie: what cannot be meant is refused before it costs hours."""
+"""Checks that the numbers of a run are in range, before anything is built."""
 
 import math
 from typing import NamedTuple
@@ -7,12 +7,12 @@ from bert_hf.errors import InputError
 
 
 class Range(NamedTuple):
-    """Where a number must lie; `least` and `most` themselves are allowed unless they are `beyond`."""
+    """An interval of finite numbers; `least` and `most` belong to it unless it is open there."""
 
     least: float
     most: float = math.inf
-    above: bool = False  # not `least` itself
-    below: bool = False  # not `most` itself
+    above: bool = False  # open below: not `least` itself
+    below: bool = False  # open above: not `most` itself
 
     def __contains__(self, value) -> bool:
         low = self.least < value if self.above else self.least <= value
@@ -26,8 +26,13 @@ class Range(NamedTuple):
         return f"{low} and {f'below {self.most:,}' if self.below else f'at most {self.most:,}'}"
 
 
-_COUNT, _STEPS, _SHARE = Range(1, 10**6), Range(0, 10**12, above=True), Range(0, 1, below=True)
-_RATE, _PERCENT = Range(0, 1000), Range(0, 100, above=True, below=True)
+_COUNT = Range(1, 10**6)
+_STEPS = Range(0, 10**12, above=True)
+_SHARE = Range(0, 1, below=True)
+_RATE = Range(0, 1000)
+_PERCENT = Range(0, 100, above=True, below=True)
+_BYTES = Range(1, 10**12)
+
 _RANGES = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
     **dict.fromkeys(("gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT),
@@ -37,7 +42,7 @@ _RANGES = {
     **dict.fromkeys(("validation_split_percentage", "test_split_percentage"), _PERCENT),
     **dict.fromkeys(("seed", "data_seed", "split_seed"), Range(0, 2**32 - 1)),
     **dict.fromkeys(("max_seq_length", "long_seq_length"), Range(8, 10**6)),
-    **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), Range(1, 10**12)),
+    **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), _BYTES),
     "save_total_limit": Range(0, 10**6),  # 0 keeps all
     **dict.fromkeys(("save_minutes", "skip_bad_steps"), Range(0, 10**9)),
     "max_hours": Range(0, 10**6, above=True),
@@ -54,21 +59,33 @@ _RANGES = {
     "corpus_cache_gb": Range(0, 10**9, above=True),
     "max_eval_samples": Range(1, 10**9),
     "ddp_timeout": Range(1, 10**8),
-    "global_batch": Range(1, 10**9),
+    **dict.fromkeys(("global_batch", "num_devices"), Range(1, 10**9)),
+    **dict.fromkeys(("mfu", "fill"), Range(0, 1, above=True)),
     "price_per_hour": Range(0, 10**9),
 }
 
 
 def check_ranges(*parts) -> str:
-    """Weighs every number that is asked for; a number that cannot be meant is refused."""
-    weighed = 0
+    """Refuses the first number that is out of range.
+
+    Args:
+        parts: dataclasses of options. Options that are None, and --max_steps -1, are not given.
+
+    Returns:
+        A line that says how many options were checked.
+
+    Raises:
+        InputError: names the option and its range.
+    """
+    checked = 0
     for part in parts:
         for name, value in vars(part).items():
             if name not in _RANGES or value is None or (name == "max_steps" and value == -1):
                 continue
-            if value not in _RANGES[name]:
-                raise InputError(
-                    f"{value} cannot be meant", where=f"--{name}", remedy=f"give a number {_RANGES[name]}"
-                )
-            weighed += 1
-    return f"numbers: {weighed} weighed"
+
+            for number in value if isinstance(value, list) else [value]:
+                if number not in _RANGES[name]:
+                    remedy = f"give a number {_RANGES[name]}"
+                    raise InputError(f"{number} is out of range", where=f"--{name}", remedy=remedy)
+            checked += 1
+    return f"numbers: {checked} checked"

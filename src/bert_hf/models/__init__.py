@@ -1,1 +1,1 @@
-"""The BERT network, its unpadded kernels, safe loading of checkpoints, FLOP counts."""
+"""The BERT network, attention without padding, safe loading of checkpoints, FLOP counts and cost estimates."""

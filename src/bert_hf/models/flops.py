@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a BERT, and how fast a device multiplies matrices."""
+"""Counts parameters and FLOPs of a BERT, and measures how fast a device multiplies matrices."""
 
 import time
 from pathlib import Path
@@ -11,13 +11,19 @@ from bert_hf.models.loading import find_checkpoint, read_config_file
 
 
 def read_config(where: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
-    """The shape of a BERT from a model JSON (with another vocabulary size), or from a checkpoint as it is (None).
+    """The configuration in a model JSON, with another vocabulary size; or, without one, that of a checkpoint.
+
+    Args:
+        where: model JSON; or folder or Hub id of a checkpoint.
+        vocab_size: replaces that of the model JSON; None: `where` is a checkpoint.
+        dropout: replaces both dropout probabilities.
 
     Raises:
-        InputError: nothing is named, or what is there is no BERT's configuration.
+        InputError: nothing is named, or it is not the configuration of a BERT.
     """
     if where is None:
         raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
+
     try:
         if vocab_size is None:
             config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
@@ -27,6 +33,7 @@ def read_config(where: str | None, vocab_size: int | None = None, dropout: float
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None
+
     config.vocab_size = vocab_size or config.vocab_size
     if dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
@@ -36,22 +43,27 @@ def read_config(where: str | None, vocab_size: int | None = None, dropout: float
 def parameter_count(config: BertConfig) -> int:
     """Parameters of `BertForPreTraining`; the decoder's weights are the word embeddings and count once."""
     h, f = config.hidden_size, config.intermediate_size
-    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    norm, square = 2 * h, h * h + h
-    layer = 4 * square + norm + (h * f + f) + (f * h + h) + norm
-    heads = square + norm + config.vocab_size + (2 * h + 2)  # transform, its LayerNorm, output bias, next sentence
-    return rows * h + norm + config.num_hidden_layers * layer + square + heads
+    norm = 2 * h
+    dense = h * h + h
+
+    embeddings = (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * h + norm
+    layer = 4 * dense + norm + (h * f + f) + (f * h + h) + norm
+    pooler = dense
+    heads = dense + norm + config.vocab_size + (2 * h + 2)  # transform, its LayerNorm, output bias, next sentence
+    return embeddings + config.num_hidden_layers * layer + pooler + heads
 
 
 def training_flops(config: BertConfig, tokens: float, squares: float, masked: float) -> float:
-    """Floating-point operations of forward and backward that a step cannot do without.
+    """Floating-point operations that the forward and backward passes of a step require.
 
-    Three times the forward pass's multiply-adds, counted twice: each layer's matrices for every real (non-padding)
-    token, attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone. The
-    last layer counts whole, though our model computes little of it: MFU is to mean what it means elsewhere.
+    Two for each multiply-add, three times those of the forward pass: each layer's matrices for every real token (no
+    padding), attention scores and their use for every pair of tokens of a row, the head for the masked tokens alone.
+    The last layer counts whole, though our model computes little of it: MFU is comparable with other projects'.
 
     Args:
-        tokens: real tokens. squares: Σ (real tokens of a row)². masked: predicted tokens.
+        tokens: real tokens.
+        squares: Σ (real tokens of a row)².
+        masked: predicted tokens.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
     layer = (4 * hidden**2 + 2 * hidden * wide) * tokens + 2 * hidden * squares
@@ -60,9 +72,10 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
 
 
 def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
-    """FLOP/s of a plain square product here and now; what `train_mfu` is a share of is `model_product_rate`."""
+    """FLOP/s of a plain square product on this device, measured now. (`train_mfu` refers to `model_product_rate`.)"""
     side = 8192 if device.type == "cuda" else 1024
-    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # constant: the generators stay untouched
+
     products, begin = 0, time.perf_counter()
     while products < 3 or time.perf_counter() - begin < seconds:
         if products == 1:  # the first one warms up
@@ -75,16 +88,23 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float
 
 
 def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
-    """FLOP/s of the fastest of the products that a model makes of so many tokens, and of a large square one.
+    """FLOP/s of the fastest of the products that a model computes for so many tokens, and of a large square one.
 
-    The fastest single round of each counts: what else the machine does meanwhile only lowers a rate. A square product
+    The fastest single round of each counts, because other work on the machine only lowers a rate. A square product
     alone is no upper bound: on some CPUs a library multiplies other shapes faster.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
     side = 8192 if device.type == "cuda" else 1024
     masked = max(1, round(0.15 * tokens))
-    shapes = [(side, side, side), (tokens, hidden, hidden), (tokens, hidden, wide), (tokens, wide, hidden)]
-    shapes += [(masked, hidden, config.vocab_size), (wide, tokens, hidden)]  # the head; a gradient of weights
+
+    shapes = [
+        (side, side, side),
+        (tokens, hidden, hidden),
+        (tokens, hidden, wide),
+        (tokens, wide, hidden),
+        (masked, hidden, config.vocab_size),  # the head
+        (wide, tokens, hidden),  # a gradient of weights
+    ]
     return max(_fastest_product(device, dtype, shape) for shape in shapes)
 
 
@@ -93,9 +113,12 @@ def _fastest_product(
 ) -> float:
     """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""
     rows, inner, columns = shape
-    left = torch.full((rows, inner), 0.5, device=device, dtype=dtype)  # no draw: the run's dropout comes next
+    left = torch.full((rows, inner), 0.5, device=device, dtype=dtype)  # constant: the generators stay untouched
     right = torch.full((inner, columns), 0.5, device=device, dtype=dtype)
-    products, best, begin = 1, 0.0, time.perf_counter()
+
+    products = 1  # of a round
+    best = 0.0
+    begin = time.perf_counter()
     while not best or time.perf_counter() - begin < seconds:
         started = time.perf_counter()
         for _ in range(products):
@@ -103,6 +126,7 @@ def _fastest_product(
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         took = time.perf_counter() - started
+
         if took < 0.005 and products < 1 << 16:
             products *= 2
         else:

@@ -1,10 +1,10 @@
-"""The arithmetic that decides the speed: dropout, attention without padding, the loss of the masked tokens.
+"""Faster forms of dropout with a residual, of the masked-token loss, and of several projections of one input.
 
-Each function computes what its plain PyTorch form does, and says what it saves; `tests/test_kernels.py` compares them.
-Nothing here is compiled, so nothing needs a compiler; under `torch.compile` the plain forms are used, which it fuses.
+Each function computes what its plain PyTorch form does, and its docstring says what it saves;
+`tests/models/test_functional.py` compares the two. Nothing here needs a compiler; under `torch.compile` the plain
+forms are used, because it fuses them itself.
 
-Shapes: B rows · L length · T real tokens of all rows · Q tokens that are read in the last layer · A heads · D head
-size · H hidden size · V vocabulary · M masked tokens.
+Shapes: H hidden size · V vocabulary · M masked tokens of the batch.
 """
 
 import torch
@@ -14,22 +14,24 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
-NEVER = 2.0**-30  # a dropout that drops nothing, and yet is computed as any other: to compare results with and without
+
+# A probability that uses the kernels of dropout but drops nothing, so that results with and without can be compared.
+DROP_NOTHING = 2.0**-30
 
 
 # ---- dropout
 
 
 def _threshold(p: float) -> int:
-    """Of 2¹⁶ equally likely int16, those below it are dropped: p is met within 2⁻¹⁷."""
+    """Of the 2¹⁶ equally likely int16 values, those below this one are dropped: p is met within 2⁻¹⁷."""
     return round(p * 65536) - 32768
 
 
-def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
+def keep_mask(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     """1 where a value is kept, 0 where it is dropped with probability p, drawn from PyTorch's CPU generator.
 
-    Four values share one 64-bit draw, and so cost a fifth of `Tensor.bernoulli_`, which spends a 32-bit draw and a
-    floating-point comparison, on one thread, for each.
+    Four values share one 64-bit draw. This takes a fifth of the time of `Tensor.bernoulli_`, which spends a 32-bit
+    draw and a floating-point comparison on each value, in one thread.
     """
     size = shape.numel()
     words = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
@@ -37,113 +39,138 @@ def kept(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
     return torch.ge(draws, _threshold(p), out=torch.empty(shape, dtype=dtype))
 
 
-def _scale(p: float) -> float:
-    """1 / share that is kept: the exact one of `kept`."""
+def keep_scale(p: float) -> float:
+    """1 / share of values that are kept: the exact one of `keep_mask`."""
     return 65536 / (32768 - _threshold(p))
 
 
-def _drawn(p: float) -> float:
-    """The probability that PyTorch's own dropout is given: it may drop a value even at `NEVER`, and not at 0."""
-    return 0.0 if p <= NEVER else p
+def torch_dropout_p(p: float) -> float:
+    """The probability to pass to PyTorch's own dropout, which may drop a value at `DROP_NOTHING`, but not at 0."""
+    return 0.0 if p <= DROP_NOTHING else p
 
 
-class _Dropout(Function):
-    """x · kept / (1 − p) (+ around), with one pass each way over what is kept."""
+class _DropoutAdd(Function):
+    """x · mask / (1 − p) + residual, in one pass over the data forward and one backward."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, around: Tensor | None, p: float) -> Tensor:
-        ctx.p, ctx.added = p, around is not None
-        mask = kept(x.shape, p, x.dtype)
+    def forward(ctx, x: Tensor, residual: Tensor | None, p: float) -> Tensor:
+        mask = keep_mask(x.shape, p, x.dtype)
         ctx.save_for_backward(mask)
-        return torch.addcmul(x.new_zeros(()) if around is None else around, x, mask, value=_scale(p))
+        ctx.p = p
+        ctx.has_residual = residual is not None
+        return torch.addcmul(x.new_zeros(()) if residual is None else residual, x, mask, value=keep_scale(p))
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        (gradient,) = gradients
         (mask,) = ctx.saved_tensors
-        inner = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=_scale(ctx.p))
-        return inner, gradient if ctx.added else None, None
+        dropped = torch.addcmul(mask.new_zeros(()), gradient.to(mask.dtype), mask, value=keep_scale(ctx.p))
+        return dropped, gradient if ctx.has_residual else None, None
 
 
-class Dropout(nn.Dropout):
-    """`nn.Dropout`, and where wanted the sum with what went around it; cheap on a CPU, unless `fast_path` is False."""
+class DropoutAdd(nn.Dropout):
+    """`nn.Dropout`, then the sum with a residual where one is given; faster on a CPU unless `fast_path` is False."""
 
     fast_path = True
 
-    def forward(self, x: Tensor, around: Tensor | None = None) -> Tensor:
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
         if not self.training or not self.p:
-            return x if around is None else x + around
-        if not self.fast_path or x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
-            dropped = F.dropout(x, _drawn(self.p))
-            return dropped if around is None else dropped + around
-        return _Dropout.apply(x, around, self.p)
+            dropped = input
+        elif self.fast_path and input.device.type == "cpu" and self.p < 1 and not torch.compiler.is_compiling():
+            return _DropoutAdd.apply(input, residual, self.p)
+        else:
+            dropped = F.dropout(input, torch_dropout_p(self.p))
+
+        return dropped if residual is None else dropped + residual
 
 
-# ---- attention without padding
-
-
-# ---- the loss of the masked tokens
+# ---- loss of the masked tokens
 
 
 class _ProjectedCrossEntropy(Function):
-    """Cross entropy of hidden · weightᵀ + bias, which keeps one (M, V) buffer and makes no second pass backward.
+    """Cross entropy of `hidden · weightᵀ + bias` that keeps one (M, V) buffer, already the gradient of the logits.
 
-    The gradient of the logits is softmax − one-hot, times a number for each row. The difference is taken in fp32 and
-    rounded afterwards; the number multiplies the small (M, H) side of each product in place of the (M, V) one.
+    That gradient is softmax − one-hot, times one number for each row. The difference is taken in fp32 and rounded
+    afterwards; the number multiplies the small (M, H) side of each product instead of the (M, V) one.
     """
 
     @staticmethod
     def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        # Logits, in the precision of autocast
         dtype = _product_dtype(weight)
-        cast_hidden, cast_weight = hidden.to(dtype), weight.to(dtype)
-        logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))
+        cast_hidden = hidden.to(dtype)
+        cast_weight = weight.to(dtype)
+        logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))  # (M, V)
+
+        # Is the label the likeliest token? In 16 bit many logits tie, and only the first of them is the prediction.
         counts = labels != IGNORED
-        targets = labels.masked_fill(~counts, 0).unsqueeze(1)
+        targets = labels.masked_fill(~counts, 0).unsqueeze(1)  # (M, 1)
         highest = logits.amax(1).float()
-        right = logits.gather(1, targets).squeeze(1).float()
-        # In 16 bit many logits tie, and only the first of the highest is the answer; that takes a slower pass.
-        likeliest = right >= highest if dtype == torch.float32 else logits.argmax(1) == labels
-        scores = logits.float()  # in fp32 the very same, and overwritten
-        share = torch.softmax(scores, -1, out=scores)
-        # log Σ exp(logit) = highest − log(the highest's share): no pass of exponentials but softmax's own
-        losses = (highest - share.amax(1).log() - right) * counts
-        share = share.scatter_add_(1, targets, share.new_full(targets.shape, -1.0)).to(dtype)
-        ctx.save_for_backward(cast_hidden, cast_weight, share, counts)
+        target_logits = logits.gather(1, targets).squeeze(1).float()
+        predicted = target_logits >= highest if dtype == torch.float32 else logits.argmax(1) == labels
+        correct = predicted & counts
+
+        # Losses: log Σ exp(logit) = highest − log(probability of the highest), without another pass of exponentials
+        scores = logits.float()  # in fp32 the same tensor, which softmax overwrites
+        probabilities = torch.softmax(scores, -1, out=scores)
+        losses = (highest - probabilities.amax(1).log() - target_logits) * counts
+
+        # Gradient of the logits, kept in the precision of the products
+        minus_one = probabilities.new_full(targets.shape, -1.0)
+        difference = probabilities.scatter_add_(1, targets, minus_one).to(dtype)
+
+        ctx.save_for_backward(cast_hidden, cast_weight, difference, counts)
         ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
-        correct = likeliest & counts
         ctx.mark_non_differentiable(correct)
         return losses, correct
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor, _) -> tuple[Tensor, Tensor, Tensor, None]:
-        hidden, weight, share, counts = ctx.saved_tensors
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
+        ctx, gradient: Tensor, _
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, difference, counts = ctx.saved_tensors
+
+        # As multiples of the largest number, since most of them equal it: 1 is not rounded in 16 bit.
         scale = gradient * counts
-        # As multiples of the largest, which mostly all of them are: rounded to 16 bit, 1 is 1.
-        largest = torch.cat([scale.abs(), scale.new_full((1,), torch.finfo(torch.float32).tiny)]).amax()
-        unit = (scale / largest).to(share.dtype).unsqueeze(1)  # (M, 1)
-        found = (share @ weight) * unit, share.t() @ (hidden * unit), (unit.t() @ share).squeeze(0)
+        tiny = scale.new_full((1,), torch.finfo(torch.float32).tiny)
+        largest = torch.cat([scale.abs(), tiny]).amax()
+        unit = (scale / largest).to(difference.dtype).unsqueeze(1)  # (M, 1)
+
+        for_hidden = (difference @ weight) * unit
+        for_weight = difference.t() @ (hidden * unit)
+        for_bias = (unit.t() @ difference).squeeze(0)
+        found = (for_hidden, for_weight, for_bias)
         return *(x.to(dtype) * largest for x, dtype in zip(found, ctx.dtypes, strict=True)), None
 
 
 def _product_dtype(weight: Tensor) -> torch.dtype:
-    """Of a product with these weights: autocast's where that is on, which does not reach into a `Function`."""
+    """Precision of a product with these weights: autocast's where it is on, which does not reach into a `Function`."""
     kind = weight.device.type
-    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if on else weight.dtype
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return weight.dtype
 
 
 def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses (M,) in nats, fp32, 0 where the label is ignored, of a linear layer on hidden (M, H); which are right.
+    """Cross entropy of a linear layer's output.
 
-    Under autocast the products are of its precision, and softmax and loss fp32, as in the plain form.
+    Under autocast the products have its precision; softmax and loss are fp32, as in the plain form.
+
+    Args:
+        hidden: (M, H), the layer's input.
+        labels: (M,), `IGNORED` where nothing is predicted.
+
+    Returns:
+        Losses (M,) in nats, fp32, 0 where the label is ignored; and whether each prediction is right (M,).
     """
-    if not plain(decoder) or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not are_plain_linear(decoder):
         return plain_cross_entropy(hidden, decoder, labels)
     return _ProjectedCrossEntropy.apply(hidden, decoder.weight, decoder.bias, labels)
 
 
 def plain_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The same by PyTorch's own operations."""
+    """`projected_cross_entropy` by PyTorch's own operations."""
     logits = decoder(hidden)
     return token_losses(logits, labels), logits.argmax(-1) == labels
 
@@ -156,13 +183,13 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
 # ---- projections
 
 
-def plain(*layers: nn.Module) -> bool:
-    """True where a layer's weight may be used without calling it: no adapter, hook or engine stands in between."""
+def are_plain_linear(*layers: nn.Module) -> bool:
+    """True if the layers' weights may be used without calling the layers: no adapter, hook or engine is attached."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return all(
         type(layer) is nn.Linear
         and layer.bias is not None
-        and "forward" not in vars(layer)  # accelerate's offloading puts one of its own there
+        and "forward" not in vars(layer)  # accelerate's offloading replaces it on the instance
         and not any(getattr(layer, name) for name in hooks)
         and not hasattr(layer.weight, "ds_id")  # ZeRO 3 gathers a weight when its layer is called
         for layer in layers
@@ -170,18 +197,19 @@ def plain(*layers: nn.Module) -> bool:
 
 
 def project(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
-    """What each of some linear layers makes of the same (…, H): by one product where that is the same and faster.
+    """Outputs of several linear layers for the same input (…, H), by one product where that is faster.
 
-    It is not in fp32 on a CPU: laying the weights together and taking their gradients apart costs 2 % of mini's step.
-    Under autocast it also casts the input once in place of three times.
+    In fp32 on a CPU it is not: concatenating the weights and splitting their gradients costs 2 % of the mini model's
+    step. Under autocast, one product also casts the input once instead of three times.
     """
     slower = hidden.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    if slower or not plain(*layers):
+    if slower or not are_plain_linear(*layers):
         return tuple(layer(hidden) for layer in layers)
-    return _project_at_once(hidden, *layers)
+    return project_jointly(hidden, *layers)
 
 
-def _project_at_once(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+def project_jointly(hidden: Tensor, *layers: nn.Linear) -> tuple[Tensor, ...]:
+    """Outputs of several linear layers for the same input (…, H), by one product of their concatenated weights."""
     weight = torch.cat([layer.weight for layer in layers])
     bias = torch.cat([layer.bias for layer in layers])
     return F.linear(hidden, weight, bias).split([layer.out_features for layer in layers], dim=-1)

@@ -1,8 +1,8 @@
-"""What others made, looked at before it is opened: a checkpoint's folder, or a repository of the Hub.
+"""Safe loading of untrusted checkpoints and tokenizers (safetensors only), from a folder or the Hub.
 
-Only JSON, safetensors and vocabulary text are ever read: no pickle, no code, no file outside the folder. transformers
-follows what a configuration names (code, kernels, shards anywhere on the disk); here that is refused first, and what
-is left is opened by the stock classes. A folder that others may write to meanwhile is beyond what a look can promise.
+Only JSON, safetensors and vocabulary text are read: no pickle, no code, no file outside the folder. transformers
+follows what a configuration names (code, kernels, shards anywhere on the disk); here such configurations are refused
+first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
 import json
@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import huggingface_hub
 import numpy as np
@@ -26,65 +26,72 @@ TOKENIZER = ("tokenizer.json", TOKENIZER_CONFIG, "vocab.txt", "special_tokens_ma
 _LONGEST_JSON = 32 << 20  # bytes
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")  # h5 and msgpack: just not read
-# What stock classes follow to code or to other files; attention and experts may name a kernel of the Hub
-# (CVE-2026-4372), an adapter the model that it belongs to.
+# Entries that stock classes follow to code or to other files; attention and experts may name a kernel of the Hub
+# (CVE-2026-4372), an adapter its base model.
 _FOLLOWED = ("auto_map", "custom_pipelines", "gguf_file", "quantization_config", "transformers_weights")
 _NAMES_CODE = ("trust_remote_code", "attn_implementation", "experts_implementation")
-_UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # old tokenizers say where these once were
-_FLOATS = {  # unsigned numbers of that width, and the exponent that only infinities and NaN have
-    "F64": ("<u8", 0x7FF0_0000_0000_0000), "F32": ("<u4", 0x7F80_0000),
-    "BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00),
-}  # fmt: skip
+_UNOPENED = ("special_tokens_map_file", "added_tokens_file")  # of old tokenizers: former paths, never opened
+_FLOATS = {  # unsigned integers of the same width, and the exponent bits, all set in infinity and NaN alone
+    "F64": ("<u8", 0x7FF0_0000_0000_0000),
+    "F32": ("<u4", 0x7F80_0000),
+    "BF16": ("<u2", 0x7F80),
+    "F16": ("<u2", 0x7C00),
+}
 _INTEGERS = ("BOOL", "I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64")
-_CHUNK = 1 << 20  # numbers looked at together: they stay in the cache of the processor
+_CHUNK = 1 << 20  # numbers checked at a time: they stay in the processor's cache
 
 
-# ---- finding
+# ---- finding a folder
 
 
 def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
-    """The folder of a BERT checkpoint, of this disk or fetched from the Hub, after a look at all that will be opened.
+    """The folder of a BERT checkpoint, local or downloaded from the Hub, after checks of every file to be opened.
 
     Args:
         where: folder or Hub id.
-        weights: whether they will be opened, too; then every number in them is looked at (base: 0.2 s).
+        weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
 
     Raises:
         InputError: nothing is there, it is no BERT, or it asks for more than configuration and safetensors.
     """
     folder = _folder(where, (CONFIG, WEIGHTS, INDEX) if weights else (CONFIG,), "BERT")
-    _refuse_odd_files(folder)
+    check_files(folder)
+
     path = plain_file(folder, CONFIG)
     config = read_config_file(path)
     if (kind := config.get("model_type")) != "bert":
         raise InputError(f"model_type is {kind!r}, and not 'bert'", where=path, remedy="give a BERT checkpoint")
+
     if weights:
         for file in weight_files(folder):
-            _refuse_odd_numbers(file)
+            check_numbers(file)
     return folder
 
 
 def find_tokenizer(where: str | Path) -> Path:
-    """The folder of a tokenizer, of this disk or fetched from the Hub, after the same look.
+    """The folder of a tokenizer, local or downloaded from the Hub, after the same checks.
 
     Raises:
         InputError: nothing is there, or it asks for code or for files elsewhere.
     """
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
-    _refuse_odd_files(folder)
+    check_files(folder)
+
     for name in (TOKENIZER_CONFIG, CONFIG):
-        if os.path.lexists(folder / name):
-            path = plain_file(folder, name)
-            for key, value in _entries(read_config_file(path)):
-                elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
-                if elsewhere and key not in _UNOPENED:
-                    raise InputError(f"{key!r} names a file outside the folder", where=path, remedy="remove the entry")
+        if not os.path.lexists(folder / name):
+            continue
+        path = plain_file(folder, name)
+        for key, value in _entries(read_config_file(path)):
+            elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
+            if elsewhere and key not in _UNOPENED:
+                raise InputError(f"{key!r} names a file outside the folder", where=path, remedy="remove the entry")
     return folder
 
 
 def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
     if str(where) and Path(where).is_dir():
         return Path(where)
+
     try:
         if os.path.lexists(where):
             raise ValueError("not a folder")
@@ -96,23 +103,23 @@ def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
         raise
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
         reason = _reason(error)
-    remedy = (
-        "give a folder with tokenizer.json, a Hub id or a vocab.txt"
-        if thing == "tokenizer"
-        else "check the path or id"
-    )
+
+    remedy = "check the path or id"
+    if thing == "tokenizer":
+        remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
     raise InputError(f"no {thing} can be loaded from it: {reason}", where=where, remedy=remedy)
 
 
 def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
-    """Fetches files by name (those that are there, all of one commit) and returns their folder in the Hub's cache.
+    """Downloads the files of these names that exist, all of one commit, and returns their folder in the Hub's cache.
 
-    Where the Hub does not answer, the cache alone is asked: for each file that it lacks, huggingface_hub would repeat
-    its request six times within 23 seconds.
+    If the Hub does not answer, only the cache is searched: huggingface_hub would request each file that is not cached
+    six times within 23 seconds.
     """
     found: dict[str, Path] = {}
     fault: Exception = EntryNotFoundError("nothing there")
     unreachable = _why_unreachable()
+
     for name in names:
         if name == INDEX and WEIGHTS in found:
             continue
@@ -120,6 +127,7 @@ def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
             found[name] = _fetch(repo, name, found, unreachable is not None)
         except EntryNotFoundError as error:  # offline, too: it is not in the cache
             fault = error
+
     if not found and unreachable is not None:
         raise InputError(
             f"it is not in the cache of this machine, and the Hub cannot be reached ({unreachable})",
@@ -128,13 +136,14 @@ def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
         )
     if not found:
         raise fault
+
     for shard in _shards(found[INDEX]) if INDEX in found else ():
         _fetch(repo, shard, found, unreachable is not None)
     return next(iter(found.values())).parent
 
 
 def _why_unreachable() -> str | None:
-    """Why the Hub does not answer, by one request that is not repeated; None where it answers, whatever it says."""
+    """Why the Hub does not answer a single request, without retries; None if it answers, with any status."""
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     try:
@@ -147,7 +156,7 @@ def _why_unreachable() -> str | None:
 
 
 def _fetch(repo: str, name: str, found: dict[str, Path], from_cache: bool) -> Path:
-    """One file, of the commit that the first one was of."""
+    """Downloads a file of the same commit as the files before it."""
     commit = next((path.parent.name for path in found.values()), None)
     return Path(huggingface_hub.hf_hub_download(repo, name, revision=commit, local_files_only=from_cache))
 
@@ -158,30 +167,32 @@ def _reason(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-# ---- looking
+# ---- checking files
 
 
 def plain_file(folder: Path, name: str) -> Path:
-    """A regular file of the folder itself. (The Hub's cache links to `blobs` beside its `snapshots`.)
+    """A regular file of the folder itself. (The Hub's cache links from `snapshots` to `blobs` in the same folder.)
 
     Raises:
-        InputError: it is not there, no regular file (a FIFO would hang whoever opens it), or a link that leads out.
+        InputError: it is missing, not a regular file (opening a FIFO would wait for ever), or a link that leads out.
     """
     path, home = folder / name, folder.resolve()
+
     try:
         regular, target = stat.S_ISREG(path.stat().st_mode), path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links is either, by version
         raise InputError(f"cannot be opened: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None
     if not regular:
         raise InputError("not a regular file", where=path, remedy="put a copy of the file itself there")
+
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
     if not (target.is_relative_to(home) or target.is_relative_to(blobs)):
         raise InputError(f"a link that leads out of the folder, to {target}", where=path, remedy="copy the file there")
     return path
 
 
-def _refuse_odd_files(folder: Path) -> None:
-    """Whatever the stock classes may open besides (chat templates, say) is looked at like the rest."""
+def check_files(folder: Path) -> None:
+    """Checks every file that the stock classes may open, chat templates included."""
     templates = (f"additional_chat_templates/{path.name}" for path in folder.glob("additional_chat_templates/*"))
     for path in (folder / name for name in (*_names(folder), *templates)):
         if path.name == "adapter_config.json":
@@ -202,14 +213,14 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """A JSON object that names no code.
 
     Raises:
-        InputError: it is none, or a key in it asks for code or for other files.
+        InputError: it is not a JSON object, or a key in it asks for code or for other files.
     """
     content = _read_json(path)
     for key, value in _entries(content):
-        code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
         if key.endswith("_autoset") and isinstance(value, bool):  # transformers 4.46–4.56 wrote it into every file
             continue
-        if code and value is not None and value is not False:
+        names_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
+        if names_code and value is not None and value is not False:
             raise InputError(
                 f"{key!r} asks for code or files that are never opened here",
                 where=path,
@@ -243,18 +254,21 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint: one, or those that its index names.
+    """The safetensors files of a checkpoint: one, or the shards that its index names.
 
     Raises:
-        InputError: there are none (pickles are not read), or the index names something else than files of the folder.
+        InputError: there are none (pickles are not read), or the index names anything but files of the folder.
     """
     if os.path.lexists(folder / WEIGHTS):
         return [plain_file(folder, WEIGHTS)]
     if os.path.lexists(folder / INDEX):
         return [plain_file(folder, name) for name in _shards(plain_file(folder, INDEX))]
-    pickles = sorted(name for name in _names(folder) if name.endswith(_PICKLES))
+
+    what = f"no {WEIGHTS}"
+    if pickles := sorted(name for name in _names(folder) if name.endswith(_PICKLES)):
+        what += f", only {', '.join(pickles[:3])}: pickles are not read"
     raise InputError(
-        f"no {WEIGHTS}" + (f", only {', '.join(pickles[:3])}: pickles are not read" if pickles else ""),
+        what,
         where=folder,
         remedy="convert it where you trust it: load it with transformers and call save_pretrained",
     )
@@ -263,10 +277,11 @@ def weight_files(folder: Path) -> list[Path]:
 def _shards(index: Path) -> list[str]:
     """The files that an index names.
 
-    transformers and accelerate join them to the folder as they stand, `../..` included (CVE-2026-69112).
+    transformers and accelerate join the names to the folder unchecked, `../..` included (CVE-2026-69112).
     """
-    places = _read_json(index).get("weight_map")
-    names = set(map(str, places.values())) if isinstance(places, dict) and places else {""}
+    weight_map = _read_json(index).get("weight_map")
+    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) and weight_map else {""}
+
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
             raise InputError(
@@ -277,32 +292,35 @@ def _shards(index: Path) -> list[str]:
     return sorted(names)
 
 
-def _refuse_odd_numbers(path: Path) -> None:
-    """Every number of a safetensors file must be finite: NaN in the weights is NaN in every loss, for days."""
+def check_numbers(path: Path) -> None:
+    """Refuses a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
     try:
         with safe_open(path, framework="numpy"):
-            pass  # the header is checked whole: offsets, sizes, no overlap
+            pass  # the whole header is checked: offsets, sizes, no overlap
+
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
             header.pop("__metadata__", None)
             for name, entry in header.items():
                 begin, end = entry["data_offsets"]
-                if entry["dtype"] in _FLOATS:
-                    file.seek(8 + size + begin)
-                    finite = _all_finite(file, *_FLOATS[entry["dtype"]], end - begin)
-                    fault = None if finite else "holds NaN or infinity"
-                else:
-                    fault = None if entry["dtype"] in _INTEGERS else f"is of type {entry['dtype']}"
-                if fault:
+                file.seek(8 + size + begin)
+                if fault := _fault(file, entry["dtype"], end - begin):
                     raise InputError(f"{name} {fault}", where=path, remedy="give a checkpoint that is whole")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         what = f"not a safetensors file: {_reason(error)}"
         raise InputError(what, where=path, remedy="give a whole checkpoint; pickles are not read") from None
 
 
-def _all_finite(file, kind: str, exponent: int, size: int) -> bool:
-    """Whether the next `size` bytes are finite numbers, told by their bits: numpy has no bf16."""
+def _fault(file: BinaryIO, dtype: str, size: int) -> str | None:
+    """The fault of a tensor whose `size` bytes are next in the file; None if it has none."""
+    if dtype in _FLOATS:
+        return None if _all_finite(file, *_FLOATS[dtype], size) else "holds NaN or infinity"
+    return None if dtype in _INTEGERS else f"is of type {dtype}"
+
+
+def _all_finite(file: BinaryIO, kind: str, exponent: int, size: int) -> bool:
+    """True if the next `size` bytes are finite numbers, judged by their exponent bits, since numpy has no bf16."""
     mask = np.dtype(kind).type(exponent)
     left = size // np.dtype(kind).itemsize
     while left:
@@ -315,19 +333,19 @@ def _all_finite(file, kind: str, exponent: int, size: int) -> bool:
     return True
 
 
-# ---- opening
+# ---- loading
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
-    """Opens a folder that `find_checkpoint` gave with a stock class, or with one of ours.
+    """Loads a folder that `find_checkpoint` returned, with a stock class or with one of ours.
 
     Args:
         where: as the user named it.
-        heads: beginnings of the weights that may be drawn afresh; anything else must be in the checkpoint.
+        heads: prefixes of the weights that may be newly initialized; all others must be in the checkpoint.
         options: for `from_pretrained`.
 
     Returns:
-        The model, and the sorted names of the weights that were drawn afresh.
+        The model, and the sorted names of the newly initialized weights.
 
     Raises:
         InputError: it does not fit the model: other shapes, weights missing, layers that the configuration lacks.
@@ -340,19 +358,18 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         raise InputError(
             f"no BERT can be made of it: {_reason(error)}", where=where, remedy="check the path or id"
         ) from None
-    model.name_or_path = model.config.name_or_path = str(where)  # and not a folder of the cache
-    fresh = sorted(loaded["missing_keys"])
-    if missing := [name for name in fresh if not name.startswith(heads)]:
+    model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
+
+    new = sorted(loaded["missing_keys"])
+    if missing := [name for name in new if not name.startswith(heads)]:
         raise InputError(f"it lacks {_few(missing)}", where=where, remedy="give a whole BERT checkpoint")
+
     body = ("embeddings.", "encoder.", "pooler.")
     left = sorted(name for name in loaded["unexpected_keys"] if name.removeprefix("bert.").startswith(body))
     if left := [name for name in left if not name.endswith("position_ids")]:  # old transformers saved that buffer
-        what, remedy = (
-            f"it holds {_few(left)}, for which {CONFIG} has no place",
-            "give weights and config of one model",
-        )
-        raise InputError(what, where=where, remedy=remedy)
-    return model, fresh
+        what = f"it holds {_few(left)}, for which {CONFIG} has no place"
+        raise InputError(what, where=where, remedy="give weights and config of one model")
+    return model, new
 
 
 def _few(names: list[str]) -> str:
@@ -360,7 +377,7 @@ def _few(names: list[str]) -> str:
 
 
 def read_weights(folder: Path) -> dict:
-    """The tensors of a checkpoint of a run, on the CPU, from safetensors alone.
+    """The tensors of a run's checkpoint, on the CPU, from safetensors alone.
 
     Raises:
         InputError: see `weight_files`; or a file is damaged.
@@ -373,22 +390,22 @@ def read_weights(folder: Path) -> dict:
             tensors |= load_file(file)
         except (OSError, SafetensorError) as error:
             what = f"not a safetensors file: {_reason(error)}"
-            raise InputError(what, where=file, remedy="go on from another checkpoint") from None
+            raise InputError(what, where=file, remedy="resume from another checkpoint") from None
     return tensors
 
 
 def load_weights(model, folder: Path) -> None:
-    """Fills a model with the weights of a checkpoint of its own run: all of them, and nothing else.
+    """Loads the weights of a checkpoint of the same run into a model: all of them, and nothing else.
 
     Raises:
         InputError: see `read_weights`; or they are another model's.
     """
     try:
         left = model.load_state_dict(read_weights(folder), strict=False)
-        tied = getattr(model, "all_tied_weights_keys", {})  # stand in a file once
-        odd = [name for name in left.missing_keys if name not in tied] + left.unexpected_keys
+        tied = getattr(model, "all_tied_weights_keys", {})  # saved once
+        wrong = [name for name in left.missing_keys if name not in tied] + left.unexpected_keys
     except RuntimeError as error:  # shapes
-        odd = [_reason(error)]
-    if odd:
-        what = f"the weights are another model's: {_few(odd)}"
-        raise InputError(what, where=folder, remedy="go on from another checkpoint")
+        wrong = [_reason(error)]
+    if wrong:
+        what = f"the weights are another model's: {_few(wrong)}"
+        raise InputError(what, where=folder, remedy="resume from another checkpoint")

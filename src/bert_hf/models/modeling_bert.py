@@ -1,12 +1,13 @@
-"""BERT, embeddings → encoder → both pre-training heads, in one file (Devlin et al. 2019, section 3).
+"""The whole BERT network: embeddings, encoder and both pre-training heads (Devlin et al. 2019, section 3).
 
 Module names and tensor shapes are those of `transformers.models.bert`, so that a saved checkpoint *is* a stock BERT.
-What differs is inside: the vocabulary projection runs on the masked positions only, and given these, nothing is
-computed that no loss depends on, padding least of all; either loss works alone, and fresh weights are drawn as in the
-2018 code.
+Three things differ. Given the masked positions, only what a loss depends on is computed: no padding, no vocabulary
+projection of other tokens, and after the last attention only [CLS] and the masked tokens. Either loss works without
+the other. Weights are initialized as in the 2018 code.
 
 Shapes: B batch · L length · H hidden size · A heads · D head size (H = A·D) · F feed-forward size · V vocabulary ·
-M masked tokens in the batch · T real tokens in the batch, without padding · Q tokens that the heads read (Q = B + M).
+P positions · M masked tokens of the batch · T real tokens of the batch, without padding · Q tokens that the heads use,
+[CLS] and the masked ones (Q = B + M).
 """
 
 import math
@@ -21,15 +22,15 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPooling, ModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
-from transformers.utils.generic import can_return_tuple
+from transformers.utils.generic import ModelOutput, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from bert_hf.models.functional import (
     IGNORED,
-    Dropout,
+    DropoutAdd,
     plain_cross_entropy,
     project,
     projected_cross_entropy,
@@ -39,7 +40,7 @@ from bert_hf.models.unpadded_attention import UnpaddedBatch, unpad_batch, unpadd
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean of `token_losses` over the labels that count; 0, and not NaN, where none does."""
+    """Mean of `token_losses` over the labels that are not ignored; 0, not NaN, if all are."""
     return token_losses(logits, labels).sum() / (labels != IGNORED).sum().clamp(min=1)
 
 
@@ -52,18 +53,18 @@ class BertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = DropoutAdd(config.hidden_dropout_prob)
 
     @torch.no_grad()
     def set_sinusoidal_positions(self, std: float) -> None:
-        """Sets the position embeddings to sinusoids (Vaswani et al. 2017, section 3.5), from which they are trained.
+        """Initializes the position embeddings with sinusoids (Vaswani et al. 2017, section 3.5); they stay trainable.
 
-        A relative position is then a rotation that one attention head can learn for all positions at once; of random
-        embeddings it has to learn each pair of positions by itself.
+        A relative position is then a rotation, which an attention head learns for all positions at once; with random
+        embeddings it has to learn every pair of positions separately.
 
         Args:
             std: standard deviation of the other embeddings. The sinusoids get three times that, so that positions
-                weigh more than words at first (measured: docs/recipes.md).
+                dominate words at first (measured: docs/recipes.md).
         """
         table = self.position_embeddings.weight  # (P, H)
         positions, size = table.shape
@@ -81,30 +82,29 @@ class BertEmbeddings(nn.Module):
         inputs_embeds: Tensor | None,
     ) -> Tensor:
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds  # (B, L, H)
-        length, device = words.shape[1], words.device
+
         if position_ids is None:
-            position_ids = torch.arange(length, device=device).unsqueeze(0)  # (1, L)
+            position_ids = torch.arange(words.shape[1], device=words.device).unsqueeze(0)  # (1, L)
         if token_type_ids is None:
-            token_type_ids = torch.zeros(words.shape[:2], dtype=torch.long, device=device)
-        return self._sum(words, self.token_type_embeddings(token_type_ids), self.position_embeddings(position_ids))
+            token_type_ids = torch.zeros(words.shape[:2], dtype=torch.long, device=words.device)
 
-    def _sum(self, words: Tensor, segments: Tensor, positions: Tensor) -> Tensor:
-        return self.dropout(self.LayerNorm(words + segments + positions))
+        return self._add(words, token_type_ids, position_ids)
 
-    def forward_unpadded(self, input_ids: Tensor, token_type_ids: Tensor | None, rows: UnpaddedBatch) -> Tensor:
-        """(T, H): the real tokens of (B, L) alone."""
-        words, positions = input_ids.flatten()[rows.tokens], rows.tokens % input_ids.shape[1]
-        segments = (
-            torch.zeros_like(words)
-            if token_type_ids is None
-            else token_type_ids.expand(input_ids.shape).flatten()[rows.tokens]
-        )
-        embedded = (
-            self.word_embeddings(words),
-            self.token_type_embeddings(segments),
-            self.position_embeddings(positions),
-        )
-        return self._sum(*embedded)
+    def forward_unpadded(self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch) -> Tensor:
+        """(B, L) → (T, H): the real tokens alone."""
+        token_ids = input_ids.flatten()[batch.token_indices]  # (T,)
+        position_ids = batch.token_indices % input_ids.shape[1]
+
+        if token_type_ids is None:
+            segment_ids = torch.zeros_like(token_ids)
+        else:
+            segment_ids = token_type_ids.expand(input_ids.shape).flatten()[batch.token_indices]
+
+        return self._add(self.word_embeddings(token_ids), segment_ids, position_ids)
+
+    def _add(self, words: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
+        embedded = words + self.token_type_embeddings(segment_ids) + self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embedded))
 
 
 def eager_attention(
@@ -122,7 +122,9 @@ def eager_attention(
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = F.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)
-    return (weights @ value).transpose(1, 2).contiguous(), weights  # (B, L, A, D)
+
+    context = (weights @ value).transpose(1, 2).contiguous()  # (B, L, A, D)
+    return context, weights
 
 
 class BertSelfAttention(nn.Module):
@@ -135,7 +137,8 @@ class BertSelfAttention(nn.Module):
         super().__init__()
         if config.hidden_size % config.num_attention_heads:
             heads = config.num_attention_heads
-            raise ValueError(f"hidden_size {config.hidden_size} is no multiple of num_attention_heads {heads}")
+            raise ValueError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
+
         self.config = config
         self.head_size = config.hidden_size // config.num_attention_heads
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
@@ -143,27 +146,36 @@ class BertSelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> tuple[Tensor, Tensor | None]:
-        heads = (*hidden.shape[:-1], -1, self.head_size)
         layers = (self.query, self.key, self.value)
         projected = project(hidden, *layers) if self.fast_path else [layer(hidden) for layer in layers]
+        heads = (*hidden.shape[:-1], -1, self.head_size)
         query, key, value = (x.view(heads).transpose(1, 2) for x in projected)  # (B, A, L, D)
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
+
+        backend = self.config._attn_implementation or "eager"
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
         context, weights = attend(
             self, query, key, value, attention_mask, dropout=self._dropout, scaling=self.head_size**-0.5, **kwargs
-        )
+        )  # (B, L, A, D)
         return context.reshape(hidden.shape), weights  # (B, L, H)
 
-    def forward_unpadded(self, hidden: Tensor, rows: UnpaddedBatch, read: Tensor | None) -> Tensor:
-        """(T, H) → (T, H); with `read` (Q, H), the reads alone, only their attention: (Q, H)."""
-        if read is None:
+    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, selected: Tensor | None) -> Tensor:
+        """(T, H) → (T, H); given `selected` (Q, H), the hidden states of `batch.query_indices`: (T, H) → (Q, H)."""
+        if selected is None:
             projected = project(hidden, self.query, self.key, self.value)
         else:
-            projected = self.query(read), *project(hidden, self.key, self.value)
-        query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)  # (T, A, D)
+            projected = self.query(selected), *project(hidden, self.key, self.value)
+        query, key, value = (x.unflatten(-1, (-1, self.head_size)) for x in projected)  # (T or Q, A, D)
+
         context = unpadded_attention(
-            query, key, value, rows, reads_only=read is not None, dropout=self._dropout, scaling=self.head_size**-0.5
+            query,
+            key,
+            value,
+            batch,
+            selected_queries=selected is not None,
+            dropout=self._dropout,
+            scaling=self.head_size**-0.5,
         )
-        return context.flatten(1)
+        return context.flatten(1)  # (T or Q, H)
 
     @property
     def _dropout(self) -> float:
@@ -171,16 +183,16 @@ class BertSelfAttention(nn.Module):
 
 
 class BertResidual(nn.Module):
-    """Project, drop out, add what went around, normalise: the end of both halves of a layer (post-LN)."""
+    """Projection, dropout, sum with the residual, LayerNorm: the end of both halves of a layer (post-LN)."""
 
     def __init__(self, config: BertConfig, input_size: int):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.dropout = DropoutAdd(config.hidden_dropout_prob)
 
-    def forward(self, hidden: Tensor, around: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden), around))
+    def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
+        return self.LayerNorm(self.dropout(self.dense(hidden), residual))
 
 
 class BertAttention(nn.Module):
@@ -193,10 +205,10 @@ class BertAttention(nn.Module):
         context, _ = self.self(hidden, attention_mask, **kwargs)
         return self.output(context, hidden)
 
-    def forward_unpadded(self, hidden: Tensor, rows: UnpaddedBatch, last: bool) -> Tensor:
-        read = hidden.index_select(0, rows.reads) if last else None  # (Q, H)
-        context = self.self.forward_unpadded(hidden, rows, read)
-        return self.output(context, read if last else hidden)
+    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch, last: bool) -> Tensor:
+        selected = hidden.index_select(0, batch.query_indices) if last else None  # (Q, H)
+        context = self.self.forward_unpadded(hidden, batch, selected)
+        return self.output(context, hidden if selected is None else selected)
 
 
 class BertIntermediate(nn.Module):
@@ -222,15 +234,16 @@ class BertLayer(GradientCheckpointingLayer):
         self,
         hidden: Tensor,
         attention_mask: Tensor | None,
-        rows: UnpaddedBatch | None = None,
+        unpadded: UnpaddedBatch | None = None,
         last: bool = False,
         **kwargs,
     ) -> Tensor:
-        """Given `rows`: (T, H) → (T, H), and in the last layer (T, H) → (Q, H); else (B, L, H) → (B, L, H)."""
-        if rows is not None:
-            attended = self.attention.forward_unpadded(hidden, rows, last)
+        """(B, L, H) → (B, L, H); given `unpadded`, (T, H) → (T, H), and in the last layer (T, H) → (Q, H)."""
+        if unpadded is not None:
+            attended = self.attention.forward_unpadded(hidden, unpadded, last)
         else:
             attended = self.attention(hidden, attention_mask, **kwargs)
+
         return self.output(self.intermediate(attended), attended)
 
 
@@ -244,10 +257,19 @@ class BertEncoder(nn.Module):
             hidden = layer(hidden, attention_mask, **kwargs)
         return hidden
 
-    def forward_unpadded(self, hidden: Tensor, rows: UnpaddedBatch) -> Tensor:
-        """(T, H) → (Q, H). After the last attention a token's way is its own, so only the reads go it."""
+    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch) -> Tensor:
+        """(T, H) → (Q, H): after the last attention only [CLS] and the masked tokens are computed.
+
+        Example: sequences `[CLS] a b [SEP]` and `[CLS] c [SEP]` with `b` and `c` masked, padded to 4, in two layers.
+        T = 7 of the 8 positions are real tokens, and Q = 4 of them are used by a head: both [CLS], `b` and `c`.
+
+            layer 1    (7, H) → (7, H)    7 queries, each attends to the keys of its own sequence
+            layer 2    (7, H) → (4, H)    4 queries attend to the same keys; its feed-forward computes 4 rows
+
+        Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
+        """
         for layer in self.layer:
-            hidden = layer(hidden, None, rows=rows, last=layer is self.layer[-1])
+            hidden = layer(hidden, None, unpadded=batch, last=layer is self.layer[-1])
         return hidden
 
 
@@ -274,7 +296,7 @@ class BertPredictionHeadTransform(nn.Module):
 
 
 class BertLMPredictionHead(nn.Module):
-    """Transform, then the word embeddings as output weights, and a bias of its own for each token."""
+    """Transform, then a linear layer whose weights are the word embeddings, with one bias for each token."""
 
     def __init__(self, config: BertConfig):
         super().__init__()
@@ -297,23 +319,27 @@ class BertPreTrainingHeads(nn.Module):
 
 
 class BertPreTrainedModel(PreTrainedModel):
-    """What loading, saving and the attention backends need to know of BERT.
+    """Base class: settings for loading, saving, sharding and attention backends, and weight initialization.
 
     Args:
-        initializer: `truncated_normal` draws fresh weights as the 2018 code does (sigma `initializer_range`, cut at
-            two sigma); `normal` draws them as stock transformers does.
+        initializer: distribution of new weights. `truncated_normal`: as in the 2018 code, with standard deviation
+            `initializer_range`, cut at two of them. `normal`: as in stock transformers.
     """
 
     config: BertConfig
     config_class = BertConfig
     base_model_prefix = "bert"
     supports_gradient_checkpointing = True
-    # Stock heads swallow `num_items_in_batch` without using it, and Trainer then forgets to divide by accumulation
-    # steps and ranks (transformers#47688). False: under a stock Trainer, our loss is a mean that it divides itself.
+    _input_embed_layer = "word_embeddings"  # which of the embeddings `get_input_embeddings` returns
+
+    # Stock heads accept `num_items_in_batch` without using it, and Trainer then does not divide by accumulation steps
+    # and ranks (transformers#47688). With False, a stock Trainer treats our loss as a mean and divides it.
     accepts_loss_kwargs = False
-    # What FSDP wraps where its file names no layer. Stock lists BertEmbeddings too, whose word embeddings are tied to
-    # the decoder outside of it: FSDP2 refuses to wrap it alone.
+
+    # The layers that FSDP wraps by default. Stock lists BertEmbeddings too, whose word embeddings are tied to the
+    # decoder outside of it: FSDP2 refuses to wrap it alone.
     _no_split_modules = ["BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
+
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}  # noqa: RUF012
 
@@ -326,6 +352,7 @@ class BertPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
+
         sigma = self.config.initializer_range
         if self.initializer == "truncated_normal" and isinstance(module, nn.Linear | nn.Embedding):
             init.trunc_normal_(module.weight, std=sigma, a=-2 * sigma, b=2 * sigma)
@@ -343,12 +370,6 @@ class BertModel(BertPreTrainedModel):
         self.pooler = BertPooler(config)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
-        self.embeddings.word_embeddings = value
-
     @capture_outputs
     def forward(
         self,
@@ -361,25 +382,27 @@ class BertModel(BertPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
+
         hidden = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)  # (B, L, H)
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=hidden, attention_mask=attention_mask)
         hidden = self.encoder(hidden, mask, **kwargs)
         return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pooler(hidden))
 
     def forward_unpadded(
-        self, input_ids: Tensor, token_type_ids: Tensor | None, rows: UnpaddedBatch
+        self, input_ids: Tensor, token_type_ids: Tensor | None, batch: UnpaddedBatch
     ) -> tuple[Tensor, Tensor]:
-        """What the heads read, and nothing else: hidden states of the masked tokens (M, H), pooler output (B, H)."""
-        hidden = self.encoder.forward_unpadded(
-            self.embeddings.forward_unpadded(input_ids, token_type_ids, rows), rows
-        )  # (Q, H)
-        first = hidden.index_select(0, rows.first).unsqueeze(1)  # (B, 1, H)
-        return hidden.index_select(0, rows.masked), self.pooler(first)
+        """Only what the heads use: hidden states of the masked tokens (M, H) and pooler output (B, H)."""
+        hidden = self.embeddings.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H)
+        hidden = self.encoder.forward_unpadded(hidden, batch)  # (Q, H)
+
+        first = hidden.index_select(0, batch.cls_queries).unsqueeze(1)  # (B, 1, H)
+        masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
+        return masked, self.pooler(first)
 
 
 @dataclass
 class PreTrainingLosses(ModelOutput):
-    """Losses in nats, fp32, 0 where the label is ignored, and whether the likeliest answer is the right one."""
+    """Losses in nats, fp32, 0 where the label is ignored, and whether the most likely prediction is right."""
 
     mlm_losses: Tensor | None = None  # (M,)
     mlm_correct: Tensor | None = None  # (M,) bool
@@ -391,11 +414,10 @@ class BertForPreTraining(BertPreTrainedModel):
     """BERT with the masked-LM and the next-sentence head (section 3.1).
 
     `state_dict`, `config.json` and the class name are stock, so `transformers.AutoModelFor…` opens what this saves.
-    `fast_path` tells how a batch with `masked_positions` is computed; see `set_fast_path`.
+    `fast_path` says how a batch with `masked_positions` is computed; see `set_fast_path`.
     """
 
     fast_path = True
-
     _tied_weights_keys = {  # noqa: RUF012 - transformers' name and shape for it
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -410,18 +432,18 @@ class BertForPreTraining(BertPreTrainedModel):
     def get_output_embeddings(self) -> nn.Linear:
         return self.cls.predictions.decoder
 
-    def set_output_embeddings(self, value: nn.Linear) -> None:
-        self.cls.predictions.decoder = value
-        self.cls.predictions.bias = value.bias
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
 
     def set_fast_path(self, on: bool) -> None:
-        """Chooses how the same numbers are computed; nothing of it is saved.
+        """Chooses how the same numbers are computed. The choice is not saved with the model.
 
-        On: padding and what no head reads are left out, and dropout, the projections and the vocabulary loss are the
-        ones of `kernels.py`. Off: the padded model, by PyTorch's own operations.
+        On: padding and outputs that no head uses are left out, and dropout, projections, attention and vocabulary loss
+        are those of `functional.py` and `unpadded_attention.py`. Off: the padded model, by PyTorch's own operations.
         """
         for module in self.modules():
-            if hasattr(module, "fast_path"):
+            if isinstance(module, BertForPreTraining | BertSelfAttention | DropoutAdd):
                 module.fast_path = on
 
     @can_return_tuple
@@ -439,63 +461,100 @@ class BertForPreTraining(BertPreTrainedModel):
         losses_only: bool = False,
         **kwargs,
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
-        """Logits of both heads, and a loss where there is a label.
+        """Computes the logits of both heads, and a loss where there is a label.
 
         Args:
             input_ids, token_type_ids, attention_mask: (B, L).
             labels: (B, L), -100 where nothing is predicted.
             next_sentence_label: (B,), 0 = B follows A, 1 = B is from another document; -100 = no pair.
             masked_positions: (M,) indices into the flattened B·L tokens. The vocabulary projection then runs on
-                these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention padding is
-                not computed either, nor in the last layer anything but these and [CLS].
+                these alone, and `prediction_logits` is (M, V) instead of (B, L, V). With `sdpa` attention, padding is
+                not computed either, and after the last attention only these and [CLS] are.
             token_positions: (T,) indices of the real tokens, ascending; spares a GPU the search for them.
             losses_only: with `masked_positions`, return `PreTrainingLosses` and keep no logits.
 
         Returns:
             The stock output. `loss` is the mean over the predicted tokens plus the mean over the pairs; with one
-            kind of label it is that one's mean alone (stock gives None).
+            kind of label it is the mean for that one (stock gives None).
         """
-        inputs = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        rows = None
-        if masked_positions is not None and all(value is None or value is False for value in inputs.values()):
-            rows = self._rows(input_ids, attention_mask, masked_positions, token_positions)
-        if rows is not None:
-            hidden, pooled = self.bert.forward_unpadded(input_ids, token_type_ids, rows)  # (M, H), (B, H)
-            outputs = BaseModelOutputWithPooling()
-        else:
-            outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
-            hidden, pooled = outputs.last_hidden_state, outputs.pooler_output  # (B, L, H), (B, H)
-            if masked_positions is not None:
-                hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
+
+        hidden, pooled, hidden_states, attentions = self._encode(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            masked_positions,
+            token_positions,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
         if losses_only:
             return self._losses(hidden, pooled, labels, next_sentence_label)
-        prediction_logits, seq_relationship_logits = self.cls(hidden, pooled)
+
+        # Heads and mean losses
+        prediction_logits, seq_relationship_logits = self.cls(hidden, pooled)  # (M, V) or (B, L, V), (B, 2)
         losses = []
         if labels is not None:
             losses.append(mean_loss(prediction_logits.flatten(0, -2), labels.flatten()))
         if next_sentence_label is not None:
             losses.append(mean_loss(seq_relationship_logits, next_sentence_label.flatten()))
+
         return BertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
+            loss=sum(losses[1:], losses[0]) if losses else None,
             prediction_logits=prediction_logits,
             seq_relationship_logits=seq_relationship_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+            hidden_states=hidden_states,
+            attentions=attentions,
         )
 
-    def _rows(self, input_ids, attention_mask, masked_positions, token_positions) -> UnpaddedBatch | None:
-        """How to run the batch without padding; None where it has to be run as it is."""
-        asked = self.config.output_hidden_states or self.config.output_attentions
-        if not self.fast_path or self.config._attn_implementation != "sdpa" or input_ids is None or asked:
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        masked_positions: Tensor | None,
+        token_positions: Tensor | None,
+        **inputs,
+    ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
+        """Runs the encoder, without padding where possible.
+
+        Returns:
+            Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked
+            for, the hidden states and attentions of each layer.
+        """
+        tokens_alone = all(value is None or value is False for value in inputs.values())
+        if input_ids is not None and masked_positions is not None and tokens_alone:
+            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
+            if unpadded is not None:
+                return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
+
+        outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
+        hidden = outputs.last_hidden_state  # (B, L, H)
+        if masked_positions is not None:
+            hidden = hidden.flatten(0, 1)[masked_positions]  # (M, H)
+        return hidden, outputs.pooler_output, outputs.hidden_states, outputs.attentions
+
+    def _unpad(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        masked_positions: Tensor,
+        token_positions: Tensor | None,
+    ) -> UnpaddedBatch | None:
+        """The layout of the batch without padding; None where the padded batch has to be computed."""
+        if not self.fast_path or self.config._attn_implementation != "sdpa":
             return None
-        if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # made for (B, L, H)
+        if self.config.output_hidden_states or self.config.output_attentions:
+            return None
+        if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # its noise is for (B, L, H)
             return None
         if torch.compiler.is_compiling() and input_ids.device.type == "cpu":
-            return None  # the lengths of the rows would be another graph for every batch
+            return None  # the lengths of the sequences would make another graph for every batch
+
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
             token_positions = torch.arange(input_ids.numel(), device=input_ids.device)
@@ -503,13 +562,20 @@ class BertForPreTraining(BertPreTrainedModel):
             return None
         return unpad_batch(attention_mask, masked_positions, token_positions)
 
-    def _losses(self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_label: Tensor | None):
+    def _losses(
+        self, hidden: Tensor, pooled: Tensor, labels: Tensor | None, next_sentence_label: Tensor | None
+    ) -> PreTrainingLosses:
         losses = PreTrainingLosses()
+
         if labels is not None:
             head = self.cls.predictions
             cross_entropy = projected_cross_entropy if self.fast_path else plain_cross_entropy
             losses.mlm_losses, losses.mlm_correct = cross_entropy(head.transform(hidden), head.decoder, labels)
-        if next_label is not None:
-            logits, next_label = self.cls.seq_relationship(pooled), next_label.flatten()
-            losses.nsp_losses, losses.nsp_correct = token_losses(logits, next_label), logits.argmax(-1) == next_label
+
+        if next_sentence_label is not None:
+            targets = next_sentence_label.flatten()
+            logits = self.cls.seq_relationship(pooled)  # (B, 2)
+            losses.nsp_losses = token_losses(logits, targets)
+            losses.nsp_correct = logits.argmax(-1) == targets
+
         return losses

@@ -1,9 +1,14 @@
-"""Attention over the real tokens of a batch alone, without its padding."""
+"""Attention over the real tokens of a batch alone: computes the layout of a batch without padding, and attends in it.
 
+Shapes: B sequences · L padded length · T real tokens of the batch · M masked tokens · Q tokens whose output the heads
+use (each [CLS] and the masked ones) · A heads · D head size.
+"""
+
+import math
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -12,205 +17,300 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.attention.varlen import varlen_attn
 
-from bert_hf.models.functional import _drawn, _scale, kept
+from bert_hf.models.functional import keep_mask, keep_scale, torch_dropout_p
 
-_SCORES = 1 << 20  # attention scores that are worked on at a time on a CPU: 4 MiB of fp32, about a core's cache
+_CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB of fp32, about the cache of a core
+_SHORT_LENGTH = 256  # up to this length a CPU stores attention scores even where dropout does not need them
 
-
-_SHORT = 256  # tokens up to which a CPU keeps a row's scores where it need not
+_Groups = tuple[tuple[int, int, int], ...]
 
 
 class UnpaddedBatch(NamedTuple):
-    """Where the real tokens of a padded batch (B, L) are, and which of them are read at the end.
+    """Where the real tokens of a padded batch (B, L) are, and for which of them the last layer computes an output.
 
-    Tokens stand row after row. On a CPU rows of equal shape are neighbours, so that a group of them is a plain dense
-    batch; elsewhere they keep their order, and a kernel for rows of different length is told where each begins.
+    The tokens of a sequence are contiguous. On a CPU, sequences of equal shape are neighbours, so that each group of
+    them is a dense batch; elsewhere sequences keep their order, and a variable-length kernel gets their boundaries.
     """
 
-    tokens: Tensor  # (T,) places in the flattened B·L
-    reads: Tensor  # (Q,) which of `tokens` are read: each row's first, and the masked ones
-    first: Tensor  # (B,) which of `reads` is each row's first token
-    masked: Tensor  # (M,) which of `reads` are the masked ones, in their order
-    groups: tuple[tuple[int, int, int], ...] | None  # (rows, tokens of each, reads of each); None: not grouped
-    token_offsets: Tensor  # (B + 1,) int32: where each row's tokens begin
-    read_offsets: Tensor  # (B + 1,) int32: where each row's reads begin
-    longest: int  # no row has more tokens
+    token_indices: Tensor  # (T,) indices of the real tokens into the flattened B·L
+    query_indices: Tensor  # (Q,) indices into `token_indices`: the [CLS] and the masked tokens of each sequence
+    cls_queries: Tensor  # (B,) indices into `query_indices`: the [CLS] of each sequence
+    masked_queries: Tensor  # (M,) indices into `query_indices`: the masked tokens, in the order of the batch
+    groups: _Groups | None  # (sequences, tokens of each, queries of each); None: not grouped
+    cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's tokens begin
+    query_cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's queries begin
+    max_seqlen: int  # no sequence has more tokens
 
 
-@torch.compiler.disable
+@torch.compiler.disable()
 def unpad_batch(
     attention_mask: Tensor,
     masked_positions: Tensor,
     token_positions: Tensor | None = None,
     grouped: bool | None = None,
 ) -> UnpaddedBatch | None:
-    """How a batch is run without its padding; None where it cannot be, as where a row does not begin with a token.
+    """Computes the layout of a batch without its padding; None if it has none, e.g. if padding is on the left.
+
+    Example: two sequences of 3 and 4 tokens, padded to 4, of which the tokens at 2 and 5 are masked.
+
+        attention_mask 1 1 1 0   positions 0 1 2 .     masked_positions 2 5
+                       1 1 1 1             4 5 6 7
+
+    Grouped, the longer sequence comes first. Its queries are [CLS] at 4 and the masked token at 5; then 0 and 2 come:
+
+        token_indices 4 5 6 7 0 1 2    query_indices 0 1 4 6    cls_queries 2 0    masked_queries 3 1
+        groups (1, 4, 2) (1, 3, 2)     cu_seqlens 0 4 7         query_cu_seqlens 0 2 4
 
     Args:
-        attention_mask: (B, L), 0 at padding. masked_positions: (M,) indices into the flattened B·L, each
-            once.
-        token_positions: (T,) the real tokens' indices, ascending. Ungrouped they have to be given: to look for them
-            would make the host wait for the device.
-        grouped: rows of equal shape become neighbours; by default on a CPU.
+        attention_mask: (B, L), 0 at padding.
+        masked_positions: (M,) indices into the flattened B·L, each once.
+        token_positions: (T,) indices of the real tokens, ascending. Required if not grouped: searching for them would
+            make the host wait for the device.
+        grouped: sequences of equal shape become neighbours; by default on a CPU.
     """
-    masked_positions = masked_positions.long()
+    device = attention_mask.device
     count, length = attention_mask.shape
-    real, device = attention_mask != 0, attention_mask.device
-    grouped = device.type == "cpu" if grouped is None else grouped
+    masked_positions = masked_positions.long()
+    real = attention_mask != 0
+
+    if grouped is None:
+        grouped = device.type == "cpu"
     if grouped and not (real[:, 0].all() and real.flatten()[masked_positions].all()):
         return None
-    if not grouped and token_positions is None:
-        return None
-    row_of = masked_positions // length
-    lengths, reads = real.sum(1), torch.ones(count, dtype=torch.int64, device=device)
-    reads.index_add_(0, row_of, torch.ones_like(row_of))
-    order, groups = torch.arange(count, device=device), None
-    keys = tokens = token_positions  # a key is a token's place where the rows stand in `order`
+
+    # Tokens and queries of each sequence
+    sequences = masked_positions // length
+    lengths = real.sum(1)
+    queries = torch.ones(count, dtype=torch.int64, device=device)
+    queries.index_add_(0, sequences, torch.ones_like(sequences))
+
+    # Order of the sequences; `places` are the positions of the tokens in a padded batch of that order
     if grouped:
-        order = torch.argsort(lengths * (2 * length) + reads, descending=True, stable=True)
-        lengths, reads = lengths[order], reads[order]
-        shapes = zip(lengths.tolist(), reads.tolist(), strict=True)
-        groups = tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
-        keys = real[order].flatten().nonzero().squeeze(1)
-        tokens = order[keys // length] * length + keys % length
-    read = torch.cat([torch.arange(count, device=device) * length, masked_positions])
-    read_keys, sorting = (_inverse(order)[read // length] * length + read % length).sort(stable=True)
-    place = _inverse(sorting)
+        order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
+        lengths = lengths[order]
+        queries = queries[order]
+        groups = _equal_neighbours(lengths, queries)
+        places = real[order].flatten().nonzero().squeeze(1)
+        token_indices = order[places // length] * length + places % length
+    elif token_positions is not None:
+        order = torch.arange(count, device=device)
+        groups = None
+        places = token_indices = token_positions
+    else:
+        return None
+
+    query_places, ranks = _sort_queries(masked_positions, order, length)
     return UnpaddedBatch(
-        tokens=tokens,
-        reads=torch.searchsorted(keys, read_keys),
-        first=place[:count],
-        masked=place[count:],
+        token_indices=token_indices,
+        query_indices=torch.searchsorted(places, query_places),
+        cls_queries=ranks[:count],
+        masked_queries=ranks[count:],
         groups=groups,
-        token_offsets=_offsets(lengths),
-        read_offsets=_offsets(reads),
-        longest=length,
+        cu_seqlens=_cumulative(lengths),
+        query_cu_seqlens=_cumulative(queries),
+        max_seqlen=length,
     )
+
+
+def _equal_neighbours(lengths: Tensor, queries: Tensor) -> _Groups:
+    shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
+    return tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
+
+
+def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Sorts each [CLS] and the masked tokens by sequence, in the given order of sequences, and by position.
+
+    Returns:
+        Their positions in a padded batch of that order, ascending; and the ranks of each [CLS], then of each masked
+        token, among these positions.
+    """
+    cls_positions = torch.arange(len(order), device=order.device) * length
+    positions = torch.cat([cls_positions, masked_positions])
+    places = _inverse(order)[positions // length] * length + positions % length
+
+    sorted_places, sorting = places.sort(stable=True)
+    return sorted_places, _inverse(sorting)
 
 
 def _inverse(permutation: Tensor) -> Tensor:
-    return torch.empty_like(permutation).scatter_(
-        0, permutation, torch.arange(len(permutation), device=permutation.device)
-    )
+    numbers = torch.arange(len(permutation), device=permutation.device)
+    return torch.empty_like(permutation).scatter_(0, permutation, numbers)
 
 
-def _offsets(lengths: Tensor) -> Tensor:
+def _cumulative(lengths: Tensor) -> Tensor:
     return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
-class _ScoredAttention(Function):
-    """softmax(query · keyᵀ), with dropout (p), times value, for a dense batch, a cache's worth of scores at a time.
+def unpadded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: UnpaddedBatch,
+    *,
+    selected_queries: bool,
+    dropout: float,
+    scaling: float,
+) -> Tensor:
+    """Attention of the tokens of each sequence to the tokens of that sequence.
 
-    PyTorch's fast CPU attention has no dropout, and with it falls back to a form that keeps four (B, A, L, L) tensors.
+    Args:
+        query: (T, A, D), or (Q, A, D) with `selected_queries`.
+        key, value: (T, A, D).
+        selected_queries: the queries are those of `batch.query_indices`, not all tokens.
+
+    Returns:
+        The context, in the shape of `query`.
+    """
+    key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
+
+    if batch.groups is not None:
+        return _attend_groups(query, key, value, batch.groups, selected_queries, dropout, scaling)
+    return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
+
+
+# ---- on a CPU: sequences of equal shape together
+
+
+def _attend_groups(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    groups: _Groups,
+    selected_queries: bool,
+    dropout: float,
+    scaling: float,
+) -> Tensor:
+    query_shapes = [(count, selected if selected_queries else tokens) for count, tokens, selected in groups]
+    key_shapes = [(count, tokens) for count, tokens, _ in groups]
+
+    contexts = [
+        _dense_attention(q, k, v, dropout, scaling)
+        for q, k, v in zip(
+            _split(query, query_shapes), _split(key, key_shapes), _split(value, key_shapes), strict=True
+        )
+    ]
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+def _split(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
+    parts = x.split([math.prod(shape) for shape in shapes])
+    return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
+    """Attention in a group of sequences of equal shape: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D).
+
+    In 16 bit the backward pass of PyTorch's own kernel took longer than any other operation of the mini model, so
+    short sequences use matrix products. (That this is faster is expected and not measured: `docs/speed.md`.)
+    """
+    count, queries, heads, size = query.shape
+    length = key.shape[1]
+
+    if dropout == 1 or (not dropout and (query.dtype == torch.float32 or length > _SHORT_LENGTH)):
+        turned = (x.transpose(1, 2) for x in (query, key, value))
+        context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
+        return context.transpose(1, 2).reshape(count * queries, heads, size)
+
+    flat = [x.transpose(1, 2).reshape(count * heads, x.shape[1], size) for x in (query, key, value)]  # (B·A, n, D)
+    context = _ChunkedAttention.apply(*flat, dropout, scaling)
+    return context.view(count, heads, queries, size).transpose(1, 2).reshape(count * queries, heads, size)
+
+
+class _ChunkedAttention(Function):
+    """dropout(softmax(query · keyᵀ · scaling)) · value, for a dense batch (B·A, n, D).
+
+    Only as many scores are computed at a time as a cache holds. PyTorch's fast CPU attention has no dropout; with
+    dropout, it falls back to a form that keeps four (B, A, L, L) tensors.
     """
 
     @staticmethod
     def forward(ctx, query: Tensor, key: Tensor, value: Tensor, p: float, scaling: float) -> Tensor:
-        out, saved = query.new_empty(query.shape), []
-        for part in _parts(query, key):
-            weights = torch.bmm(query[part], key[part].transpose(1, 2)).mul_(scaling)
+        context = query.new_empty(query.shape)
+        saved: list[Tensor | None] = []
+
+        for chunk in _chunks(query, key):
+            weights = torch.bmm(query[chunk], key[chunk].transpose(1, 2)).mul_(scaling)
             torch.softmax(weights, -1, out=weights)
-            mask = kept(weights.shape, p, torch.int8) if p else None
-            torch.bmm(weights * mask if p else weights, value[part], out=out[part])
-            saved += [weights, mask] if any(ctx.needs_input_grad) else []
-        ctx.p, ctx.scaling = p, scaling
+            mask = keep_mask(weights.shape, p, torch.int8) if p else None
+            torch.bmm(weights if mask is None else weights * mask, value[chunk], out=context[chunk])
+            if any(ctx.needs_input_grad):
+                saved += [weights, mask]
+
+        ctx.p = p
+        ctx.scaling = scaling
         ctx.save_for_backward(query, key, value, *saved)
-        return out.mul_(_scale(p)) if p else out
+        return context.mul_(keep_scale(p)) if p else context
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient: Tensor) -> tuple:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
+        ctx, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         query, key, value, *saved = ctx.saved_tensors
-        gradient = gradient * _scale(ctx.p) if ctx.p else gradient
         for_query, for_key, for_value = (torch.empty_like(x) for x in (query, key, value))
-        for number, part in enumerate(_parts(query, key)):
+        if ctx.p:
+            gradient = gradient * keep_scale(ctx.p)
+
+        for number, chunk in enumerate(_chunks(query, key)):
             weights, mask = saved[2 * number : 2 * number + 2]
             dropped = weights if mask is None else weights * mask
-            torch.bmm(dropped.transpose(1, 2), gradient[part], out=for_value[part])
-            above = torch.bmm(gradient[part], value[part].transpose(1, 2))
-            above = above if mask is None else above.mul_(mask)
-            scores = torch._softmax_backward_data(above, weights, -1, weights.dtype).mul_(ctx.scaling)
-            torch.bmm(scores, key[part], out=for_query[part])
-            torch.bmm(scores.transpose(1, 2), query[part], out=for_key[part])
+            torch.bmm(dropped.transpose(1, 2), gradient[chunk], out=for_value[chunk])
+
+            for_weights = torch.bmm(gradient[chunk], value[chunk].transpose(1, 2))
+            if mask is not None:
+                for_weights.mul_(mask)
+
+            for_scores = torch.ops.aten._softmax_backward_data(for_weights, weights, -1, weights.dtype)
+            for_scores.mul_(ctx.scaling)
+            torch.bmm(for_scores, key[chunk], out=for_query[chunk])
+            torch.bmm(for_scores.transpose(1, 2), query[chunk], out=for_key[chunk])
+
         return for_query, for_key, for_value, None, None
 
 
-def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
-    size = max(1, _SCORES // (query.shape[1] * key.shape[1]))
+def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
+    size = max(1, _CHUNK_SCORES // (query.shape[1] * key.shape[1]))
     return (slice(begin, begin + size) for begin in range(0, len(query), size))
 
 
-def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
-    """A batch of equal rows: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D).
-
-    In 16 bit the backward pass of PyTorch's own kernel took longer than any other operation of the mini model, so
-    short rows are given whole to the matrix units. (That it pays is expected and not measured: `docs/speed.md`.)
-    """
-    (count, reads, heads, size), length = query.shape, key.shape[1]
-    if dropout == 1 or (not dropout and (query.dtype == torch.float32 or length > _SHORT)):
-        turned = (x.transpose(1, 2) for x in (query, key, value))
-        context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
-        return context.transpose(1, 2).reshape(count * reads, heads, size)
-    flat = [
-        x.transpose(1, 2).reshape(count * heads, n, size) for x, n in ((query, reads), (key, length), (value, length))
-    ]
-    context = _ScoredAttention.apply(*flat, dropout, scaling)
-    return context.view(count, heads, reads, size).transpose(1, 2).reshape(count * reads, heads, size)
+# ---- on an accelerator: all sequences at once
 
 
-def unpadded_attention(
-    query: Tensor, key: Tensor, value: Tensor, rows: UnpaddedBatch, *, reads_only: bool, dropout: float, scaling: float
+def _attend_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: UnpaddedBatch,
+    selected_queries: bool,
+    dropout: float,
+    scaling: float,
 ) -> Tensor:
-    """Attention of each row's tokens to that row's tokens: query (T or Q, A, D), key and value (T, A, D) → as query.
+    """PyTorch's variable-length kernel; where it cannot be used (fp32, dropout), padded attention."""
+    cu_queries = batch.query_cu_seqlens if selected_queries else batch.cu_seqlens
+    max_queries = batch.max_seqlen + selected_queries  # [CLS] is always a query, and once more where it is masked
 
-    Args:
-        reads_only: the queries are `rows.reads`, and not all tokens.
-    """
-    attend = _attend_on_device if rows.groups is None else _attend_groups
-    key, value = key.to(query.dtype), value.to(query.dtype)  # a layer that was replaced may have its own
-    return attend(query, key, value, rows, reads_only, dropout, scaling)
+    if _supports_varlen(query, dropout):
+        # It scales by 1/√D, as BERT does; in torch 2.10 nothing else can be asked for.
+        context = varlen_attn(query, key, value, cu_queries, batch.cu_seqlens, max_queries, batch.max_seqlen)
+        return cast(Tensor, context)  # a tuple only with `return_aux`
 
-
-def _attend_groups(
-    query: Tensor, key: Tensor, value: Tensor, rows: UnpaddedBatch, reads_only: bool, dropout: float, scaling: float
-) -> Tensor:
-    """On a CPU: rows of equal shape together."""
-    queries = [(count, reads if reads_only else length) for count, length, reads in rows.groups]
-    keys = [(count, length) for count, length, _ in rows.groups]
-    parts = []
-    for q, k, v, shape, width in zip(
-        query.split([count * n for count, n in queries]),
-        key.split([count * n for count, n in keys]),
-        value.split([count * n for count, n in keys]),
-        queries,
-        keys,
-        strict=True,
-    ):
-        dense = (q.unflatten(0, shape), k.unflatten(0, width), v.unflatten(0, width))
-        parts.append(_dense_attention(*dense, dropout, scaling))
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _attend_on_device(
-    query: Tensor, key: Tensor, value: Tensor, rows: UnpaddedBatch, reads_only: bool, dropout: float, scaling: float
-) -> Tensor:
-    """PyTorch's kernel for rows of different length; where it cannot be used (fp32, dropout), padded attention."""
-    offsets = rows.read_offsets if reads_only else rows.token_offsets
-    most = rows.longest + reads_only  # [CLS] is read, and may be masked as well
-    if _takes_any_length(query, dropout):
-        ends = (offsets, rows.token_offsets, most, rows.longest)
-        return varlen_attn(query, key, value, *ends)  # scaled by 1/√D, as BERT is; torch 2.10 takes no other
-    padded_query, at = _pad(query, offsets, most)
-    (padded_key, _), (padded_value, _) = (_pad(x, rows.token_offsets, rows.longest) for x in (key, value))
-    there = torch.arange(rows.longest, device=query.device) < rows.token_offsets.diff().unsqueeze(1)  # (B, L)
+    padded_query, indices = _pad(query, cu_queries, max_queries)
+    padded_key, _ = _pad(key, batch.cu_seqlens, batch.max_seqlen)
+    padded_value, _ = _pad(value, batch.cu_seqlens, batch.max_seqlen)
+    real = torch.arange(batch.max_seqlen, device=query.device) < batch.cu_seqlens.diff().unsqueeze(1)  # (B, L)
     context = F.scaled_dot_product_attention(
-        padded_query, padded_key, padded_value, there[:, None, None, :], dropout_p=_drawn(dropout), scale=scaling
+        padded_query,
+        padded_key,
+        padded_value,
+        real[:, None, None, :],
+        dropout_p=torch_dropout_p(dropout),
+        scale=scaling,
     )
-    return context.transpose(1, 2).flatten(0, 1)[at]
+    return context.transpose(1, 2).flatten(0, 1)[indices]
 
 
-def _takes_any_length(query: Tensor, dropout: float) -> bool:
-    """What `varlen_attn` asks for: 16 bit, no dropout, heads of a size it has, an Ampere GPU or a newer one."""
+def _supports_varlen(query: Tensor, dropout: float) -> bool:
+    """`varlen_attn` needs 16 bit, no dropout, certain head sizes, and an Ampere GPU or a newer one."""
     if query.device.type != "cuda" or dropout or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     size = query.shape[-1]
@@ -222,10 +322,11 @@ def _has_flash_attention(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def _pad(x: Tensor, offsets: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """(T, A, D) → (B, A, width, D), and the (T,) places in B·width that its tokens took."""
-    number, count = torch.arange(len(x), device=x.device, dtype=torch.int32), len(offsets) - 1
-    row = torch.searchsorted(offsets, number, right=True) - 1
-    at = row * width + number - offsets[row]
-    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, at, x)
-    return padded.unflatten(0, (count, width)).transpose(1, 2), at
+def _pad(x: Tensor, cu_seqlens: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """(T, A, D) → (B, A, width, D), and the indices (T,) of its tokens in the flattened B·width."""
+    numbers = torch.arange(len(x), device=x.device, dtype=torch.int32)
+    count = len(cu_seqlens) - 1
+    sequences = torch.searchsorted(cu_seqlens, numbers, right=True) - 1
+    indices = sequences * width + numbers - cu_seqlens[sequences]
+    padded = x.new_zeros(count * width, *x.shape[1:]).index_copy(0, indices, x)
+    return padded.unflatten(0, (count, width)).transpose(1, 2), indices
