@@ -83,7 +83,7 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
         ([*BASE, "--price_per_hour", "-1"], "--price_per_hour must not be negative"),
         ([*BASE, "--train_file", "corpus/*.txt"], "corpus/*.txt: no folder made by prepare.py; make one, or give"),
         ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
-        (["--config_name", "configs/model/base.json"], "--max_steps: how long the run is cannot be known; give it"),
+        (["--config_name", "configs/model/base.json"], "--max_steps: the length of the run is not known; give it"),
         (["--config_name", "configs/model/base.json", "--max_steps", "5", "--gpus", "8"], "unknown option 'gpus'"),
     ],
 )  # fmt: skip

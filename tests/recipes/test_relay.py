@@ -206,7 +206,7 @@ PRETRAIN_FAULTS = [
     (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
     (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
     (["--config_name", "nowhere.json"], "nowhere.json: no such file"),
-    (["--output_dir", "{place}/full"], "the output folder holds something that no run of ours wrote"),
+    (["--output_dir", "{place}/full"], "the output folder holds files that bert_hf did not write"),
     (["--tokenizer_name", "{place}/nowhere"], "nowhere: no such file or folder"),
     (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt",
       "--model_name_or_path", "{place}/pretrained"], "the tokenizer's ids reach"),

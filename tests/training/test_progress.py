@@ -45,7 +45,7 @@ def watched(folder, live, *, rank=0, world_size=1, longest=20.0) -> int:
         sys.stderr = open(folder / f"said-{rank}", "w")  # noqa: SIM115 - its process ends by os._exit
         progress.share(longest)
         watchdog = Watchdog(rank, {rank: os.getpid()}, folder, QUIET, world_size)
-        watchdog.interval, watchdog._turn = 0.05, 0.0
+        watchdog.interval, watchdog._report_delay = 0.05, 0.0
         with preemption.handle_signals(), watchdog:
             for step in range(3):
                 time.sleep(0.02)
@@ -80,7 +80,7 @@ def test_a_hang_after_a_long_operation_is_found(tmp_path):
         time.sleep(30)
 
     assert code(watched(tmp_path, live)) == UNAVAILABLE
-    assert "error: nothing moved for 1 s after step 3" in (tmp_path / "said-0").read_text()
+    assert "error: no progress for 1 s after step 3" in (tmp_path / "said-0").read_text()
 
 
 def test_what_shows_signs_of_life_may_take_any_time(monkeypatch):
@@ -313,7 +313,7 @@ def test_without_the_count_such_a_run_is_ended(tmp_path, tokenizer, exact_patien
     """The test above can fail: this is what it looked like."""
     monkeypatch.setattr(progress, "_keep_beating", lambda *_: None)
     assert process(tmp_path, lambda: slow_run(tmp_path, tokenizer)) == UNAVAILABLE
-    assert "error: nothing moved for" in (tmp_path / "said").read_text()
+    assert "error: no progress for" in (tmp_path / "said").read_text()
 
 
 def test_a_hang_in_a_loader_s_worker_is_found(tmp_path, tokenizer, exact_patience):
