@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     begin_classification(trainer, parts, names)
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     validated = trainer.evaluate()
-    tested = trainer.predict(data["test"], metric_key_prefix="test")
+    test_data = data["test"]
+    tested = trainer.predict(test_data, metric_key_prefix="test")  # pyright: ignore[reportArgumentType] - as in train
     finish_classification(trainer, asked, parts, names, trained.metrics, validated, tested, begun.push_to)
     return 0
 

@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     # 2. Dataset: sentence pairs of the corpus; fixed pairs and masks of the held-out documents
     corpus, held_out = split_for(text, tokenizer)
     phases = resolve_steps(args, shape, corpus, network, tokenizer)
-    examples = training_examples(corpus, phases, shape, seed=args.data_seed)
+    examples = training_examples(corpus, phases, shape, args)
     evaluation, longer = held_out_examples(held_out, shape, phases)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
@@ -58,9 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     args.eval_on_start = begun.checkpoint is None
     trainer = PreTrainer(
         model, args, collator, examples, evaluation, tokenizer,
-        longer_eval_datasets=longer, facts={"identity": identity},
+        longer_eval_datasets=dict(longer), facts={"identity": identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, text, shape, corpus)
+    report = PreTrainingReport(trainer, args, text, shape, model, collator, corpus, evaluation, longer)
     report.begin(resumed=begun.checkpoint is not None, from_scratch=network.model_name_or_path is None)
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
     report.finish(trained.metrics, trainer.evaluate(), push_to=begun.push_to, default_config=DEFAULT)

@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report: whether the text survives encoding and decoding, and what is lost
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
-    print(*measure(texts, backend(tokenizer)).findings(), sep="\n")
+    if (round_trip := measure(texts, backend(tokenizer))) is not None:
+        print(*round_trip.findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
     files = ["--train_file", *text.train_file] if text.train_file else []

@@ -234,7 +234,7 @@ COMMAND_LINE = [
     Bad("a negative price", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --price_per_hour -1",
         "arguments: --price_per_hour must not be negative, not -1.0; change the option it names"),
     Bad("an estimate without steps", "estimate", "--config_name good/model.json --max_seq_length 32",
-        "--max_steps: how long the run is cannot be known; give it, or a folder made by prepare.py as --train_file", later=True),
+        "--max_steps: the length of the run is not known; give it, or a folder made by prepare.py as --train_file", later=True),
     Bad("an estimate of raw text", "estimate", "--config_name good/model.json --max_seq_length 32 --train_file good/text.txt",
         "good/text.txt: no folder made by prepare.py; make one, or give --max_steps alone", later=True),
     Bad("an estimate of a model too short", "estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 128",

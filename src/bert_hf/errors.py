@@ -48,7 +48,7 @@ class InputError(Exception):
         text = f"{place}: {self.what}; {self.remedy}" if place else f"{self.what}; {self.remedy}"
         return _one_line(text)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         # Exceptions travel between worker processes as (class, args); this one takes keyword arguments.
         make = functools.partial(InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column)
         return make, (self.what,)
@@ -81,7 +81,7 @@ class RunInterrupted(BaseException):
         self.code = code
         self.report = report
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return RunInterrupted, (self.text, self.code, self.report)
 
 

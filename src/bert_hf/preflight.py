@@ -18,7 +18,7 @@ from huggingface_hub import get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
-from transformers.integrations import get_available_reporting_integrations
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from bert_hf.config.arguments import (
@@ -81,9 +81,11 @@ def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
     return parse((TokenizerArguments, CorpusArguments, FolderArguments), argv, preflight=tokenizer_training)
 
 
-def parse_preparing(argv: list[str] | None) -> tuple | None:
+def parse_preparing(argv: list[str] | None) -> tuple:
     """The options of `prepare.py`: (tokenizer, corpus, examples, work, output folder)."""
-    return parse(_PREPARING, argv, preflight=preparing)
+    options = parse(_PREPARING, argv, preflight=preparing)
+    assert options is not None  # `--check` is one of its options
+    return options
 
 
 def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
@@ -248,7 +250,7 @@ def options(run, kind: type[TrainingArguments], by: frozenset[str]) -> str:
 def _json(name: str, value) -> dict | None:
     """The value of an option that is JSON, or names a file of it."""
     if not isinstance(value, str) or not value:
-        return value
+        return value or None
     text = value if value.startswith("{") else named_text(value)
     try:
         return json.loads(text)

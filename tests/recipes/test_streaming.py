@@ -245,7 +245,7 @@ def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(pla
     assert (place / f"fault-{fault}/checkpoint-6").is_dir()
     server.faults = {}
     assert pretrain(place, *words) == 0
-    assert "going on from" in capsys.readouterr().out
+    assert "resuming from" in capsys.readouterr().out
     assert results(place / f"fault-{fault}") == expected
 
 

@@ -208,7 +208,7 @@ def test_what_ranks_wrote_for_each_other_is_swept(tmp_path):
     (tmp_path / ".progress-rank12").write_text("3")
     (tmp_path / f".{RECORD}.77.tmp").write_text("{")
     assert not output_folder.holds_something(tmp_path)
-    output_folder._sweep(tmp_path)
+    output_folder._remove_temporary_files(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,7 +1,6 @@
 """Saves the figures of a fine-tuned classifier, and prints them next to those of a baseline without a network."""
 
 import numpy as np
-from transformers import Trainer
 
 from bert_hf.config.arguments import ClassificationArguments
 from bert_hf.finetuning.baselines import baseline_predictions
@@ -9,9 +8,10 @@ from bert_hf.finetuning.classification import classification_card, report_test
 from bert_hf.finetuning.metrics import ClassificationMetric, confusion
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
+from bert_hf.training.safe_trainer import SafeTrainer
 
 
-def begin_classification(trainer: Trainer, parts: dict, names: tuple[str, ...]) -> None:
+def begin_classification(trainer: SafeTrainer, parts: dict, names: tuple[str, ...]) -> None:
     """Prints rows, labels and machine of a run that begins."""
     sizes = ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
     run.use_log_lines(trainer)
@@ -19,7 +19,7 @@ def begin_classification(trainer: Trainer, parts: dict, names: tuple[str, ...]) 
 
 
 def finish_classification(
-    trainer: Trainer,
+    trainer: SafeTrainer,
     asked: ClassificationArguments,
     parts: dict,
     names: tuple[str, ...],
@@ -37,7 +37,7 @@ def finish_classification(
     args = trainer.args
     guesses = [names.index(name) for name in baseline_predictions(parts["train"], parts["validation"], parts["test"])]
     figures = ClassificationMetric(len(names)).compute(predictions=guesses, references=tested.label_ids)
-    baseline = {f"baseline_{name}": value for name, value in figures.items()}
+    baseline = {f"baseline_{name}": value for name, value in (figures or {}).items()}
 
     run.finish(
         trainer,

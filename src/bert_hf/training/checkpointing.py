@@ -34,7 +34,7 @@ class DamagedCheckpoint(InputError):
         super().__init__(fault, remedy="name an older checkpoint, or remove this one")
         self.fault = " ".join(fault.split())
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return DamagedCheckpoint, (self.fault,)
 
 

@@ -61,7 +61,7 @@ def plan_run(
     if steps <= 0:
         steps = steps_of(args.num_train_epochs, corpus_tokens, shape.max_seq_length, asked.global_batch, fill)
     long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
-    phases = ((shape.max_seq_length, steps - long_steps), (shape.long_seq_length, long_steps))
+    phases = [(shape.max_seq_length, steps - long_steps), (shape.long_seq_length or 0, long_steps)]
 
     cpu = asked.device == "cpu"
     bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import matplotlib
@@ -177,7 +178,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     return f"the text given by {option} ({shown})"
 
 
-def _licence(given: str | None) -> dict[str, str]:
+def _licence(given: str | None) -> dict[str, Any]:
     """The licence that the user named, as front matter."""
     if given is None:
         return {}

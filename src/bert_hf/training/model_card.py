@@ -1,6 +1,6 @@
 """The model card of a pre-trained model: its corpus, settings and limits; `hub.py` writes it with the figures."""
 
-from transformers import BertConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.data.corpus_store import Corpus
@@ -26,6 +26,7 @@ def pretraining_card(
         machine: device, threads and precision. command: the one that started the run.
     """
     config = model.config
+
     return hub.Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
@@ -47,7 +48,7 @@ def pretraining_card(
     )
 
 
-def _settings(args: PreTrainingArguments, shape: ExampleArguments, config, tokenizer) -> dict:
+def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
     """The table of settings."""
     size = f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
     lengths = ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths())
@@ -69,7 +70,7 @@ def _settings(args: PreTrainingArguments, shape: ExampleArguments, config, token
     }
 
 
-def _notes(args: PreTrainingArguments, config: BertConfig) -> list[str]:
+def _notes(args: PreTrainingArguments, config: PreTrainedConfig) -> list[str]:
     """Options that change the numbers."""
     notes = []
     if config.attention_probs_dropout_prob != 0.1 or config.hidden_dropout_prob != 0.1:
@@ -79,8 +80,10 @@ def _notes(args: PreTrainingArguments, config: BertConfig) -> list[str]:
     return notes
 
 
-def untrained_positions(shape: ExampleArguments, config: BertConfig, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """A warning about positions that model and tokenizer accept and this run did not train; [] if there are none."""
+def untrained_positions(
+    shape: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> list[str]:
+    """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
     longest = longest_length(shape)
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:

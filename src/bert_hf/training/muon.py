@@ -8,6 +8,7 @@ matrices alone; the update here is the same, in the precision of the run.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +109,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self._share_with_adamw()
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -86,7 +86,7 @@ class BertAdam(torch.optim.Optimizer):
             group.setdefault("fused", True)
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -113,7 +113,7 @@ class BertAdam(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         adamw(
             parameters,
-            [p.grad for p in parameters],
+            [p.grad for p in parameters if p.grad is not None],
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
@@ -196,10 +196,12 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
         }
         if name == MUON:
             dtype = torch.bfloat16 if args.bf16 else torch.float32
-            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
+            return make_muon(
+                model, muon_lr=getattr(args, "muon_learning_rate", args.learning_rate), dtype=dtype, **shared
+            )
         return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
 
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
     return kind(parameter_groups(model, args.weight_decay), **options)
 
 

@@ -48,9 +48,10 @@ def make_model(
         InputError: neither exists, the checkpoint is no BERT, tokenizer or sequence length do not fit.
     """
     set_seed(seed)
-    where = network.model_name_or_path or network.config_name
+    checkpoint = network.model_name_or_path
+    where = checkpoint or network.config_name
     try:
-        model = _from_checkpoint(network) if network.model_name_or_path else _from_config(network, tokenizer)
+        model = _from_checkpoint(checkpoint, network) if checkpoint else _from_config(network, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"no BERT can be made of it: {reason}", where=where, remedy="check the path or id") from None
@@ -60,8 +61,7 @@ def make_model(
     return model
 
 
-def _from_checkpoint(network: ModelArguments) -> BertForPreTraining:
-    where = network.model_name_or_path
+def _from_checkpoint(where: str, network: ModelArguments) -> BertForPreTraining:
     dropout = {} if network.dropout is None else dict.fromkeys(_DROPOUTS, network.dropout)
     model, new = load_network(
         BertForPreTraining,
@@ -73,6 +73,7 @@ def _from_checkpoint(network: ModelArguments) -> BertForPreTraining:
         initializer=network.initializer,
         **dropout,
     )
+
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
     return model
@@ -80,7 +81,7 @@ def _from_checkpoint(network: ModelArguments) -> BertForPreTraining:
 
 def _from_config(network: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
     config = read_config(network.config_name, len(tokenizer), network.dropout)
-    config.pad_token_id = tokenizer.pad_token_id
+    config.update({"pad_token_id": tokenizer.pad_token_id})
     config._attn_implementation = network.attn_implementation
     model = BertForPreTraining(config, network.initializer)
 
@@ -116,15 +117,26 @@ def make_collator(tokenizer: PreTrainedTokenizerBase, shape: ExampleArguments) -
     )
 
 
+def data_seed(args: PreTrainingArguments) -> int:
+    """The seed of pairs and masks."""
+    return args.seed if args.data_seed is None else args.data_seed
+
+
+def pair_options(shape: ExampleArguments) -> dict:
+    """How pairs are drawn, for `PreTrainingExamples`."""
+    return {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
+
+
 def training_examples(
-    corpus: Corpus, phases: tuple[Phase, ...], shape: ExampleArguments, seed: int
+    corpus: Corpus, phases: tuple[Phase, ...], shape: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
     """The pairs that a run trains on.
 
     Args:
         phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
     """
-    return PreTrainingExamples(corpus, phases, seed=seed, batch_length=shape.max_seq_length, **_pair_options(shape))
+    pairs = pair_options(shape)
+    return PreTrainingExamples(corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pairs)
 
 
 def held_out_examples(
@@ -141,7 +153,7 @@ def held_out_examples(
         phases: of the run; a length that gets no step is not evaluated.
     """
     usual = shape.max_seq_length
-    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **_pair_options(shape)}
+    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **pair_options(shape)}
     evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=shape.max_eval_samples, **fixed)
 
     longer = {}
@@ -152,10 +164,6 @@ def held_out_examples(
         longest = list(longer)[-1]
         longer["long"] = longer.pop(longest)
     return evaluation, longer
-
-
-def _pair_options(shape: ExampleArguments) -> dict:
-    return {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
 
 
 # ---- identity

@@ -1,12 +1,14 @@
 """What a pre-training run prints: banner, corpus report, held-out figures before and after, summary."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.config.learning_checks import PlannedLearning
+from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import Planned, examine, memory
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
@@ -15,44 +17,47 @@ from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.model_card import pretraining_card
-from bert_hf.training.optimization import batch_arithmetic, optimizer_name
+from bert_hf.training.optimization import batch_arithmetic, global_batch_size, optimizer_name
 from bert_hf.training.output_folder import folder_of
+from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.trainer import PreTrainer
 
 
+@dataclass
 class PreTrainingReport:
-    """Prints and saves the figures of a run, together with those of its baselines.
+    """Prints and saves the figures of a run, together with those of its baselines."""
 
-    Args:
-        trainer: of the run, before it trains.
-        text, shape: the options. corpus: the training text.
-    """
-
-    def __init__(self, trainer: PreTrainer, text: CorpusArguments, shape: ExampleArguments, corpus: Corpus):
-        self.trainer = trainer
-        self.text = text
-        self.shape = shape
-        self.corpus = corpus
-        self.model = trainer.model
-        self.baselines: dict = {}
+    trainer: PreTrainer
+    args: PreTrainingArguments
+    text: CorpusArguments
+    shape: ExampleArguments
+    model: PreTrainedModel
+    collator: DataCollatorForPreTraining
+    corpus: Corpus  # to train on
+    evaluation: PreTrainingExamples  # held out
+    longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
+    baselines: dict = field(default_factory=dict)  # measured by `begin`
 
     def begin(self, *, resumed: bool, from_scratch: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
-        args, trainer = self.trainer.args, self.trainer
-        run.use_log_lines(trainer)
-        run.log_rank0(args, self._banner())
-        if args.process_index == 0 and not resumed:
+        run.use_log_lines(self.trainer)
+        run.log_rank0(self.args, self._banner())
+        if self.args.process_index == 0 and not resumed:
             self._report_corpus(from_scratch)
 
-        tokens = args.max_steps * trainer.global_batch * self.shape.max_seq_length
-        self.baselines = pretraining_baselines(trainer.eval_dataset, trainer.data_collator, self.corpus, tokens)
-        trainer.add_callback(HeldOutBefore(self.baselines))
-        trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], trainer.global_batch))
+        self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
+        self.trainer.add_callback(HeldOutBefore(self.baselines))
+        batch = global_batch_size(self.args)
+        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], batch))
+
+    def _planned_tokens(self) -> int:
+        """Tokens of all steps, if no example were shorter than `max_seq_length`."""
+        return self.args.max_steps * global_batch_size(self.args) * self.shape.max_seq_length
 
     def _banner(self) -> str:
-        args, config = self.trainer.args, self.model.config
+        args, config = self.args, self.model.config
         size = f"{config.num_hidden_layers} layers × {config.hidden_size}"
-        tokens = args.max_steps * self.trainer.global_batch * self.shape.max_seq_length
+        tokens = self._planned_tokens()
         passes = tokens / max(1, self.corpus.tokens)
         lines = [
             f"model: {size}, {self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
@@ -63,22 +68,15 @@ class PreTrainingReport:
         return "\n".join(lines)
 
     def _report_corpus(self, from_scratch: bool) -> None:
-        trainer, pairs = self.trainer, self.trainer.train_dataset
-        fixed = PreTrainingExamples(
-            self.corpus,
-            trainer.eval_dataset.phases,
-            fixed=True,
-            seed=trainer.args.data_seed,
-            nsp=pairs.nsp,
-            short_seq_probability=pairs.short_seq_probability,
-        )
-        findings = examine(self.corpus, fixed, trainer.data_collator, planned=self._planned(from_scratch))
+        seed, pairs = data_seed(self.args), pair_options(self.shape)
+        examples = PreTrainingExamples(self.corpus, self.evaluation.phases, fixed=True, seed=seed, **pairs)
+        findings = examine(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
         print(*findings, sep="\n", flush=True)
 
     def _planned(self, from_scratch: bool) -> Planned:
         """What the corpus report needs to know about the run."""
-        args, batch = self.trainer.args, self.trainer.global_batch
-        config = self.model.config
+        args, config = self.args, self.model.config
+        batch = global_batch_size(args)
 
         every = args.save_steps if args.save_steps >= 1 else args.save_steps * args.max_steps
         kept = args.save_total_limit or max(1, int(args.max_steps / every))
@@ -111,23 +109,24 @@ class PreTrainingReport:
             trained: figures of the training. after: of the held-out examples.
             default_config: the YAML file of a command without options (see `command_line`).
         """
-        trainer, args = self.trainer, self.trainer.args
+        args = self.args
         card = pretraining_card(
-            args, self.text, self.shape, self.model, trainer.processing_class, self.corpus,
+            args, self.text, self.shape, self.model, self.collator.tokenizer, self.corpus,
             run.describe_machine(args), command_line(default_config),
         )  # fmt: skip
         run.finish(
-            trainer,
+            self.trainer,
             trained,
-            identity=trainer.facts["identity"],
+            identity=self.trainer.facts["identity"],
             card=card,
             push_to=push_to,
             metrics={"eval": after},
             baselines=self.baselines,
         )
+
         if args.process_index == 0:
-            report_heldout("after", after, self.baselines, trainer.longer_eval_datasets)
-            print(_summary(trainer.state.global_step, trained))
+            report_heldout("after", after, self.baselines, self.longer)
+            print(_summary(self.trainer.state.global_step, trained))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
 
 
@@ -139,7 +138,7 @@ class HeldOutBefore(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
         if state.global_step == 0 and state.is_world_process_zero:
-            report_heldout("before", metrics, self.baselines)
+            report_heldout("before", metrics or {}, self.baselines)
 
 
 def report_heldout(

@@ -48,7 +48,7 @@ def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus
             remedy="give --max_steps",
         )
     one_length = (Phase(shape.max_seq_length, None),)
-    epoch = training_examples(corpus, one_length, shape, args.data_seed).epoch_length(0, 0)
+    epoch = training_examples(corpus, one_length, shape, args).epoch_length(0, 0)
     return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
 
 
@@ -74,13 +74,14 @@ def planned_steps(
     speed = Trial(args, shape, corpus, network, tokenizer).measure()
     longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
     per_step = speed.step * _SAVING
-    if args.eval_strategy == IntervalStrategy.STEPS and (args.eval_steps or 0) >= 1:
+    every = args.eval_steps or 0
+    if args.eval_strategy == IntervalStrategy.STEPS and every >= 1:
         # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
-        per_step += (1 + longer) * speed.evaluation / args.eval_steps
+        per_step += (1 + longer) * speed.evaluation / every
 
     # Seconds apart from the steps: start, evaluations before and after, end
     other = preemption.seconds_running() + (3 if longer else 2) * speed.evaluation + _ENDING
-    steps = run.rank0_value(int((args.max_hours * 3600 * _PLANNED - other) / per_step), args)
+    steps = run.rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(
             f"no step fits: one takes {speed.step:.1f} s, and start, evaluations and end take {other:.0f} s",
@@ -135,7 +136,7 @@ class Trial:
         # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
         # the run.
         phases = (Phase(self.shape.max_seq_length, 0), Phase(length, None))
-        examples = training_examples(self.corpus, phases, self.shape, self.args.data_seed)
+        examples = training_examples(self.corpus, phases, self.shape, self.args)
         model = make_model(self.network, self.shape, self.tokenizer, self.args.seed)
         collator = make_collator(self.tokenizer, self.shape)
 
