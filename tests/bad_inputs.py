@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - the lines are what is printed
-"""The catalogue of bad input: what a person may hand a recipe, and the one line that answers it.
+"""The catalogue of bad input: what a user may give to a recipe, and the error line that it prints.
 
-Data alone; `test_bad_inputs.py` runs it. A case lives in an empty folder of its own, where it is run: paths in the
-words and in the answer are relative to that. `good/` in it is a link to good inputs: `text.txt`, `vocab.txt`,
+Data alone; `test_bad_inputs.py` runs it. Each case is run in an empty folder: paths in the words and in the error line
+are relative to it. `good/` in it is a link to good inputs: `text.txt`, `vocab.txt`,
 `model.json`, `rows.tsv`, `bert/` (a checkpoint), `corpus/` (prepared text).
 """
 
@@ -44,7 +44,7 @@ class Folder:
 
 
 class Pipe:
-    """That nobody writes into."""
+    """A named pipe without a writer."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Changed:
-    """The folder `good/NAME`, some files of which are others, or not there (None)."""
+    """The folder `good/NAME` with some files replaced, or removed (None)."""
 
     of: str
     files: dict
@@ -62,11 +62,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Bad:
-    """A case: who is asked, in which words, among which files, and what is answered after `error: `.
+    """A case: recipe, command line, files, and what is printed after `error: `.
 
     Attributes:
-        later: it is known only when transformers' own arguments are built, the text is opened or the model made.
-        leaves: what stays, so that the same command goes on where it stopped.
+        later: found only when transformers' own arguments are built, the text is opened or the model is made.
+        leaves: files that stay, so that the same command continues where it stopped.
     """
 
     name: str
@@ -185,7 +185,7 @@ COMMAND_LINE = [
         "--hub_token: a token is not taken as a flag; set HF_TOKEN or `hf auth login`"),
     pretrain("a repository of a strange name", "--push_to_hub true --hub_model_id a/b/c --train_file good/text.txt",
         "--hub_model_id: 'a/b/c' is no name of a repository; give YOU/NAME of letters, digits, '-', '_' and '.'"),
-    pretrain("a push by nobody", "--push_to_hub true --train_file good/text.txt",
+    pretrain("a push without a login", "--push_to_hub true --train_file good/text.txt",
         "--push_to_hub: you are not logged in to the Hub; set HF_TOKEN or `hf auth login`"),
     pretrain("a best model without evaluation", "--load_best_model_at_end true --save_strategy steps --train_file good/text.txt",
         "arguments: --load_best_model_at_end requires the save and eval strategy to match, except when --save_strategy=\"best\", but found - Evaluation strategy: IntervalStrategy.NO - Save strategy: SaveStrategy.STEPS; change the option it names", later=True),
@@ -610,7 +610,7 @@ MODELS = [
     model("a key of a model twice", '{\n"hidden_size": 32,\n"hidden_size": 64\n}',
         "m.json:3: 'hidden_size' stands there twice; remove one of them"),
     model("a model larger than the disk", shape(hidden_size=2 ** 20, intermediate_size=2 ** 24, num_hidden_layers=99),
-        "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; make room, or give another --output_dir"),
+        "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; free some space, or give another --output_dir"),
     pretrain("a checkpoint that is no path", "--train_file good/text.txt --model_name_or_path ./nope",
         "./nope: no such file or folder; check the path"),
     pretrain("a file in place of a checkpoint", "--train_file good/text.txt --model_name_or_path good/model.json",

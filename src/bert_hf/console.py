@@ -12,9 +12,17 @@ class _StandardOutput(logging.StreamHandler):
     """Writes to whatever `sys.stdout` is when the line is written."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stdout
-        super().emit(record)
+        if sys.stdout is not None:
+            self.stream = sys.stdout
+            super().emit(record)
 
+
+def _is_useful(record: logging.LogRecord) -> bool:
+    """False for DeepSpeed's notice that it found no accelerator: the run's own banner names the device."""
+    return not record.getMessage().startswith("Setting accelerator to CPU")
+
+
+logging.getLogger("DeepSpeed").addFilter(_is_useful)
 
 logger = logging.getLogger("bert_hf")
 if not logger.handlers:

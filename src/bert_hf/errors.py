@@ -89,7 +89,7 @@ class RunInterrupted(BaseException):
 _REFUSED = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
 }  # fmt: skip
-_DISK_REMEDY = "make room, change its rights, or name another place"
+_DISK_REMEDY = "free some space, change its permissions, or name another place"
 
 
 def error_line(error: BaseException) -> str | None:
@@ -106,7 +106,7 @@ def error_line(error: BaseException) -> str | None:
         refused = error.errno in _REFUSED and not unknown_file
         return _disk_line(f"{error.strerror}", error.filename or "disk") if refused else None
     if "PytorchStreamWriter failed" in text:  # the checkpoint files of DeepSpeed; torch gives no reason
-        return "disk: a file of the checkpoint cannot be written; make room, or write elsewhere"
+        return "disk: a file of the checkpoint cannot be written; free some space, or write elsewhere"
 
     # An `InputError` of a DataLoader's worker arrives as text that ends with the traceback's last line.
     if text.startswith("Caught InputError in DataLoader"):

@@ -320,7 +320,7 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     free = free_disk(Path(run.output_dir).expanduser())
     if free < need:
         what = f"two checkpoints take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
-        raise InputError(what, where=run.output_dir, remedy="make room, or give another --output_dir")
+        raise InputError(what, where=run.output_dir, remedy="free some space, or give another --output_dir")
     yield f"disk: {need / 1e9:,.2f} GB for checkpoints, {free / 1e9:,.2f} GB free"
 
 

@@ -1,11 +1,11 @@
-"""The estimator's door: what is printed for a config, a corpus and a machine, and what is refused."""
+"""The estimator's recipe: what is printed for a config, a corpus and a machine, and what is refused."""
 
 import json
 import re
 import shlex
 
 import pytest
-from test_relay import ROOT, TINY, recipe
+from test_end_to_end import ROOT, TINY, recipe
 
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts

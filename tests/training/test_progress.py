@@ -1,4 +1,4 @@
-"""A healthy long operation is not taken for a hang, a hang is found, and patience grows where it was too short."""
+"""A long operation is not taken for a hang, a hang is found, and patience grows where it was too short."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from bert_hf.errors import UNAVAILABLE, InputError
 from bert_hf.training import checkpointing, output_folder, preemption
 from bert_hf.training.watchdog import RECORD, Hangs, Watchdog
 
-QUIET = 0.6  # seconds of patience of a watchdog by itself
+TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
 PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer than the patience
 
 
@@ -44,7 +44,7 @@ def watched(folder, live, *, rank=0, world_size=1, longest=20.0) -> int:
     def act():
         sys.stderr = open(folder / f"said-{rank}", "w")  # noqa: SIM115 - its process ends by os._exit
         progress.share(longest)
-        watchdog = Watchdog(rank, {rank: os.getpid()}, folder, QUIET, world_size)
+        watchdog = Watchdog(rank, {rank: os.getpid()}, folder, TIMEOUT, world_size)
         watchdog.interval, watchdog._report_delay = 0.05, 0.0
         with preemption.handle_signals(), watchdog:
             for step in range(3):
@@ -336,7 +336,7 @@ def test_a_hang_in_a_loader_s_worker_is_found(tmp_path, tokenizer, exact_patienc
 
 
 def test_patience_doubles_with_the_second_hang_at_one_step(tmp_path, tokenizer, exact_patience):
-    """Something that nobody counts takes 1.6 times the patience: twice the run is ended, then it goes through."""
+    """An operation that is not counted takes 1.6 times the patience: the run is ended twice, then it gets through."""
     late = At(10, lambda: time.sleep(1.6 * PATIENCE))
     ends = [process(tmp_path, lambda: windowed_run(tmp_path, tokenizer), late) for _ in range(2)]
     assert ends == [UNAVAILABLE, UNAVAILABLE]

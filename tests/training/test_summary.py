@@ -90,7 +90,10 @@ def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(tmp_path, m
 
 # ---- the command on the card
 
-SCRIPT = "from bert_hf.training.command_line import command_line\nprint('LINE', command_line('configs/pretrain/default.yaml'))\n"
+SCRIPT = (
+    "from bert_hf.training.command_line import command_line\n"
+    "print('LINE', command_line('configs/pretrain/default.yaml'))\n"
+)
 ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.executable).parent)) or "accelerate"]
 
 

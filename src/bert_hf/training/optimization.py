@@ -196,9 +196,8 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
         }
         if name == MUON:
             dtype = torch.bfloat16 if args.bf16 else torch.float32
-            return make_muon(
-                model, muon_lr=getattr(args, "muon_learning_rate", args.learning_rate), dtype=dtype, **shared
-            )
+            muon_lr = getattr(args, "muon_learning_rate", args.learning_rate)
+            return make_muon(model, muon_lr=muon_lr, dtype=dtype, **shared)
         return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
 
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args)

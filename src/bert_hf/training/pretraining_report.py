@@ -78,7 +78,8 @@ class PreTrainingReport:
         args, config = self.args, self.model.config
         batch = global_batch_size(args)
 
-        every = args.save_steps if args.save_steps >= 1 else args.save_steps * args.max_steps
+        every = args.save_steps or 1.0
+        every = every if every >= 1 else every * args.max_steps
         kept = args.save_total_limit or max(1, int(args.max_steps / every))
         learning = PlannedLearning(
             steps=args.max_steps,

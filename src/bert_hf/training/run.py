@@ -10,6 +10,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import logging
 
 from bert_hf.config.arguments import RunArguments
 from bert_hf.config.precision import precision_name, settle_precision
@@ -107,11 +108,13 @@ def _figures(logs: dict) -> str:
 
 
 def use_log_lines(trainer: Trainer) -> None:
-    """Replaces Trainer's printing callback; a progress bar is shown only in a terminal."""
+    """Replaces Trainer's printing callback; progress bars are shown only in a terminal."""
     for kind in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(kind)
     bar = sys.stderr.isatty() and not trainer.args.disable_tqdm
     trainer.add_callback(LogLinesAboveBar() if bar else LogLines())
+    if not bar:
+        logging.disable_progress_bar()  # of transformers: writing and loading shards
 
 
 def describe_machine(args: TrainingArguments) -> str:

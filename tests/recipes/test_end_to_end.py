@@ -31,7 +31,7 @@ def recipe(name):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Text, a model shape, and whatever the recipes make of them."""
-    folder = tmp_path_factory.mktemp("relay")
+    folder = tmp_path_factory.mktemp("end_to_end")
     documents = [
         "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
         for d in range(60)
