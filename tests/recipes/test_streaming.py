@@ -193,7 +193,7 @@ def test_cut_off_and_resumed_it_fetches_nothing_behind(place, server, expected, 
     capsys.readouterr()
     fresh_cache = ["--cache_dir", str(place / f"another-machine-{workers}")]
     server.faults = {f"data-{shard:05d}.arrow": "dies" for shard in needed(place) - set(head(place))}
-    assert pretrain(place, *words, *fresh_cache) == 2  # a worker finds out, where there is one: the sampler knows the length
+    assert pretrain(place, *words, *fresh_cache) == 2  # found by a worker, if there is one
     assert one_error(capsys).startswith(f"error: {server.address}/corpus/data-")
     server.faults = {}
     server.requests.clear()
