@@ -198,73 +198,55 @@ def _is_result(name: str, value) -> bool:
 
 def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
     """The card below its front matter."""
-    values = {name: f"{value:.4f}" for name, value in figures.items()}
-    return "\n".join(
-        [
-            f"# {card.title}",
-            "",
-            *_usage(folder, card),
-            "",
-            "## Figures of this run",
-            "",
-            *_table(("figure", "value"), values),
-            "",
-            "![loss](loss.png)",
-            "",
-            *_sources(card),
-            "",
-            "## Limits",
-            "",
-            f"The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice "
-            "included.",
-            "",
-            *(f"{limit}\n" for limit in card.limits),
-        ]
-    )
-
-
-def _usage(folder: Path, card: Card) -> list[str]:
-    """How to load the model."""
     model = repr(card.repo_id or folder.name).replace("'", '"')
     example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
-    return [
-        "A BERT that stock transformers loads, with no custom code:",
-        "",
-        "```python",
-        "from transformers import pipeline",
-        "",
-        f'pipeline("{card.pipeline_tag}", model={model})("{example}")',
-        "```",
-    ]
+    values = {name: f"{value:.4f}" for name, value in figures.items()}
+    corpus = "".join(f"- {name}: {value}\n" for name, value in card.corpus.items())
+    notes = "".join(f"- {note}\n" for note in card.notes)
+    limits = "".join(f"\n{limit}\n" for limit in card.limits)
+
+    return f"""# {card.title}
+
+A BERT that stock transformers loads, with no custom code:
+
+```python
+from transformers import pipeline
+
+pipeline("{card.pipeline_tag}", model={model})("{example}")
+```
+
+## Figures of this run
+
+{_table("figure", "value", values)}
+
+![loss](loss.png)
+
+## Text
+
+- Source: {card.source or "not stated by the user"}
+- Licence of the text: {card.license or "not stated by the user"}
+{corpus}
+## How it was made
+
+With bert_hf {version("bert-hf")}, torch {version("torch")}, transformers {version("transformers")}, on {card.machine}:
+
+```
+{card.command}
+```
+
+{_table("setting", "value", card.training)}
+
+{notes}
+## Limits
+
+The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
+{limits}"""
 
 
-def _sources(card: Card) -> list[str]:
-    """The text, the versions, the command and the settings that made the model."""
-    versions = ", ".join(f"{name} {version(name.replace('_', '-'))}" for name in ("bert_hf", "torch", "transformers"))
-    return [
-        "## Text",
-        "",
-        f"- Source: {card.source or 'not stated by the user'}",
-        f"- Licence of the text: {card.license or 'not stated by the user'}",
-        *(f"- {name}: {value}" for name, value in card.corpus.items()),
-        "",
-        "## How it was made",
-        "",
-        f"With {versions}, on {card.machine}:",
-        "",
-        "```",
-        card.command,
-        "```",
-        "",
-        *_table(("setting", "value"), card.training),
-        "",
-        *(f"- {note}" for note in card.notes),
-    ]
-
-
-def _table(head: tuple[str, str], rows: dict) -> list[str]:
+def _table(left: str, right: str, rows: dict) -> str:
+    """A table of two columns, in Markdown."""
     cells = ((str(name).replace("|", "\\|"), str(value).replace("|", "\\|")) for name, value in rows.items())
-    return [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)]
+    return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)])
 
 
 # ---- push

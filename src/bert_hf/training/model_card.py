@@ -54,6 +54,7 @@ def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTr
     lengths = ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths())
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if shape.whole_word_mask else ""
+
     return {
         "layers × hidden size, heads": size,
         "vocabulary": f"{len(tokenizer):,} WordPieces",

@@ -25,6 +25,16 @@ from bert_hf.training.run_fingerprint import settings
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
+# Version 0.1.0 recorded lists in this order (see `run_fingerprint`), so a new entry has to come last.
+_OPTIMIZER = (
+    "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm",
+    "adam_bias_correction", "optim", "bf16", "fp16", "optim_args", "nsp_loss_weight",
+)  # fmt: skip
+_SCHEDULE = (
+    "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero",
+    "lr_scheduler_kwargs",
+)  # fmt: skip
+
 # Options that version 0.1.0 did not have and so did not record; None stands for its behavior.
 _OMITTED_IF_NONE = ("seq_length_warmup",)
 
@@ -187,16 +197,7 @@ def pretraining_identity(
     shape = {key: value for key, value in sorted(config.to_dict().items()) if isinstance(value, int | float | str)}
     shape = {key: value for key, value in shape.items() if key not in ("transformers_version", "dtype")}
 
-    # Version 0.1.0 recorded lists in this order (see `run_fingerprint`), so a new entry has to come last.
-    optimizer = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm")
-    optimizer += ("adam_bias_correction", "optim", "bf16", "fp16")
-    optimizer += ("optim_args", "nsp_loss_weight")
-    if args.optim == MUON:
-        optimizer += ("muon_learning_rate",)
-
-    schedule = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero")
-    schedule += ("lr_scheduler_kwargs",)
-
+    optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {
         "model": shape,
         "tokenizer": tokenizer_hash,
@@ -206,7 +207,7 @@ def pretraining_identity(
         "global_batch": global_batch_size(args),
         "optimizer": {**settings(args, optimizer), "optimizer_name": optimizer_name(args)},
         "precision": precision_name(args),
-        "schedule": settings(args, schedule),
+        "schedule": settings(args, _SCHEDULE),
         "max_hours": args.max_hours,
         "examples": {k: v for k, v in vars(examples).items() if k not in _OMITTED_IF_NONE or v is not None},
     }
