@@ -1,28 +1,20 @@
-"""Raw text → a tokenized corpus on disk, ready for any number of runs.
+"""Prepare raw text: a tokenized corpus on disk, for any number of runs.
 
 python recipes/prepare.py --tokenizer_name runs/tokenizer --train_file 'corpus/*.txt' --output_dir runs/corpus
 
-Each input file becomes a shard, or several of 64 M tokens. Interrupted, the same command goes on where it stopped;
-with `--shard i/n` it makes one of n parts, on any machine that sees the text, and whichever part ends last completes
-the folder. With `--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
+Each input file becomes a shard, or several of 64 M tokens. After an interruption the same command continues with the
+next shard. With `--shard i/n` it makes one of n parts, on any machine that sees the text, and the part that ends last
+completes the folder. With `--deduplicate exact|near` documents that equal an earlier one, or nearly do, are left out.
 """
 
 import sys
 import time
 from pathlib import Path
 
-from bert_hf import preflight
-from bert_hf.config.arguments import (
-    CorpusArguments,
-    ExampleArguments,
-    FolderArguments,
-    PrepareArguments,
-    TokenizerArguments,
-    parse,
-)
 from bert_hf.data.corpus_report import check
 from bert_hf.data.prepare import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
 from bert_hf.errors import one_line_errors
+from bert_hf.preflight import parse_preparing
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import free_folder
 
@@ -31,13 +23,10 @@ ROOT = Path(__file__).parents[1]
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, shape, work, out = parse(
-        (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments),
-        argv,
-        preflight=preflight.preparing,
-    )
+    tokens, text, shape, work, out = parse_preparing(argv)
     part = work.part()
     if work.check:
+        # Only a report on the text, no corpus
         print(*check(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
         return 0
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
@@ -45,9 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Tokenizer: the named one, or one trained on the text
     tokenizer = tokenizer_for(tokens, text)
 
-    # 2. Duplicates, if they shall be left out
+    # 2. Duplicates, if they are to be left out
     begin = time.perf_counter()
-    inputs, left_out = inputs_of(text, text.train_file), None
+    inputs = inputs_of(text, text.train_file)
+    left_out = None
     if work.deduplicate:
         left_out = duplicates_for(text, inputs, work.deduplicate)
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "

@@ -10,23 +10,22 @@ import time
 import numpy as np
 from transformers import AutoTokenizer
 
-from bert_hf import preflight
-from bert_hf.config.arguments import CorpusArguments, FolderArguments, TokenizerArguments, parse
 from bert_hf.data.encoding import Encoder
 from bert_hf.data.prepare import inputs_of, sample_inputs
 from bert_hf.data.round_trip import measure
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
+from bert_hf.preflight import parse_tokenizer_training
 from bert_hf.training.command_line import program
 from bert_hf.training.output_folder import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    asked = parse((TokenizerArguments, CorpusArguments, FolderArguments), argv, preflight=preflight.tokenizer_training)
-    if asked is None:  # --check
+    options = parse_tokenizer_training(argv)
+    if options is None:  # --check
         return 0
-    tokens, text, out = asked
+    tokens, text, out = options
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
@@ -37,21 +36,22 @@ def main(argv: list[str] | None = None) -> int:
     tokenizer = train_tokenizer(texts, **tokens.training(), language=text.language, log=print)
     seconds = time.perf_counter() - begin
 
-    # 3. Save, and check that what is loaded gives the same ids on the whole sample
+    # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
     save_tokenizer(tokenizer, folder)
     trained, loaded = Encoder(backend(tokenizer)), Encoder(backend(AutoTokenizer.from_pretrained(folder)))
     total = unknown = 0
     for document in texts:
         ids, _ = trained(document.splitlines())
         if not np.array_equal(ids, loaded(document.splitlines())[0]):
-            raise InputError(
-                "the saved tokenizer gives other ids", where=folder, remedy="report this: it is a fault of ours"
-            )
-        total, unknown = total + len(ids), unknown + int((ids == tokenizer.unk_token_id).sum())
+            remedy = "report this: it is a bug of bert_hf"
+            raise InputError("the saved tokenizer gives other ids", where=folder, remedy=remedy)
+        total += len(ids)
+        unknown += int((ids == tokenizer.unk_token_id).sum())
 
-    # 4. Report: what comes back of the text, and what is lost
+    # 4. Report: whether the text survives encoding and decoding, and what is lost
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
-    print(*measure(texts, backend(tokenizer)).findings(), sep="\n")
+    if (round_trip := measure(texts, backend(tokenizer))) is not None:
+        print(*round_trip.findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
     files = ["--train_file", *text.train_file] if text.train_file else []

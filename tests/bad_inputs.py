@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - the lines are what is printed
-"""The catalogue of bad input: what a person may hand a recipe, and the one line that answers it.
+"""The catalogue of bad input: what a user may give to a recipe, and the error line that it prints.
 
-Data alone; `test_bad_inputs.py` runs it. A case lives in an empty folder of its own, where it is run: paths in the
-words and in the answer are relative to that. `good/` in it is a link to good inputs: `text.txt`, `vocab.txt`,
+Data alone; `test_bad_inputs.py` runs it. Each case is run in an empty folder: paths in the words and in the error line
+are relative to it. `good/` in it is a link to good inputs: `text.txt`, `vocab.txt`,
 `model.json`, `rows.tsv`, `bert/` (a checkpoint), `corpus/` (prepared text).
 """
 
@@ -44,7 +44,7 @@ class Folder:
 
 
 class Pipe:
-    """That nobody writes into."""
+    """A named pipe without a writer."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Changed:
-    """The folder `good/NAME`, some files of which are others, or not there (None)."""
+    """The folder `good/NAME` with some files replaced, or removed (None)."""
 
     of: str
     files: dict
@@ -62,11 +62,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Bad:
-    """A case: who is asked, in which words, among which files, and what is answered after `error: `.
+    """A case: recipe, command line, files, and what is printed after `error: `.
 
     Attributes:
-        later: it is known only when transformers' own arguments are built, the text is opened or the model made.
-        leaves: what stays, so that the same command goes on where it stopped.
+        later: found only when transformers' own arguments are built, the text is opened or the model is made.
+        leaves: files that stay, so that the same command continues where it stopped.
     """
 
     name: str
@@ -185,8 +185,8 @@ COMMAND_LINE = [
         "--hub_token: a token is not taken as a flag; set HF_TOKEN or `hf auth login`"),
     pretrain("a repository of a strange name", "--push_to_hub true --hub_model_id a/b/c --train_file good/text.txt",
         "--hub_model_id: 'a/b/c' is no name of a repository; give YOU/NAME of letters, digits, '-', '_' and '.'"),
-    pretrain("a push by nobody", "--push_to_hub true --train_file good/text.txt",
-        "--push_to_hub: nobody is logged in; set HF_TOKEN or `hf auth login`"),
+    pretrain("a push without a login", "--push_to_hub true --train_file good/text.txt",
+        "--push_to_hub: you are not logged in to the Hub; set HF_TOKEN or `hf auth login`"),
     pretrain("a best model without evaluation", "--load_best_model_at_end true --save_strategy steps --train_file good/text.txt",
         "arguments: --load_best_model_at_end requires the save and eval strategy to match, except when --save_strategy=\"best\", but found - Evaluation strategy: IntervalStrategy.NO - Save strategy: SaveStrategy.STEPS; change the option it names", later=True),
     pretrain("an optimizer that is not offered", "--optim lomo --train_file good/text.txt",
@@ -234,7 +234,7 @@ COMMAND_LINE = [
     Bad("a negative price", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --price_per_hour -1",
         "--price_per_hour: -1.0 is out of range; give a number of at least 0 and at most 1,000,000,000"),
     Bad("an estimate without steps", "estimate", "--config_name good/model.json --max_seq_length 32",
-        "--max_steps: how long the run is cannot be known; give it, or a folder made by prepare.py as --train_file", later=True),
+        "--max_steps: the length of the run is not known; give it, or a folder made by prepare.py as --train_file", later=True),
     Bad("an estimate of raw text", "estimate", "--config_name good/model.json --max_seq_length 32 --train_file good/text.txt",
         "good/text.txt: no folder made by prepare.py; make one, or give --max_steps alone", later=True),
     Bad("an estimate of a model too short", "estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 128",
@@ -610,7 +610,7 @@ MODELS = [
     model("a key of a model twice", '{\n"hidden_size": 32,\n"hidden_size": 64\n}',
         "m.json:3: 'hidden_size' is given twice; remove one of them"),
     model("a model larger than the disk", shape(hidden_size=2 ** 20, intermediate_size=2 ** 24, num_hidden_layers=99),
-        "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; make room, or give another --output_dir"),
+        "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; free some space, or give another --output_dir"),
     pretrain("a checkpoint that is no path", "--train_file good/text.txt --model_name_or_path ./nope",
         "./nope: no such file or folder; check the path"),
     pretrain("a file in place of a checkpoint", "--train_file good/text.txt --model_name_or_path good/model.json",
@@ -706,23 +706,23 @@ ROWS_READ = [
 
 FOLDERS = [
     pretrain("a file in place of the output folder", "--train_file good/text.txt --output_dir out",
-        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+        "out: is a file, and not a folder; give another --output_dir", {'out': 'mine'}),
     pretrain("a file above the output folder", "--train_file good/text.txt --output_dir a/b/out",
-        "a: a file stands where a folder has to be; give another --output_dir", {'a': 'mine'}),
+        "a: is a file, and not a folder; give another --output_dir", {'a': 'mine'}),
     pretrain("an output folder of somebody else's", "--train_file good/text.txt",
-        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+        "out: the output folder holds files that bert_hf did not write; give another --output_dir", {'out/mine.txt': 'mine'}),
     pretrain("somebody else's, to be overwritten", "--train_file good/text.txt --overwrite_output_dir true",
-        "out: --overwrite_output_dir removes only what was made here, and there is no run.json; remove the folder yourself, or give another --output_dir", {'out/mine.txt': 'mine'}),
+        "out: --overwrite_output_dir removes only files that bert_hf wrote, and there is no run.json; remove the folder yourself, or give another --output_dir", {'out/mine.txt': 'mine'}),
     pretrain("an output folder that cannot be written", "--train_file good/text.txt --output_dir /dev/null/out",
-        "/dev/null: a file stands where a folder has to be; give another --output_dir"),
+        "/dev/null: is a file, and not a folder; give another --output_dir"),
     pretrain("a broken link in place of the output folder", "--train_file good/text.txt",
-        "out: a file stands where a folder has to be; give another --output_dir", {'out': Link('gone/out')}),
+        "out: is a file, and not a folder; give another --output_dir", {'out': Link('gone/out')}),
     pretrain("a pipe in place of the output folder", "--train_file good/text.txt",
-        "out: a file stands where a folder has to be; give another --output_dir", {'out': Pipe()}),
+        "out: is a file, and not a folder; give another --output_dir", {'out': Pipe()}),
     pretrain("a file in place of the cache", "--train_file good/text.txt --cache_dir c",
-        "c: a file stands where a folder has to be; give another --cache_dir", {'c': 'mine'}),
+        "c: is a file, and not a folder; give another --cache_dir", {'c': 'mine'}),
     Bad("a tokenizer into a full folder", "train_tokenizer", "--train_file good/text.txt --output_dir out",
-        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+        "out: the output folder holds files that bert_hf did not write; give another --output_dir", {'out/mine.txt': 'mine'}),
     Bad("a tokenizer over another", "train_tokenizer", "--train_file good/text.txt --output_dir out",
         "out: the output folder is not empty; give another --output_dir, or --overwrite_output_dir", {'out': Changed('bert', {})}),
     Bad("a corpus into a full folder", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
@@ -730,11 +730,11 @@ FOLDERS = [
     Bad("a corpus over another", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
         "out: another corpus is in the folder (other tokenizer, vocab_size); choose another --output_dir, or pass --overwrite_output_dir", {'out': Changed('corpus', {})}),
     Bad("a corpus into a file", "prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out",
-        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+        "out: is a file, and not a folder; give another --output_dir", {'out': 'mine'}),
     tune("a classifier into a full folder", "--train_file good/rows.tsv",
-        "out: the output folder holds something that no run of ours wrote; give another --output_dir", {'out/mine.txt': 'mine'}),
+        "out: the output folder holds files that bert_hf did not write; give another --output_dir", {'out/mine.txt': 'mine'}),
     tune("a classifier into a file", "--train_file good/rows.tsv",
-        "out: a file stands where a folder has to be; give another --output_dir", {'out': 'mine'}),
+        "out: is a file, and not a folder; give another --output_dir", {'out': 'mine'}),
 ]
 
 CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS]

@@ -38,7 +38,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 @lru_cache
-def door(recipe: str):
+def entry_point(recipe: str):
     """`main` of a recipe."""
     spec = importlib.util.spec_from_file_location(recipe, RECIPES / f"{recipe}.py")
     module = importlib.util.module_from_spec(spec)
@@ -47,7 +47,7 @@ def door(recipe: str):
 
 
 def make_good(folder: Path) -> None:
-    """What the bad inputs stand beside: text, rows, a vocabulary, a model, a checkpoint, a prepared corpus."""
+    """The good inputs next to the bad ones: text, rows, a vocabulary, a model, a checkpoint, a prepared corpus."""
     import torch
     from transformers import BertConfig
 
@@ -110,7 +110,7 @@ def picture(folder: Path) -> dict:
 
 
 @contextlib.contextmanager
-def standing_in(folder: Path, home: Path) -> Iterator[None]:
+def working_in(folder: Path, home: Path) -> Iterator[None]:
     """Works in a folder, with a home elsewhere and no Hub."""
     before, here = dict(os.environ), os.getcwd()
     os.environ.update(HOME=str(home), HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
@@ -145,14 +145,14 @@ def caught_stderr() -> Iterator[list[str]]:
 
 
 def answer(case: Bad, folder: Path, good: Path) -> str:
-    """What the recipe says to a bad input: `2: error: …` where all is as it shall be, else what is not."""
+    """What the recipe says to a bad input: `2: error: …` if it behaves as expected, else what differs."""
     furnish(case, folder, good)
     home = folder.with_name(f"{folder.name}-home")
     home.mkdir()
     before = picture(folder)
     words = shlex.split(case.words) if isinstance(case.words, str) else list(case.words)
-    main = door(case.recipe)
-    with standing_in(folder, home), caught_stderr() as said, contextlib.redirect_stdout(None):
+    main = entry_point(case.recipe)
+    with working_in(folder, home), caught_stderr() as said, contextlib.redirect_stdout(None):
         try:
             code = main(words)
         except BaseException as error:
@@ -165,20 +165,20 @@ def answer(case: Bad, folder: Path, good: Path) -> str:
     return f"{code}: {said[0]}"
 
 
-def as_it_shall_be(case: Bad, got: str) -> bool:
+def as_expected(case: Bad, got: str) -> bool:
     """Is it exit code 2, the one line, and nothing else? `<number>` in the line stands for any (free disk, say)."""
     return re.fullmatch(re.escape(f"2: error: {case.line}\n").replace("<number>", r"[\d,.]+"), got) is not None
 
 
 def run_catalogue(say=lambda *_: None) -> list[tuple[str, bool, str]]:
-    """(name, whether it was answered as it shall be, the answer) of every case."""
+    """(name, whether the answer is as expected, the answer) of every case."""
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         good = Path(temporary) / "good"
         make_good(good)
         for number, case in enumerate(CASES):
             got = answer(case, Path(temporary) / str(number), good)
-            results.append((case.name, as_it_shall_be(case, got), got))
+            results.append((case.name, as_expected(case, got), got))
             say(*results[-1])
     return results
 
@@ -196,7 +196,7 @@ def test_the_answer_is_one_line(case, good, tmp_path, monkeypatch):
     if not case.later:
         monkeypatch.setattr(TrainingArguments, "__post_init__", lambda self: pytest.fail("the ranks have joined"))
     got = answer(case, tmp_path / "here", good)
-    assert as_it_shall_be(case, got), f"expected: error: {case.line}\ngot {got}"
+    assert as_expected(case, got), f"expected: error: {case.line}\ngot {got}"
 
 
 def test_the_catalogue_is_large_and_says_each_thing_once():
@@ -219,11 +219,11 @@ def test_the_catalogue_is_large_and_says_each_thing_once():
         ("estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 32"),
     ],
 )
-def test_check_says_what_is_good_and_writes_nothing(good, tmp_path, capsys, recipe, words):
+def test_check_reports_what_is_good_and_writes_nothing(good, tmp_path, capsys, recipe, words):
     (tmp_path / "here").mkdir()
     (tmp_path / "here/good").symlink_to(good)
-    main, before = door(recipe), picture(tmp_path / "here")
-    with standing_in(tmp_path / "here", tmp_path / "home"):
+    main, before = entry_point(recipe), picture(tmp_path / "here")
+    with working_in(tmp_path / "here", tmp_path / "home"):
         begin = time.perf_counter()
         assert main([*shlex.split(words), "--check", "true"]) == 0
         seconds = time.perf_counter() - begin

@@ -41,5 +41,6 @@ def test_a_full_disk_is_one_line(capsys):
 
     assert main() == 2
     assert capsys.readouterr().err == (
-        "error: out/data-00000.arrow: No space left on device; make room, change its rights, or name another place\n"
+        "error: out/data-00000.arrow: No space left on device; "
+        "free some space, change its permissions, or name another place\n"
     )

@@ -37,7 +37,7 @@ def test_two_checkpoints_need_room(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"out: two checkpoints take 2\.64 GB, and 2\.00 GB are free"):
         list(preflight.model_on_disk(config, run(tmp_path)))
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/run.json").write_text("{}")  # a run that goes on has one already
+    (tmp_path / "out/run.json").write_text("{}")  # a resumed run has one already
     assert "1.32 GB" in list(preflight.model_on_disk(config, run(tmp_path)))[1]
     for never in ({"save_strategy": "no"}, {"save_strategy": None, "save_minutes": 0}):  # the model alone
         assert "0.44 GB" in list(preflight.model_on_disk(config, run(tmp_path, **never)))[1]

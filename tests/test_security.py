@@ -84,7 +84,7 @@ def relay(tmp_path_factory):
             env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "going on from" in done.stdout
+    assert "resuming from" in done.stdout
     assert "pushed to" in done.stdout
     events = [tuple(json.loads(line)) for line in log.read_text().splitlines()]
     return {"folder": folder, "events": events, "said": done.stdout + done.stderr, "server": server}

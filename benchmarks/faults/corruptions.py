@@ -264,7 +264,7 @@ def _go_on(damage: Callable):
         code, output = complete(subject.plan(folder, "log-restart"))
         fault = f"it ends with {code}: {last_line(output)}" if code else None
         fault = fault or subject.differs(run, known=f"checkpoint-{NEWEST}")
-        if fault is None and f"going on from {run}/checkpoint-{OLDER}" not in output:
+        if fault is None and f"resuming from {run}/checkpoint-{OLDER}" not in output:
             fault = "it did not go on from the checkpoint before"
         return fault
 

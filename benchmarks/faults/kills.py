@@ -61,7 +61,7 @@ def kill_at(k: int, action: str):
         inside = {"inside a save": int("checkpoint-" in late_calls(bench)[k - 1])}
         fault = subject.restart(folder)
         restarted = (folder / "log-restart").read_text()
-        begun = re.search(r"going on from .*checkpoint-(\d+)", restarted)
+        begun = re.search(r"resuming from .*checkpoint-(\d+)", restarted)
         if not fault and "finished" not in restarted and (not begun or int(begun[1]) < LATE - EVERY):
             fault = "more than one save interval was lost"
         return Outcome(1, fault, inside)

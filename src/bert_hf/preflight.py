@@ -1,8 +1,8 @@
-"""What can be known of a run before anything is built: inputs are looked at, folders tried, numbers weighed.
+"""Parses the options of each recipe and checks them before anything is built: inputs, folders, sizes, ranges.
 
-Each recipe hands one of the functions below to `arguments.parse`, which calls it before the ranks of a run join and
-before any model. It looks at heads and sizes, not at whole corpora, yields a line for each thing found good, and
-raises `InputError` for the first that is not. `--check true` runs it alone.
+The checks run before the ranks of a run connect and before a model is made. They read the beginnings and sizes of
+files, not whole corpora, yield a line for each successful check, and raise `InputError` for the first failed one.
+`--check true` runs them alone.
 """
 
 import errno
@@ -18,15 +18,21 @@ from huggingface_hub import get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
-from transformers.integrations import get_available_reporting_integrations
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from bert_hf.config.arguments import (
     ClassificationArguments,
     CorpusArguments,
+    EstimateArguments,
+    ExampleArguments,
     FineTuningArguments,
+    FolderArguments,
+    ModelArguments,
+    PrepareArguments,
     PreTrainingArguments,
     TokenizerArguments,
+    parse,
 )
 from bert_hf.config.files import named_text
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
@@ -41,23 +47,58 @@ from bert_hf.finetuning.tasks import TASKS
 from bert_hf.models.config_file import read_shape
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization import check_optimizer, check_schedule
-from bert_hf.training.output_folder import RECORD, holds_something
+from bert_hf.training.output_folder import RECORD, needed, refuse_foreign_files
+from bert_hf.training.pretraining import longest_length
 
-_LOOK = 1 << 18  # characters that are read of an input
-_LOOKED_AT = 64  # inputs that are opened, spread over all; every one is known to be there
+_HEAD = 1 << 18  # characters that are read of an input
+_OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
-_READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is looked at
+_READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 _SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
 _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 _CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
 
-# ---- the recipes
+_PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+_PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments)
+
+# ---- the options of each recipe: parsed, then checked. None after `--check`.
+
+
+def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
+    """The options of `pretrain.py`: (tokenizer, corpus, model, examples, run)."""
+    return parse(_PRETRAINING, argv, str(default_config), pretraining)
+
+
+def parse_classification(argv: list[str] | None) -> tuple | None:
+    """The options of `finetune_classification.py`: (data and model, run)."""
+    return parse((ClassificationArguments, FineTuningArguments), argv, preflight=classification)
+
+
+def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
+    """The options of `train_tokenizer.py`: (tokenizer, corpus, output folder)."""
+    return parse((TokenizerArguments, CorpusArguments, FolderArguments), argv, preflight=tokenizer_training)
+
+
+def parse_preparing(argv: list[str] | None) -> tuple:
+    """The options of `prepare.py`: (tokenizer, corpus, examples, work, output folder)."""
+    options = parse(_PREPARING, argv, preflight=preparing)
+    assert options is not None  # `--check` is one of its options
+    return options
+
+
+def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
+    """The options of `estimate.py`: those of `pretrain.py`, and the machine."""
+    return parse((*_PRETRAINING, EstimateArguments), argv, str(default_config), estimating)
+
+
+# ---- the checks of each recipe
 
 
 def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
-    """Of `pretrain.py`."""
+    """The checks of `pretrain.py`."""
+    # Options and folders
     yield check_ranges(tokens, text, network, shape, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, PreTrainingArguments, BY_PRETRAINING)
@@ -66,29 +107,37 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     if (attention := network.attn_implementation) not in _ATTENTIONS:
         remedy = did_you_mean(attention, _ATTENTIONS).strip() or f"one of: {', '.join(_ATTENTIONS)}"
         raise InputError(f"no attention {attention!r}", where="--attn_implementation", remedy=remedy)
+
+    # Tokenizer
     named = tokens.tokenizer_name or network.model_name_or_path
     tokenizer = named_tokenizer(tokens, text, named)
     if tokenizer is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
-    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
-    config = model_shape(network.config_name, network.model_name_or_path, longest)
-    if config is not None:
-        if network.model_name_or_path is None:
-            config.vocab_size = len(tokenizer) if tokenizer is not None else tokens.vocab_size
-        elif tokenizer is not None:
-            check_tokenizer(tokenizer, config.vocab_size, named)
-        yield from model_on_disk(config, run)
+
+    # Model, with the tokenizer's vocabulary
+    config = model_shape(network.config_name, network.model_name_or_path, longest_length(shape))
+    if config is None:
+        return
+    if network.model_name_or_path is None:
+        config.vocab_size = len(tokenizer) if tokenizer is not None else tokens.vocab_size
+    elif tokenizer is not None:
+        check_tokenizer(tokenizer, config.vocab_size, named)
+    yield from model_on_disk(config, run)
 
 
 def classification(asked, run) -> Iterator[str]:
-    """Of `finetune_classification.py`."""
+    """The checks of `finetune_classification.py`."""
     if asked.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
+
+    # Options and folders
     yield check_ranges(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
     yield from machine(run, _CLASSIFICATION_FIGURES)
     yield labelled_text(asked)
+
+    # Model and tokenizer
     config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
     named = asked.tokenizer_name or asked.model_name_or_path
     if _is_here(named):
@@ -101,85 +150,95 @@ def classification(asked, run) -> Iterator[str]:
 
 
 def tokenizer_training(tokens, text, out) -> Iterator[str]:
-    """Of `train_tokenizer.py`."""
+    """The checks of `train_tokenizer.py`."""
     yield check_ranges(tokens, text)
     if is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
     yield corpus_text(text)
-    yield output_folder(_needed(out.output_dir), out.overwrite_output_dir, "tokenizer.json")
+    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, "tokenizer.json")
 
 
 def preparing(tokens, text, shape, work, out) -> Iterator[str]:
-    """Of `prepare.py`."""
+    """The checks of `prepare.py`."""
+    # Options
     work.part()
     if work.shard and out.overwrite_output_dir:
         what, remedy = "every part would remove the others' work", "empty the folder first"
         raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
     yield check_ranges(tokens, text, shape, work)
-    if not work.check:
-        yield writable(_needed(out.output_dir))
-    elif out.output_dir is not None:
-        yield writable(out.output_dir)
+
+    # Folders and text; `--check` needs no output folder, and accepts a prepared corpus
+    if not work.check or out.output_dir is not None:
+        yield writable(needed(out.output_dir))
     if not work.check and is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
     yield corpus_text(text)
     if work.deduplicate or not (work.check or tokens.tokenizer_name):
         writable(text.cache_dir, "--cache_dir")
+
+    # Tokenizer
     if (tokenizer := named_tokenizer(tokens, text, tokens.tokenizer_name)) is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
 
 def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
-    """Of `estimate.py`, which reads no text and writes nothing."""
+    """The checks of `estimate.py`, which reads no text and writes nothing."""
     yield check_ranges(tokens, text, network, shape, run, asked)
-    longest = max(shape.max_seq_length, shape.long_seq_length or 0)
-    if model_shape(network.config_name, network.model_name_or_path, longest) is not None:
+    if model_shape(network.config_name, network.model_name_or_path, longest_length(shape)) is not None:
         yield "model: its shape is a BERT's"
 
 
-# ---- where it runs and writes
+# ---- machine and folders
 
 
 def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
-    """Precision, optimizer, trackers and the Hub, as far as they are known to be wrong.
+    """Refuses precisions, figures, checkpoints, trackers and repositories that do not exist.
 
     Args:
-        figures: that an evaluation yields.
+        figures: names of the figures of an evaluation.
     """
+    # Precision
     if run.bf16 and run.fp16:
         raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
     if run.fp16 and (run.use_cpu or not torch.accelerator.is_available()):
         raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+
+    # Figures, checkpoint
     best = run.metric_for_best_model
     if best is not None and best.removeprefix("eval_") not in figures:
-        near = did_you_mean(best.removeprefix("eval_"), figures).strip()
-        remedy = near or f"one of: {', '.join(figures)}"
+        remedy = did_you_mean(best.removeprefix("eval_"), figures).strip() or f"one of: {', '.join(figures)}"
         raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
     if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
         folder = Path(run.resume_from_checkpoint)
         if not folder.is_dir():
             raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
+
+    # Trackers, Hub
     known = {*get_available_reporting_integrations(), "all", "none"}
     for tracker in [run.report_to] if isinstance(run.report_to, str) else run.report_to or []:
         if tracker not in known:
             remedy = f"install it, or use one of: {', '.join(sorted(known))}"
             raise InputError(f"no tracker {tracker!r} is installed", where="--report_to", remedy=remedy)
     if run.push_to_hub:
-        name = run.hub_model_id or Path(run.output_dir).name
-        try:
-            validate_repo_id(name)
-        except HFValidationError:
-            remedy = "give YOU/NAME of letters, digits, '-', '_' and '.'"
-            raise InputError(f"{name!r} is no name of a repository", where="--hub_model_id", remedy=remedy) from None
-        if get_token() is None:
-            raise InputError("nobody is logged in", where="--push_to_hub", remedy="set HF_TOKEN or `hf auth login`")
-        yield f"push: to {name}"
+        yield _check_push(run.hub_model_id or Path(run.output_dir).name)
+
+
+def _check_push(repo_id: str) -> str:
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError:
+        remedy = "give YOU/NAME of letters, digits, '-', '_' and '.'"
+        raise InputError(f"{repo_id!r} is no name of a repository", where="--hub_model_id", remedy=remedy) from None
+    if get_token() is None:
+        remedy = "set HF_TOKEN or `hf auth login`"
+        raise InputError("you are not logged in to the Hub", where="--push_to_hub", remedy=remedy)
+    return f"push: to {repo_id}"
 
 
 def options(run, kind: type[TrainingArguments], by: frozenset[str]) -> str:
-    """Training options that do not work, and combinations of them that contradict each other, are refused."""
+    """Refuses training options that do not work, and combinations of them that contradict each other."""
     parsed = {name: _json(name, getattr(run, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
     defaults = defaults_of(kind)
     line = check_options(run, defaults, by)
@@ -189,9 +248,9 @@ def options(run, kind: type[TrainingArguments], by: frozenset[str]) -> str:
 
 
 def _json(name: str, value) -> dict | None:
-    """What an option holds that is JSON, or a file of it."""
+    """The value of an option that is JSON, or names a file of it."""
     if not isinstance(value, str) or not value:
-        return value
+        return value or None
     text = value if value.startswith("{") else named_text(value)
     try:
         return json.loads(text)
@@ -200,56 +259,46 @@ def _json(name: str, value) -> dict | None:
         raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
 
 
-def _needed(output_dir: str | None) -> str:
-    if output_dir is None:
-        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
-    return output_dir
-
-
 def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
-    """The folder of a run: new, empty, or one of ours (which holds a file `known_by`), and it can be written."""
+    """The folder of a run: new, empty, or one of ours (which holds a file `known_by`), and writable."""
     folder = Path(output_dir)
     line = writable(output_dir)
-    ours = (folder / known_by).is_file()
-    if folder.is_dir() and not ours and holds_something(folder):
-        if overwrite:
-            what = f"--overwrite_output_dir removes only what was made here, and there is no {known_by}"
-            remedy = "remove the folder yourself, or give another --output_dir"
-        else:
-            what, remedy = "the output folder holds something that no run of ours wrote", "give another --output_dir"
-        raise InputError(what, where=folder, remedy=remedy)
+    if not (folder / known_by).is_file():
+        refuse_foreign_files(folder, overwrite, known_by)
     return line
 
 
 def writable(output_dir: str, option: str = "--output_dir") -> str:
-    """Tries what a save does (write, flush, rename, remove) in the folder, or in what there is of its path.
+    """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
 
     Raises:
-        InputError: a file stands in the way, or the disk or its rights refuse.
+        InputError: a file is in the way, or the disk or its permissions refuse.
     """
     place = Path(output_dir).expanduser().absolute()
+    remedy = f"give another {option}"
     try:
         for part in place.parts:
             if len(os.fsencode(part)) > 255:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+        # The part that exists
         while not os.path.lexists(place):
             place = place.parent
         if not place.is_dir():
-            remedy = f"give another {option}"
-            raise InputError("a file stands where a folder has to be", where=_short(place, output_dir), remedy=remedy)
-        with tempfile.TemporaryFile(dir=place) as file:  # it has no name: whoever is killed here leaves nothing
+            raise InputError("is a file, and not a folder", where=_short(place, output_dir), remedy=remedy)
+
+        with tempfile.TemporaryFile(dir=place) as file:  # it has no name, so a killed process leaves nothing
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        what, remedy = f"cannot be written: {reason}", f"give another {option}"
-        raise InputError(what, where=output_dir, remedy=remedy) from None
+        raise InputError(f"cannot be written: {reason}", where=output_dir, remedy=remedy) from None
     return f"output: {output_dir} can be written"
 
 
 def _short(place: Path, asked: str) -> Path:
-    """The path as it was asked for, where it lies on that."""
+    """A parent of the path in the user's spelling."""
     for path in (Path(asked), *Path(asked).parents):
         if path.expanduser().absolute() == place:
             return path
@@ -257,18 +306,21 @@ def _short(place: Path, asked: str) -> Path:
 
 
 def model_on_disk(config: BertConfig, run) -> Iterator[str]:
-    """Is there room for two checkpoints: the newest, and the one being written? (One, where a run goes on.)"""
+    """Checks that two checkpoints fit on the disk: the newest, and the one being written (a resumed run has one)."""
     parameters = parameter_count(config)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
+
+    # What is still to be written
     never = run.save_strategy is None and run.save_steps is None and not run.save_minutes
     if never or run.save_strategy == "no":
         need = 4 * parameters
     else:
         need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters
+
     free = free_disk(Path(run.output_dir).expanduser())
     if free < need:
         what = f"two checkpoints take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
-        raise InputError(what, where=run.output_dir, remedy="make room, or give another --output_dir")
+        raise InputError(what, where=run.output_dir, remedy="free some space, or give another --output_dir")
     yield f"disk: {need / 1e9:,.2f} GB for checkpoints, {free / 1e9:,.2f} GB free"
 
 
@@ -276,12 +328,12 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
 
 
 def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) -> str:
-    """Every file is there; of some of them the beginning is read as the run will.
+    """Checks that every file exists, and reads the beginnings of some of them as the run will.
 
     Args:
-        splits: it is prepared in the cache, and documents are held out where no held-out text is named.
+        nsp: pairs are drawn, which takes two documents.
+        splits: the text is prepared in the cache, and documents are held out where no held-out text is named.
     """
-    least = 4 if splits and not text.validation_file else 2 if nsp else 1
     if text.validation_file and not (text.train_file or text.dataset_name):
         raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
     given = [files for files in (text.train_file, text.validation_file) if files]
@@ -289,45 +341,61 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
         writable(text.cache_dir, "--cache_dir")
     if not text.train_file:
         return f"text: {text.dataset_name or 'the documentation on this machine'}"
-    said, deadline = [], time.monotonic() + _SECONDS
+
+    least = 4 if splits and not text.validation_file else 2 if nsp else 1
+    deadline = time.monotonic() + _SECONDS
+    checked = []
     for files in given:
-        if is_prepared(files):
-            if not is_url(files[0]):
-                corpus = open_prepared(text, files[0])
-                _enough(len(corpus), least if files is text.train_file else 1, files[0])
-            said.append("a prepared corpus")
-            continue
-        sources = inputs_of(text, files)
-        here = [source for source in sources if not is_url(source.path)]
-        looked, documents = here[:: max(1, len(here) // _LOOKED_AT)], 0
-        whole = len(looked) == len(sources)
-        for source in looked:
-            if time.monotonic() > deadline:
-                whole = False
-                break
-            ends, all_of_it = _head(source)
-            documents, whole = documents + ends, whole and all_of_it
-        if whole:
-            if not documents:
-                raise InputError("no text in it", where=files[0], remedy="give files that hold text")
-            _enough(documents, least if files is text.train_file else 1, files[0])
-        said.append(f"{len(sources):,} files, {sum(Path(source.path).stat().st_size for source in here):,} bytes")
-    return f"text: {', held out: '.join(said)}"
+        check = _prepared_corpus if is_prepared(files) else _text_files
+        checked.append(check(text, files, least if files is text.train_file else 1, deadline))
+    return f"text: {', held out: '.join(checked)}"
+
+
+def _prepared_corpus(text: CorpusArguments, files: list[str], least: int, deadline: float) -> str:
+    if not is_url(files[0]):
+        _require_documents(len(open_prepared(text, files[0])), least, files[0])
+    return "a prepared corpus"
+
+
+def _text_files(text: CorpusArguments, files: list[str], least: int, deadline: float) -> str:
+    """Reads the beginnings of some files until the deadline; where that is all of the text, counts its documents."""
+    sources = inputs_of(text, files)
+    local = [source for source in sources if not is_url(source.path)]
+    opened = local[:: max(1, len(local) // _OPENED)]
+
+    documents = 0
+    complete = len(opened) == len(sources)
+    for source in opened:
+        if time.monotonic() > deadline:
+            complete = False
+            break
+        found, all_of_it = _head(source)
+        documents += found
+        complete = complete and all_of_it
+
+    if complete and not documents:
+        raise InputError("no text in it", where=files[0], remedy="give files that hold text")
+    if complete:
+        _require_documents(documents, least, files[0])
+    return f"{len(sources):,} files, {sum(Path(source.path).stat().st_size for source in local):,} bytes"
 
 
 def _head(source) -> tuple[int, bool]:
-    """(documents that hold text in the first `_LOOK` characters of an input, whether that was all of it)."""
-    documents, size, filled = 0, 0, False
+    """(documents that hold text in the first `_HEAD` characters of an input, whether that was all of it)."""
+    documents = size = 0
+    filled = False
     for piece in source.read():
-        size, filled = size + len(piece.text), filled or bool(piece.text.strip())
+        size += len(piece.text)
+        filled = filled or bool(piece.text.strip())
         if piece.ends:
-            documents, filled = documents + filled, False
-        if size > _LOOK:
+            documents += filled
+            filled = False
+        if size > _HEAD:
             return documents, False
     return documents, True
 
 
-def _enough(documents: int, least: int, where: str) -> None:
+def _require_documents(documents: int, least: int, where: str) -> None:
     if documents < least:
         what = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
         if least > 2:
@@ -336,9 +404,11 @@ def _enough(documents: int, least: int, where: str) -> None:
 
 
 def labelled_text(asked: ClassificationArguments) -> str:
-    """Every row of every split, where the files are not large; else that they are there."""
+    """Reads every row of every split, where the files are not large; else checks that there are rows to train on."""
     if asked.task is not None and asked.task not in TASKS:
         raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
+
+    # Where the rows come from
     files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
     if not files:
         if asked.dataset_name is None and asked.task is None:
@@ -347,16 +417,15 @@ def labelled_text(asked: ClassificationArguments) -> str:
         return f"rows: {asked.dataset_name or asked.task}"
     if not asked.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
-    held_out = sum(
-        0 if given else share
-        for given, share in (
-            (asked.validation_file, asked.validation_split_percentage),
-            (asked.test_file, asked.test_split_percentage),
-        )
-    )
+
+    # How many of them are held out
+    held_out = 0 if asked.validation_file else asked.validation_split_percentage
+    held_out += 0 if asked.test_file else asked.test_split_percentage
     if held_out >= 100:
         what, remedy = f"{held_out:g} % of the rows would be held out", "leave some to train on"
         raise InputError(what, where="--test_split_percentage", remedy=remedy)
+
+    # The rows
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)):
         return f"rows: {size:,} bytes"
@@ -369,11 +438,11 @@ def labelled_text(asked: ClassificationArguments) -> str:
 
 
 def _is_here(name: str | None) -> bool:
-    """Is it a path rather than a Hub id? What is plainly meant as a path has to be there."""
+    """True for a path that exists; a name that can only be a path, and no Hub id, has to exist."""
     if name is None:
         return False
-    plain = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or Path(name).suffix in (".txt", ".json")
-    if plain and not os.path.lexists(name):
+    is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or Path(name).suffix in (".txt", ".json")
+    if is_path and not os.path.lexists(name):
         raise InputError("no such file or folder", where=name, remedy="check the path")
     return os.path.lexists(name)
 
@@ -381,7 +450,7 @@ def _is_here(name: str | None) -> bool:
 def named_tokenizer(
     tokens: TokenizerArguments, text: CorpusArguments, name: str | None
 ) -> PreTrainedTokenizerBase | None:
-    """The tokenizer, where it is on this machine; None where it is still to be trained or fetched."""
+    """The tokenizer, where it is on this machine; None where it has to be trained or downloaded."""
     if name is not None:
         return load_tokenizer(name, **tokens.normalization()) if _is_here(name) else None
     prepared = text.train_file and is_prepared(text.train_file) and not is_url(text.train_file[0])
@@ -391,7 +460,7 @@ def named_tokenizer(
 def model_shape(
     config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
 ) -> BertConfig | None:
-    """The shape of the network (see `shapes`); None where it is on the Hub, or may be, and is, no BERT's."""
+    """The shape of the network (see `read_shape`); None where it is on the Hub or, unless `bert_alone`, no BERT's."""
     if checkpoint is None:
         if config_name is None:
             raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")

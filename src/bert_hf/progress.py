@@ -1,10 +1,10 @@
-"""Progress that is not a training step: what the data and the compiler do is counted here, for the watchdog to see.
+"""Counts progress between training steps (reading data, planning, compiling), for the watchdog to see.
 
-There is one counter a process. A trainer puts it into shared memory, so that its data loader's workers add to the same
-one. Imports nothing heavy: worker processes import this, too.
+There is one counter per process. A trainer puts it into shared memory, so that its data loader's workers add to the
+same one. Imports nothing heavy: worker processes import this, too.
 
-    beat()                # something small was done: an example was read
-    with busy():          # something long is done, which cannot count by itself: planning, compiling, fetching
+    beat()                # something short was done: an example was read
+    with busy():          # a long operation that cannot call `beat`: planning, compiling, fetching
         plan_epoch(...)
 """
 
@@ -14,7 +14,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 
-LONGEST = 1800.0  # seconds that a `busy` section may take without a sign of life, unless the trainer says otherwise
+LONGEST = 1800.0  # seconds that a `busy` section may take without a sign of life, by default
 _EVERY = 0.25  # seconds between two beats of a `busy` section
 
 _beats = ctypes.c_int64()
@@ -33,15 +33,16 @@ def beats() -> int:
 
 @contextlib.contextmanager
 def busy(sign_of_life: Callable[[], object] | None = None) -> Iterator[None]:
-    """Inside, a thread counts progress on behalf of an operation that may take long and cannot count by itself.
+    """Inside, a thread counts progress on behalf of a long operation.
 
     It stops counting after half an hour (36 × `--hang_timeout`), so that an operation that never ends is found.
 
     Args:
-        sign_of_life: is asked four times a second; whenever it returns another value the half hour begins anew.
+        sign_of_life: called four times a second; whenever it returns another value the half hour is restarted.
     """
     over = threading.Event()
     thread = threading.Thread(target=_keep_beating, args=(over, sign_of_life), name="busy", daemon=True)
+
     beat()
     thread.start()
     try:
@@ -53,11 +54,13 @@ def busy(sign_of_life: Callable[[], object] | None = None) -> Iterator[None]:
 
 
 def _keep_beating(over: threading.Event, sign_of_life: Callable[[], object] | None) -> None:
-    # Rounds are counted, and not the clock: a process that was suspended for a while has lost nothing.
-    waited, last = 0.0, None
+    # Rounds are counted instead of clock time: time in which the process was suspended does not count.
+    waited = 0.0
+    last = None
     while not over.wait(_EVERY):
         if sign_of_life is not None and (now := sign_of_life()) != last:
-            waited, last = 0.0, now
+            waited = 0.0
+            last = now
         if waited > _longest:
             return
         waited += _EVERY
@@ -79,9 +82,10 @@ def share(longest: float = LONGEST) -> tuple:
 
 
 def join(shared: ctypes.c_int64, longest: float) -> None:
-    """Counts in the trainer's shared memory from now on."""
+    """From now on this process counts in the trainer's shared memory."""
     global _beats, _longest
-    _beats, _longest = shared, longest
+    _beats = shared
+    _longest = longest
 
 
 class WorkerStart:
@@ -93,7 +97,8 @@ class WorkerStart:
     """
 
     def __init__(self, shared: tuple, then: Callable[[int], None] | None = None):
-        self.shared, self.then = shared, then
+        self.shared = shared
+        self.then = then
 
     def __call__(self, worker: int) -> None:
         join(*self.shared)
@@ -106,7 +111,7 @@ class WorkerStart:
 
 @contextlib.contextmanager
 def compiling_counts() -> Iterator[None]:
-    """Inside, whatever `torch.compile` compiles, the first time or anew, is a `busy` section."""
+    """Inside, each compilation of `torch.compile`, recompilations included, is a `busy` section."""
     from torch._dynamo.callback import callback_handler as compiler
 
     sections = contextlib.ExitStack()
@@ -119,6 +124,7 @@ def compiling_counts() -> Iterator[None]:
 
     compiler.register_start_callback(begin)
     compiler.register_end_callback(end)
+
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_hf.config.learning_checks import PlannedLearning, examine_learning
-from bert_hf.training.pretraining import report_heldout
+from bert_hf.training.pretraining_report import report_heldout
 
 # configs/pretrain/default.yaml and the paper's base model: nothing is reported.
 DEFAULT = PlannedLearning(1500, 32, 150, "linear", "adamw_torch_fused", 1e-3, 0.15 * 32 * 128, 8192, 0.05)

@@ -128,7 +128,7 @@ def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkey
     [
         ({"optim": "lomo"}, "--optim: lomo is not supported"),
         ({"optim": "adamw_torhc"}, "--optim: no optimizer 'adamw_torhc'; did you mean 'adamw_torch'?"),
-        ({"optim": "sgd", "adam_bias_correction": False}, "--optim: sgd is not trained with"),
+        ({"optim": "sgd", "adam_bias_correction": False}, "--optim: sgd is not used, because"),
         ({"optim": "sgd", "adam_beta1": 0.8}, "--adam_beta1: sgd has no such setting"),
         ({"optim_args": "momentum=0.9"}, "--optim_args: adamw_torch_fused has no argument 'momentum'"),
         ({"optim": "sgd", "optim_args": "moment=0.9"}, "--optim_args: sgd has no argument 'moment'; sgd takes m"),

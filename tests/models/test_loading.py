@@ -92,7 +92,7 @@ def open_as_both(where, tokenizer) -> None:
 def test_a_whole_checkpoint_is_opened_as_it_is(folder, tokenizer, capsys):
     open_as_both(folder, tokenizer)
     said = capsys.readouterr().out
-    assert "drawn afresh" not in said
+    assert "newly initialized" not in said
     assert "new in the model: classifier.bias, classifier.weight" in said
     model, fresh = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
     assert fresh == []
@@ -129,7 +129,7 @@ def test_heads_may_be_missing_and_nothing_else(folder, tokenizer, tmp_path, kind
     loaded = model.from_pretrained(folder)
     (loaded.bert if kind == "encoder" else loaded).save_pretrained(tmp_path / "part")
     open_as_both(tmp_path / "part", tokenizer)
-    assert "drawn afresh: " in capsys.readouterr().out
+    assert "newly initialized: " in capsys.readouterr().out
     tensors = load_file(tmp_path / "part/model.safetensors")
     gone = next(name for name in tensors if name.endswith("layer.1.output.dense.weight"))
     del tensors[gone]

@@ -1,11 +1,11 @@
-"""The recipe that estimates costs: its output for a config, a corpus and a device, and the input that it refuses."""
+"""The estimator's recipe: what is printed for a config, a corpus and a machine, and what is refused."""
 
 import json
 import re
 import shlex
 
 import pytest
-from test_relay import ROOT, TINY, recipe
+from test_end_to_end import ROOT, TINY, recipe
 
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
@@ -26,13 +26,13 @@ def at_the_root(monkeypatch):
 
 def test_the_paper_on_h200s(capsys):
     assert estimate(*BASE, "--num_devices", "1", "8", "512", "--price_per_hour", "2") == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "An estimate, not a measurement."
-    assert "110,106,428 parameters, 16-bit autocast" in printed[1]
-    totals = next(line.split() for line in printed if line.startswith("in all"))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "An estimate, not a measurement."
+    assert "110,106,428 parameters, 16-bit autocast" in said[1]
+    totals = next(line.split() for line in said if line.startswith("in all"))
     assert totals[2:] == ["1,000,000", "40.042", "G", "2.230e+19"]
-    assert "256 rows cannot be dealt to 512" in "\n".join(printed)
-    eight = next(line.split() for line in printed if line.startswith("8 ") and "×" in line)
+    assert "256 rows cannot be dealt to 512" in "\n".join(said)
+    eight = next(line.split() for line in said if line.startswith("8 ") and "×" in line)
     assert eight[1:4] == ["32", "×", "1"]
     assert float(eight[-1]) == pytest.approx(2 * float(eight[5]), abs=0.2)
 
@@ -43,10 +43,10 @@ def test_the_paper_on_h200s(capsys):
 )
 def test_the_document_shows_what_is_printed(command, shown, capsys):
     assert estimate(*shlex.split(command)) == 0
-    printed = "\n".join(f"    {line}".rstrip() for line in capsys.readouterr().out.splitlines())
+    said = "\n".join(f"    {line}".rstrip() for line in capsys.readouterr().out.splitlines())
     assert "device-hours" in shown
     for part in shown.split("    …\n"):
-        assert part.strip("\n") in printed
+        assert part.strip("\n") in said
 
 
 def test_mfu_decides_the_hours(capsys):
@@ -66,11 +66,11 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     words = ["--config_name", str(tmp_path / "model.json"), "--train_file", str(tmp_path / "corpus")]
     words += ["--max_seq_length", "32", "--device", "cpu", "--global_batch", "4", "--num_train_epochs", "3"]
     assert estimate(*words) == 0
-    printed = capsys.readouterr().out
-    assert f"passes over the {corpus.tokens * 0.95:,.0f} tokens" in printed
-    passes = next(line for line in printed.splitlines() if "passes over" in line).split()[0]
+    said = capsys.readouterr().out
+    assert f"passes over the {corpus.tokens * 0.95:,.0f} tokens" in said
+    passes = next(line for line in said.splitlines() if "passes over" in line).split()[0]
     assert float(passes) == pytest.approx(3, abs=0.05)
-    assert f"vocabulary {len(tokenizer):,}" in printed
+    assert f"vocabulary {len(tokenizer):,}" in said
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     [
         ([*BASE, "--device", "tpu"], "'tpu' is not in the table of devices; give one of"),
         ([*BASE, "--config_name", "none.json"], "none.json: no such file"),
-        ([*BASE, "--mfu", "45"], "--mfu: 45.0 is out of range; give a number above 0 and at most 1"),
-        ([*BASE, "--num_devices", "0"], "--num_devices: 0 is out of range; give a number of at least 1"),
-        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour: -1.0 is out of range; give a number of at least 0"),
+        ([*BASE, "--mfu", "45"], "--mfu must lie above 0 and be at most 1, not 45.0"),
+        ([*BASE, "--num_devices", "0"], "--global_batch and --num_devices must be at least 1"),
+        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour must not be negative"),
         ([*BASE, "--train_file", "corpus/*.txt"], "corpus/*.txt: no folder made by prepare.py; make one, or give"),
         ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
-        (["--config_name", "configs/model/base.json"], "--max_steps: how long the run is cannot be known; give it"),
+        (["--config_name", "configs/model/base.json"], "--max_steps: the length of the run is not known; give it"),
         (["--config_name", "configs/model/base.json", "--max_steps", "5", "--gpus", "8"], "unknown option 'gpus'"),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_relay import ROOT, TINY, Cut, recipe
+from test_end_to_end import ROOT, TINY, Cut, recipe
 
 from bert_hf.config import precision
 from bert_hf.training import trainer
@@ -55,7 +55,7 @@ def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
     bf16_units(monkeypatch, "none")
     assert pretrain(place) == 0
     said = capsys.readouterr().out
-    assert "going on from" in said
+    assert "resuming from" in said
     assert (
         "precision: bf16 (as the run began, though a new run here would take fp32: this CPU has no bf16 units; "
         "--bf16 true|false decides)" in said

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_relay import recipe
+from test_end_to_end import recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 from transformers import BertForPreTraining as StockBert
 from transformers import BertModel

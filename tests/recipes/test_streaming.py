@@ -12,7 +12,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 from hub_server import HubServer
-from test_relay import TINY, Cut, recipe
+from test_end_to_end import TINY, Cut, recipe
 
 from bert_hf.data import corpus_store
 from bert_hf.data.corpus_store import Corpus
@@ -191,14 +191,14 @@ def test_cut_off_and_resumed_it_fetches_nothing_behind(place, server, expected, 
         with pytest.raises(KeyboardInterrupt):
             pretrain(place, *words)
     capsys.readouterr()
-    anew = ["--cache_dir", str(place / f"another-machine-{workers}")]
+    fresh_cache = ["--cache_dir", str(place / f"another-machine-{workers}")]
     server.faults = {f"data-{shard:05d}.arrow": "dies" for shard in needed(place) - set(head(place))}
-    assert pretrain(place, *words, *anew) == 2  # a worker finds out, where there is one: the sampler knows the length
+    assert pretrain(place, *words, *fresh_cache) == 2  # found by a worker, if there is one
     assert one_error(capsys).startswith(f"error: {server.address}/corpus/data-")
     server.faults = {}
     server.requests.clear()
     with largest(place / f"another-machine-{workers}") as seen:
-        assert pretrain(place, *words, *anew) == 0
+        assert pretrain(place, *words, *fresh_cache) == 0
     assert 0 < seen[0] <= limit(place)
     assert results(place / f"cut{workers}") == expected
     assert set(server.shards) <= needed(place) < set(range(SHARDS))
@@ -245,7 +245,7 @@ def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(pla
     assert (place / f"fault-{fault}/checkpoint-6").is_dir()
     server.faults = {}
     assert pretrain(place, *words) == 0
-    assert "going on from" in capsys.readouterr().out
+    assert "resuming from" in capsys.readouterr().out
     assert results(place / f"fault-{fault}") == expected
 
 

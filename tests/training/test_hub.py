@@ -34,7 +34,7 @@ def folder(tmp_path, config, tokenizer):
     BertForPreTraining(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     hub.write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
-    hub.write_card(tmp_path, card(license="cc-by-4.0", source="my shelf", language="en"), FIGURES)
+    hub.write_card(tmp_path, card(license="cc-by-4.0", source="my archive", language="en"), FIGURES)
     (tmp_path / "all_results.json").write_text(json.dumps(FIGURES))
     (tmp_path / "optimizer.pt").write_bytes(b"PK\x03\x04")  # must not travel
     (tmp_path / "checkpoint-3").mkdir()
@@ -50,7 +50,7 @@ def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
             **os.environ, "HF_ENDPOINT": server.address, "HF_TOKEN": TOKEN, "HF_HOME": str(home),
             "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
-        worker = Path(__file__).with_name("hub_worker.py")
+        worker = Path(__file__).parents[1] / "hub_worker.py"
         done = subprocess.run(
             [sys.executable, str(worker), str(folder)],
             env=environment, capture_output=True, text=True, timeout=120, check=False,
@@ -116,7 +116,7 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert front["pipeline_tag"] == "fill-mask"
     results = front["model-index"][0]["results"][0]
     assert {m["type"]: m["value"] for m in results["metrics"]}["eval_mlm_loss"] == 2.34567
-    assert results["dataset"]["name"] == "my shelf"
+    assert results["dataset"]["name"] == "my archive"
     assert "2.3457" in text
     assert "train_runtime" not in text
     assert "accelerate launch x" in text

@@ -1,4 +1,4 @@
-"""Muon beside PyTorch's own, beside the singular value decomposition, and inside the Trainer."""
+"""Muon compared with PyTorch's own and with the singular value decomposition, and used in the Trainer."""
 
 import pytest
 import torch

@@ -103,7 +103,7 @@ class LargestNew(TorchDispatchMode):
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_an_update_needs_no_memory_of_its_own(config, correction):
-    """`cost.py` counts weights, gradients and moments, and nothing beside them."""
+    """`cost.py` counts weights, gradients and moments, and nothing else."""
     model = BertForPreTraining(config)
     optimizer = make_optimizer(model, lr=1e-4, bias_correction=correction)
     for _ in range(2):  # the first step makes the moments

@@ -1,4 +1,4 @@
-"""A healthy long operation is not taken for a hang, a hang is found, and patience grows where it was too short."""
+"""A long operation is not taken for a hang, a hang is found, and patience grows where it was too short."""
 
 import json
 import os
@@ -24,9 +24,9 @@ from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import UNAVAILABLE, InputError
 from bert_hf.training import checkpointing, output_folder, preemption
-from bert_hf.training.watchdog import RECORD, Hangs, Watchdog
+from bert_hf.training.watchdog import QUIET, RECORD, Hangs, Watchdog
 
-QUIET = 0.6  # seconds of patience of a watchdog by itself
+TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
 PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer than the patience
 
 
@@ -44,8 +44,8 @@ def watched(folder, live, *, rank=0, world_size=1, longest=20.0) -> int:
     def act():
         sys.stderr = open(folder / f"said-{rank}", "w")  # noqa: SIM115 - its process ends by os._exit
         progress.share(longest)
-        watchdog = Watchdog(rank, {rank: os.getpid()}, folder, QUIET, world_size)
-        watchdog.interval, watchdog._turn = 0.05, 0.0
+        watchdog = Watchdog(rank, {rank: os.getpid()}, folder, TIMEOUT, world_size)
+        watchdog.interval, watchdog._report_delay = 0.05, 0.0
         with preemption.handle_signals(), watchdog:
             for step in range(3):
                 time.sleep(0.02)
@@ -80,7 +80,7 @@ def test_a_hang_after_a_long_operation_is_found(tmp_path):
         time.sleep(30)
 
     assert code(watched(tmp_path, live)) == UNAVAILABLE
-    assert "error: nothing moved for 1 s after step 3" in (tmp_path / "said-0").read_text()
+    assert "error: no progress for 1 s after step 3" in (tmp_path / "said-0").read_text()
 
 
 def test_what_shows_signs_of_life_may_take_any_time(monkeypatch):
@@ -208,7 +208,7 @@ def test_what_ranks_wrote_for_each_other_is_swept(tmp_path):
     (tmp_path / ".progress-rank12").write_text("3")
     (tmp_path / f".{RECORD}.77.tmp").write_text("{")
     assert not output_folder.holds_something(tmp_path)
-    output_folder._sweep(tmp_path)
+    output_folder._remove_temporary_files(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -313,7 +313,7 @@ def test_without_the_count_such_a_run_is_ended(tmp_path, tokenizer, exact_patien
     """The test above can fail: this is what it looked like."""
     monkeypatch.setattr(progress, "_keep_beating", lambda *_: None)
     assert process(tmp_path, lambda: slow_run(tmp_path, tokenizer)) == UNAVAILABLE
-    assert "error: nothing moved for" in (tmp_path / "said").read_text()
+    assert "error: no progress for" in (tmp_path / "said").read_text()
 
 
 def test_a_hang_in_a_loader_s_worker_is_found(tmp_path, tokenizer, exact_patience):
@@ -336,7 +336,7 @@ def test_a_hang_in_a_loader_s_worker_is_found(tmp_path, tokenizer, exact_patienc
 
 
 def test_patience_doubles_with_the_second_hang_at_one_step(tmp_path, tokenizer, exact_patience):
-    """Something that nobody counts takes 1.6 times the patience: twice the run is ended, then it goes through."""
+    """An operation that is not counted takes 1.6 times the patience: the run is ended twice, then it gets through."""
     late = At(10, lambda: time.sleep(1.6 * PATIENCE))
     ends = [process(tmp_path, lambda: windowed_run(tmp_path, tokenizer), late) for _ in range(2)]
     assert ends == [UNAVAILABLE, UNAVAILABLE]

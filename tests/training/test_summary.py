@@ -14,7 +14,8 @@ from tiny import tiny_config
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.training import command_line, run
-from bert_hf.training.pretraining import pretraining_card, report_heldout, untrained_positions
+from bert_hf.training.model_card import pretraining_card, untrained_positions
+from bert_hf.training.pretraining_report import report_heldout
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
@@ -90,7 +91,8 @@ def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(tmp_path, m
 # ---- the command on the card
 
 SCRIPT = (
-    "from bert_hf.training.run import command_line\nprint('LINE', command_line('configs/pretrain/default.yaml'))\n"
+    "from bert_hf.training.command_line import command_line\n"
+    "print('LINE', command_line('configs/pretrain/default.yaml'))\n"
 )
 ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.executable).parent)) or "accelerate"]
 

@@ -1,4 +1,4 @@
-"""The command of a run as it can be pasted into a shell: for the card and for the next step."""
+"""Writes commands that can be pasted into a shell: that of a run, for its card, and the next one to give."""
 
 import os
 import shlex
@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 
 from bert_hf.data.readers import is_url
+from bert_hf.training.preemption import was_launched
 
 
 def command_line(default_config: Path | None = None) -> str:
-    """The command that was given, for the card, with the launcher's own options.
+    """The command that was given, with the launcher's options.
 
     Args:
         default_config: the YAML file that the recipe reads where no option is given; it is then named.
@@ -26,10 +27,14 @@ def command_line(default_config: Path | None = None) -> str:
 def _launcher() -> list[str]:
     """The words before the script, e.g. `accelerate launch --config_file a.yaml`, from the parent's command line.
 
-    (The launcher tells its child neither its options nor the name of its file.)
+    (The launcher does not pass its options on to its child.)
     """
-    names = {"accelerate": ["accelerate"], "accelerate-launch": ["accelerate-launch"], "torchrun": ["torchrun"]}
-    names["accelerate.commands.launch"] = ["accelerate", "launch"]
+    names = {
+        "accelerate": ["accelerate"],
+        "accelerate-launch": ["accelerate-launch"],
+        "accelerate.commands.launch": ["accelerate", "launch"],
+        "torchrun": ["torchrun"],
+    }
     try:
         words = psutil.Process(os.getppid()).cmdline()
     except psutil.Error:
@@ -39,13 +44,13 @@ def _launcher() -> list[str]:
     for place, word in enumerate(before):
         if known := names.get(Path(word).name):
             return known + before[place + 1 :]
-    launched = "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
-    return ["accelerate", "launch"] if launched else ["python"]
+    return ["accelerate", "launch"] if was_launched() else ["python"]
 
 
 def program(name: str, absolute: bool = False) -> str:
-    """How the shell calls a program of this Python installation: by name, or by path where that means another."""
-    own, found = Path(sys.executable).with_name(name), shutil.which(name)
+    """A program of this Python installation for the shell: its name, or its path where the name means another one."""
+    own = Path(sys.executable).with_name(name)
+    found = shutil.which(name)
     if not own.is_file() or (found is not None and own.samefile(found)):
         return name
     below = own.is_relative_to(Path.cwd()) and not absolute
@@ -55,7 +60,7 @@ def program(name: str, absolute: bool = False) -> str:
 def next_command(root: Path, recipe: str, config: str, **paths: str | Path) -> str:
     """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
 
-    The files of the project name each other relative to its folder; from elsewhere the command goes there first.
+    The project's files refer to each other relative to its folder; elsewhere the command changes to it first.
 
     Args:
         root: the project's folder. recipe, config: name and path in it.

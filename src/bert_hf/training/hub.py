@@ -1,4 +1,4 @@
-"""What a run shows of itself: curves, a model card with its real figures, and the push to the Hub."""
+"""Draws the curves of a run, writes its model card with its figures, and pushes it to the Hub."""
 
 import csv
 import math
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import matplotlib
@@ -31,11 +32,11 @@ PUSHED = [
     "loss.png",
     "log_history.csv",
 ]
-TIMEOUT = 60  # seconds without a byte: huggingface_hub itself waits for ever
+TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
 _IN_URL = re.compile(r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.I)
-# Licence names that the Hub knows and that texts have; it refuses a card with any other, save as `other` with a name.
+# Licences of texts that the Hub knows; it refuses a card with any other, except as `other` with a name.
 _LICENCES = (
     "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
     "cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl unlicense unknown other"
@@ -47,12 +48,13 @@ _COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy
 
 
 def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] | None = None) -> None:
-    """Writes `log_history.csv` (every line of the log) and `loss.png` (see `draw_curves`)."""
+    """Writes `log_history.csv` (every entry of the log) and `loss.png` (see `draw_curves`)."""
     columns = ["step", *sorted({name for row in history for name in row} - {"step"})]
     with open(folder / "log_history.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(history)
+
     figure = draw_curves(history, baselines or {})
     figure.savefig(folder / "loss.png", dpi=120)
     plt.close(figure)
@@ -61,9 +63,8 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """Two panels, each with its baseline as a dashed line.
 
-    Of pre-training: the MLM loss, and the NSP accuracy (MLM accuracy where there are no pairs). Each task has an axis
-    of its own: the NSP loss is below 0.7 nats, the MLM loss between 2 and 10. Of other runs: losses, and accuracies
-    where there are any.
+    Pre-training: the MLM loss, and the NSP accuracy (MLM accuracy where there are no pairs). The NSP loss is left out,
+    because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses, and accuracies if any.
     """
     names = sorted({name for row in history for name in row})
     losses = [name for name in names if name.endswith("loss")]
@@ -89,15 +90,18 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
         if not points or name.startswith("train_"):  # the mean over the run is a figure, not a curve
             continue
+
         held_out = name.startswith("eval_")
-        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
+        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         text = name.removeprefix("eval_").replace("_", " ")
         text = re.sub("mlm|nsp|f1", lambda found: found[0].upper(), text)
-        panel.plot(*zip(*points, strict=True), color=colour, label=f"{text}, {'held out' if held_out else 'training'}")
-        panel.lines[-1].set(**style)
+        text += ", held out" if held_out else ", training"
+        panel.plot(*zip(*points, strict=True), color=colour, label=text, **style)
+
     if level is not None:
         panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
+
     panel.set(xlabel="step", ylabel=label)
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(alpha=0.25)
@@ -110,7 +114,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
 
 @dataclass
 class Card:
-    """What the model card says that is not a figure. Licence, source and language only as the user gave them."""
+    """The contents of a model card without its figures. Licence, source and language only as the user gave them."""
 
     title: str
     pipeline_tag: str  # fill-mask · text-classification
@@ -123,20 +127,22 @@ class Card:
     language: str | None = None
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."
-    held_out: str = "the held-out part of the same text"  # on what the figures were taken
+    held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
-    limits: list[str] = field(default_factory=list)  # what a user of the model has to know, a sentence or two each
-    repo_id: str | None = None  # where it is going to be pushed: the code that loads it names this
+    limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
+    repo_id: str | None = None  # where it will be pushed: the code on the card loads it from there
 
 
 def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
     """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made.
 
-    Figures that are not finite numbers are left out, and so is whatever looks like a token.
+    Figures that are not finite numbers are left out, and so is everything that looks like a token.
     """
-    numbers = {name: v for name, v in figures.items() if isinstance(v, int | float) and math.isfinite(v)}
-    shown = {name: value for name, value in numbers.items() if _is_result(name)}
+    shown = {name: value for name, value in figures.items() if _is_result(name, value)}
+
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
+    dataset = card.source or "not stated"
+    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in shown.items()]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=card.pipeline_tag,
@@ -145,32 +151,35 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
         model_name=card.title if shown else None,  # with no figure there is no `model-index`
-        eval_results=[
-            EvalResult(task, card.source or "not stated", card.source or "not stated", name, round(value, 5))
-            for name, value in shown.items()
-        ]
-        or None,
+        eval_results=results or None,
         widget=[{"text": card.example}],
     )
     text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"
-    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))  # the command may hold one, and so may a URL
+    ModelCard(_without_tokens(text)).save(folder / "README.md")
+
+
+def _without_tokens(text: str) -> str:
+    """Replaces tokens and passwords, which the command or a URL may contain."""
+    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))
     text = _IN_URL.sub(lambda found: f"{found[1]}(token)@" if found[1] else f"{found[2]}(token)", text)
     if token := huggingface_hub.get_token():
         text = text.replace(token, "(token)")
-    ModelCard(text).save(folder / "README.md")
+    return text
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
-    """On what the figures of a card were taken: named files, by their last names, or `otherwise` a part split off."""
+    """Describes the data of a card's figures: the names of the given files, or `otherwise` the part split off."""
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+    shown = ", ".join(names[:3])
+    if len(names) > 3:
+        shown += f" and {len(names) - 3:,} more"
     return f"the text given by {option} ({shown})"
 
 
-def _licence(given: str | None) -> dict[str, str]:
-    """The user's words as the front matter spells a licence."""
+def _licence(given: str | None) -> dict[str, Any]:
+    """The licence that the user named, as front matter."""
     if given is None:
         return {}
     name = given.strip().lower().replace(" ", "-")
@@ -179,63 +188,65 @@ def _licence(given: str | None) -> dict[str, str]:
     return {"license": "other", "license_name": re.sub(r"[^a-z0-9.]+", "-", name).strip("-")}
 
 
-def _is_result(name: str) -> bool:
+def _is_result(name: str, value) -> bool:
+    """True for a finite figure that is no time or count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
-    return name.startswith(("eval_", "test_", "baseline_", "unigram_", "majority_")) and not name.endswith(timing)
+    kinds = ("eval_", "test_", "baseline_", "unigram_", "majority_")
+    finite = isinstance(value, int | float) and math.isfinite(value)
+    return finite and name.startswith(kinds) and not name.endswith(timing)
 
 
 def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
+    """The card below its front matter."""
     model = repr(card.repo_id or folder.name).replace("'", '"')
     example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
-    lines = [
-        f"# {card.title}",
-        "",
-        "A BERT that stock transformers loads, with no custom code:",
-        "",
-        "```python",
-        "from transformers import pipeline",
-        "",
-        f'pipeline("{card.pipeline_tag}", model={model})("{example}")',
-        "```",
-        "",
-        "## Figures of this run",
-        "",
-        *_table(("figure", "value"), {name: f"{value:.4f}" for name, value in figures.items()}),
-        "",
-        "![loss](loss.png)",
-        "",
-        "## Text",
-        "",
-        f"- Source: {card.source or 'not stated by the user'}",
-        f"- Licence of the text: {card.license or 'not stated by the user'}",
-        *(f"- {name}: {value}" for name, value in card.corpus.items()),
-        "",
-        "## How it was made",
-        "",
-        f"With bert_hf {version('bert-hf')}, torch {version('torch')}, transformers {version('transformers')}, "
-        f"on {card.machine}:",
-        "",
-        "```",
-        card.command,
-        "```",
-        "",
-        *_table(("setting", "value"), card.training),
-        "",
-        *(f"- {note}" for note in card.notes),
-        "",
-        "## Limits",
-        "",
-        f"The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice "
-        "included.",
-        "",
-        *(f"{limit}\n" for limit in card.limits),
-    ]
-    return "\n".join(lines)
+    values = {name: f"{value:.4f}" for name, value in figures.items()}
+    corpus = "".join(f"- {name}: {value}\n" for name, value in card.corpus.items())
+    notes = "".join(f"- {note}\n" for note in card.notes)
+    limits = "".join(f"\n{limit}\n" for limit in card.limits)
+
+    return f"""# {card.title}
+
+A BERT that stock transformers loads, with no custom code:
+
+```python
+from transformers import pipeline
+
+pipeline("{card.pipeline_tag}", model={model})("{example}")
+```
+
+## Figures of this run
+
+{_table("figure", "value", values)}
+
+![loss](loss.png)
+
+## Text
+
+- Source: {card.source or "not stated by the user"}
+- Licence of the text: {card.license or "not stated by the user"}
+{corpus}
+## How it was made
+
+With bert_hf {version("bert-hf")}, torch {version("torch")}, transformers {version("transformers")}, on {card.machine}:
+
+```
+{card.command}
+```
+
+{_table("setting", "value", card.training)}
+
+{notes}
+## Limits
+
+The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
+{limits}"""
 
 
-def _table(head: tuple[str, str], rows: dict) -> list[str]:
+def _table(left: str, right: str, rows: dict) -> str:
+    """A table of two columns, in Markdown."""
     cells = ((str(name).replace("|", "\\|"), str(value).replace("|", "\\|")) for name, value in rows.items())
-    return [f"| {head[0]} | {head[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)]
+    return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)])
 
 
 # ---- push
@@ -251,18 +262,18 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
     """
     files = sorted({path for pattern in PUSHED for path in folder.glob(pattern)})
     _refuse_secrets(files, huggingface_hub.get_token())
-    _limit_waiting()
+    _set_timeout()
+
     try:
         repo = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True)
-        return str(
-            huggingface_hub.upload_folder(
-                repo_id=repo.repo_id,
-                folder_path=folder,
-                revision=revision,
-                commit_message="Upload a run of bert_hf",
-                allow_patterns=[path.name for path in files],
-            )
+        commit = huggingface_hub.upload_folder(
+            repo_id=repo.repo_id,
+            folder_path=folder,
+            revision=revision,
+            commit_message="Upload a run of bert_hf",
+            allow_patterns=[path.name for path in files],
         )
+        return str(commit)
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
@@ -272,33 +283,35 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
         ) from None
 
 
-def _limit_waiting() -> None:
-    """Gives the client a timeout and leaves the rest of it as it is: hooks (offline mode among them), redirects.
+def _set_timeout() -> None:
+    """Gives the Hub's HTTP client a timeout and keeps its other settings: hooks (among them offline mode), redirects.
 
-    The library is not named: huggingface_hub 1 uses httpx, 2 uses httpx2. The factory makes a new client each time,
-    because huggingface_hub closes its client after a failed connection and asks for another.
+    The class comes from the present client, because huggingface_hub 1 uses httpx and 2 uses httpx2. A factory is set
+    and not a client, because huggingface_hub closes its client after a failed connection and makes another.
     """
     stock = huggingface_hub.get_session()
-    make, hooks = type(stock), stock.event_hooks
-    huggingface_hub.set_client_factory(lambda: make(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT))
+    client_class = type(stock)
+    hooks = stock.event_hooks
+    huggingface_hub.set_client_factory(lambda: client_class(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT))
 
 
 def _refuse_secrets(files: list[Path], token: str | None) -> None:
-    """Raises for a pickle (by content, whatever its name) and for a file with a token in it."""
+    """Raises for a pickle (recognised by its content) and for a file that contains a token."""
     for path in files:
         if _is_pickle(path):
             raise InputError("a pickle is not pushed", where=path, remedy="remove the file")
         if path.suffix in (".safetensors", ".png"):
-            continue  # numbers and pixels; a chance match in gigabytes would be read for nothing
+            continue  # gigabytes of numbers and pixels, in which a match would be chance
+
         text = path.read_bytes()
         if (token and token.encode() in text) or _TOKEN.search(text.decode("utf-8", "replace")):
             raise InputError("the file holds your token", where=path, remedy="remove it from the file, and renew it")
 
 
 def _is_pickle(path: Path) -> bool:
-    """Whether a file begins as a pickle (protocol 2 to 5) or as the zip around one; a stock tensor file does not.
+    """Whether a file begins like a pickle (protocol 2 to 5) or like the zip archive around one.
 
-    The first eight bytes of a safetensors file are the length of its JSON header and may be anything, so there the
+    The first eight bytes of a safetensors file are the length of its JSON header and may have any value, so there the
     byte after them decides.
     """
     with path.open("rb") as file:

@@ -2,12 +2,13 @@
 
 Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the update of a matrix by the nearest
 semi-orthogonal matrix, so that all directions of the update have about the same length. PyTorch's `torch.optim.Muon`
-always orthogonalises in bfloat16, which on a CPU without bf16 units takes three times as long as float32, and knows no
-other parameters than matrices; the update here is the same, in the precision of the run.
+always orthogonalises in bfloat16, which on a CPU without bf16 units takes three times as long as float32, and takes
+matrices alone; the update here is the same, in the precision of the run.
 """
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +109,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self._share_with_adamw()
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -121,10 +122,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
     def _step_matrices(self, group: dict) -> None:
-        rate, momentum = group["lr"], group["momentum"]
+        rate = group["lr"]
+        momentum = group["momentum"]
         for weight in group["params"]:
             if weight.grad is None:
                 continue
+
             state = self.state[weight]
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(weight)

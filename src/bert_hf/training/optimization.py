@@ -1,4 +1,4 @@
-"""Which optimizer --optim selects, its parameter groups, and the schedules of the paper and of the 2018 code."""
+"""Selects the optimizer of --optim, its parameter groups, and the schedules of the paper and of the 2018 code."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ from bert_hf.config.arguments import MUON
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.training.muon import MuonWithAdamW, encoder_matrices
 
-BERT_ADAM = "bert_adam"  # what `--adam_bias_correction false` trains with
+BERT_ADAM = "bert_adam"  # the name of the optimizer that `--adam_bias_correction false` selects
+_CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
 
 
 class OptimizerOptions(NamedTuple):
@@ -37,16 +38,25 @@ OPTIMIZERS = {
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
+def global_batch_size(args: TrainingArguments) -> int:
+    """Sequences in an optimizer step, over ranks and accumulation steps."""
+    return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+
+def batch_arithmetic(args: TrainingArguments) -> str:
+    """`32 × 2 × 4 = 256`: sequences of a device, accumulation steps, ranks."""
+    factors = (args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size)
+    return f"{' × '.join(map(str, factors))} = {global_batch_size(args)}"
+
+
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py)."""
-    decayed, spared = [], []
+    decayed, not_decayed = [], []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            (spared if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
-
-
-_CORRECTED = 2.0**30  # steps after which nothing is left of the bias correction: 0.999^2³⁰ is 0
+            group = not_decayed if name.endswith("bias") or "LayerNorm" in name else decayed
+            group.append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
 
 
 class BertAdam(torch.optim.Optimizer):
@@ -57,7 +67,7 @@ class BertAdam(torch.optim.Optimizer):
     Without the correction the first steps are larger: at step one (1 − β₁)/√(1 − β₂) ≈ 3.2 times lr per coordinate
     where corrected Adam makes 1. Warm-up hides it. PyTorch has no Adam without the correction, but its fused AdamW
     corrects by 1 − βᵗ, which is 1 for a t that is large enough. So it is one pass over the memory as well, and where
-    `found_inf` is set (a tensor on the device, 1 where the gradient is not finite) it leaves the update out by itself.
+    `found_inf` is set (a tensor on the device, 1 where the gradient is not finite) it skips the update.
 
     Source: google-research/bert@eedf571, optimization.py, AdamWeightDecayOptimizer.
     """
@@ -72,21 +82,22 @@ class BertAdam(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # of a checkpoint that was written before there was a fused form
+        for group in self.param_groups:  # checkpoints of earlier versions lack the key
             group.setdefault("fused", True)
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None):
+    def step(self, closure: Callable | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+
         for group in self.param_groups:
             self._step_group(group, [p for p in group["params"] if p.grad is not None])
         return loss
 
     def _corrected(self, device: torch.device) -> Tensor:
-        """The number of the step that the fused form is told, always the same: in float32, 2³⁰ + 1 is 2³⁰."""
+        """The step number for the fused form; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
         if device not in self._steps:
             self._steps[device] = torch.full((), _CORRECTED, device=device)
         return self._steps[device]
@@ -102,7 +113,7 @@ class BertAdam(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         adamw(
             parameters,
-            [p.grad for p in parameters],
+            [p.grad for p in parameters if p.grad is not None],
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
@@ -160,8 +171,13 @@ def make_muon(
 
 
 def optimizer_name(args: TrainingArguments) -> str:
-    """What really trains: the name in --optim, or `bert_adam` where the bias correction is switched off."""
-    return str(getattr(args.optim, "value", args.optim)) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
+    """The name in --optim, or `bert_adam` where the bias correction is switched off."""
+    return _text(args.optim) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
+
+
+def _text(option) -> str:
+    """An option that may be an enumeration of transformers, as the text of the command line."""
+    return str(getattr(option, "value", option))
 
 
 def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimizer:
@@ -180,10 +196,11 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
         }
         if name == MUON:
             dtype = torch.bfloat16 if args.bf16 else torch.float32
-            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
+            muon_lr = getattr(args, "muon_learning_rate", args.learning_rate)
+            return make_muon(model, muon_lr=muon_lr, dtype=dtype, **shared)
         return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
 
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(args, model)
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
     return kind(parameter_groups(model, args.weight_decay), **options)
 
 
@@ -197,16 +214,16 @@ def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
     Raises:
         InputError: names the option.
     """
-    name = str(getattr(asked.optim, "value", asked.optim))
+    name = _text(asked.optim)
     if name not in OPTIMIZERS:
         known = name in [each.value for each in OptimizerNames]
         what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
-        near = "" if known else did_you_mean(name, OPTIMIZERS)
-        raise InputError(what, where="--optim", remedy=near.strip() or f"one of: {', '.join(OPTIMIZERS)}")
+        similar = "" if known else did_you_mean(name, OPTIMIZERS).strip()
+        raise InputError(what, where="--optim", remedy=similar or f"one of: {', '.join(OPTIMIZERS)}")
 
     if not getattr(asked, "adam_bias_correction", True) and asked.optim != defaults["optim"]:
         raise InputError(
-            f"{name} is not trained with, because --adam_bias_correction false selects the 2018 code's Adam",
+            f"{name} is not used, because --adam_bias_correction false selects the 2018 code's Adam",
             where="--optim",
             remedy="leave one of the two out",
         )
@@ -220,7 +237,7 @@ def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
 
 
 def _check_optim_args(name: str, given: str | None) -> None:
-    """--optim_args is `key=value,key=value`; transformers passes over the keys that an optimizer does not take."""
+    """--optim_args is `key=value,key=value`; transformers ignores keys that an optimizer does not take."""
     known = OPTIMIZERS[name].optim_args
     for entry in (given or "").replace(" ", "").split(","):
         if not entry:
@@ -245,7 +262,7 @@ def _is_number(text: str) -> bool:
 
 
 def check_schedule(asked, kwargs: dict | None) -> None:
-    """Refuses a schedule that cannot be made, or that --decay_from_step_zero would replace.
+    """Refuses a schedule that cannot be created, or that --decay_from_step_zero would replace.
 
     Args:
         kwargs: --lr_scheduler_kwargs, parsed.
@@ -253,10 +270,10 @@ def check_schedule(asked, kwargs: dict | None) -> None:
     Raises:
         InputError: names the option.
     """
-    name = str(getattr(asked.lr_scheduler_type, "value", asked.lr_scheduler_type))
+    name = _text(asked.lr_scheduler_type)
     if getattr(asked, "decay_from_step_zero", False) and (name != "linear" or kwargs):
         where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
-        what = "--decay_from_step_zero true is a schedule of its own"
+        what = "--decay_from_step_zero true is another schedule"
         raise InputError(what, where=where, remedy="leave one of the two out")
 
     try:  # two steps of a run of ten; the model does not matter
@@ -272,10 +289,10 @@ def check_schedule(asked, kwargs: dict | None) -> None:
 
 
 def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
-    """The schedule of the 2018 code: the decay to zero counts from step 0, and warm-up merely overrides it.
+    """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
 
-    At 10,000 of 1,000,000 steps the rate so falls from 1.00 to 0.99 of its peak where warm-up ends; transformers'
-    `linear` starts the decay there.
+    With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
+    transformers' `linear` starts the decay there.
     """
 
     def share(step: int) -> float:

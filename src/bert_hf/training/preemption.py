@@ -1,7 +1,7 @@
-"""What may end a run from outside: a signal, the launcher's death, a rank that died, a step that never comes.
+"""Turns signals and the launcher's death into an orderly end of the run.
 
-Signals belong to the process, so what is known of them stands in this module and not in an object. A signal ends a
-command at once; inside `defer_signals()` (a training run) it is only recorded, and the run ends at the end of a step.
+Signals belong to the process, so their state is kept in this module and not in an object. A signal ends a command at
+once; inside `defer_signals()` (a training run) it is only recorded, and the trainer stops at the end of the step.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from bert_hf.errors import STOPPED, RunInterrupted
 _SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
-_asked: str | None = None  # by what this process was asked to end
-_times = 0  # how often
+_requested_by: str | None = None  # the signal that asked this process to end
+_received = 0  # number of signals
 _deferred = False
-_parent: int | None = None  # inside `handle_signals`
+_parent: int | None = None  # process number of the launcher, inside `handle_signals`
 
 
 # ---- signals
@@ -34,70 +34,87 @@ _parent: int | None = None  # inside `handle_signals`
 def handle_signals() -> Iterator[None]:
     """SIGTERM, SIGINT, SIGUSR1, SIGHUP and the launcher's death (Linux) raise `RunInterrupted` inside.
 
-    `accelerate launch` with one process dies of a signal at once and forwards nothing: the kernel is asked to tell us.
-    A signal that is ignored (nohup) stays so. Outside the main thread nothing is changed.
+    `accelerate launch` with one process dies of a signal at once and forwards nothing, so the kernel is asked to
+    report its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing is changed.
     """
-    global _asked, _times, _parent, _deferred
+    global _requested_by, _received, _parent, _deferred
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _asked, _times, _parent, _deferred = None, 0, os.getppid(), False
+
+    _requested_by = None
+    _received = 0
+    _deferred = False
+    _parent = os.getppid()
+
     numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
-        signal.signal(number, _note)
+        signal.signal(number, _on_signal)
+
     try:
-        _follow_the_launcher()
+        _report_launcher_death()
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _asked, _parent, _deferred = None, None, False
+        _requested_by = _parent = None
+        _deferred = False
 
 
-def _note(number: int, frame) -> None:
-    global _asked, _times
-    _times += 1
-    if _times > 1 and not _deferred:  # again, and still not gone
+def _on_signal(number: int, frame) -> None:
+    global _requested_by, _received
+    _received += 1
+    if _received > 1 and not _deferred:  # the first one did not end the process
         os._exit(STOPPED)
+
     orphan = _parent is not None and os.getppid() != _parent
-    _asked = "its launcher is gone" if orphan else signal.Signals(number).name
-    if _deferred and _times == 1 and os.environ.get("RANK", "0") == "0":
-        with contextlib.suppress(OSError):  # not `print`: the signal may have come in the middle of one
-            os.write(2, f"{_asked}: the run is saved and ends after this step\n".encode())
+    _requested_by = "its launcher is gone" if orphan else signal.Signals(number).name
     if not _deferred:
-        raise RunInterrupted(f"{_asked}, while no step was made; the same command goes on from what is saved", STOPPED)
+        what = f"{_requested_by}, while no step was made"
+        raise RunInterrupted(f"{what}; the same command resumes from the newest checkpoint", STOPPED)
+
+    if _received == 1 and os.environ.get("RANK", "0") == "0":
+        with contextlib.suppress(OSError):  # not `print`: the signal may interrupt one
+            os.write(2, f"{_requested_by}: the run is saved and ends after this step\n".encode())
 
 
-def _follow_the_launcher() -> None:
-    if sys.platform != "linux" or not ("ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ):
+def _report_launcher_death() -> None:
+    """Asks the kernel for a SIGTERM when the launcher dies."""
+    if sys.platform != "linux" or not was_launched():
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    with contextlib.suppress(OSError):  # it may have died before that call, and left us to process 1
+    with contextlib.suppress(OSError):  # it may have died before that call: then our parent is process 1
         if os.getppid() == 1 and b"accelerate" not in Path("/proc/1/cmdline").read_bytes():
-            raise RunInterrupted("its launcher is gone; the same command goes on from what is saved", STOPPED)
+            raise RunInterrupted("its launcher is gone; the same command resumes from the newest checkpoint", STOPPED)
+
+
+def was_launched() -> bool:
+    """True where `accelerate launch` or torchrun started this process."""
+    return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
 
 
 def signals_are_handled() -> bool:
-    """True inside `handle_signals`: this process runs a command of ours."""
+    """True inside `handle_signals`: this process runs one of our commands."""
     return _parent is not None
 
 
 def shutdown_requested() -> str | None:
-    """By what this process was asked to end, if it was."""
-    return _asked
+    """The signal that asked this process to end, or None."""
+    return _requested_by
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Inside, a signal is only noted: whoever asks for it by `shutdown_requested()` ends in good order.
+    """Inside, a signal is only recorded; the caller polls `shutdown_requested()` and ends when its state is saved.
 
-    What is left by an exception is ending already, and stays undisturbed: torchrun signals the ranks that have not
-    ended yet when the first one has.
+    After an exception signals remain deferred, because the process is ending already: torchrun signals the remaining
+    ranks as soon as the first one has ended.
     """
     global _deferred
-    before, _deferred = _deferred, True
+    before = _deferred
+    _deferred = True
     yield
     _deferred = before
 
@@ -110,6 +127,3 @@ _began = time.monotonic() - (time.time() - psutil.Process().create_time())  # of
 def seconds_running() -> float:
     """Seconds since this process began."""
     return time.monotonic() - _began
-
-
-# ---- progress

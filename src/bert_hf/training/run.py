@@ -1,68 +1,138 @@
-"""What surrounds every run: start (output folder, resume, seed) and finish (evaluate, save, card, push)."""
+"""The parts that every training recipe shares: signals and errors, precision, console output, saving and pushing."""
 
 import functools
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import Trainer, TrainingArguments
+from tqdm.auto import tqdm
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import logging
 
+from bert_hf.config.arguments import RunArguments
 from bert_hf.config.precision import precision_name, settle_precision
+from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.training import checkpointing, hub, output_folder
-from bert_hf.training.output_folder import recorded, write_record
+from bert_hf.training.output_folder import folder_of, named_checkpoint, recorded, release_lock, write_record
 from bert_hf.training.preemption import handle_signals
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorates the `main` of a recipe that trains: errors are one line, and signals end it in good order."""
+    """Decorates the `main` of a recipe that trains: an error is one line, and a signal ends it with all saved."""
 
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
         try:
             with handle_signals():
-                return one_line_errors(main)(*args, **kwargs)  # said before the next signal can end it
+                return one_line_errors(main)(*args, **kwargs)  # prints the line before a second signal can end it
         finally:
-            output_folder.release_lock()
+            release_lock()
 
     return one_line_errors(guarded)
 
 
-def choose_precision(args: TrainingArguments, hidden_size: int) -> None:
-    """Settles `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
-    told = [_recorded_precision(args) if args.process_index == 0 else None]
-    if args.world_size > 1:
-        broadcast_object_list(told)
-    line = settle_precision(args, hidden_size, told[0])
+def start_run(args: RunArguments, identity: dict) -> output_folder.Start:
+    """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer."""
+    begun = output_folder.start(args, identity)
+    begun.push_to = take_push(args)
+    return begun
+
+
+# ---- precision
+
+
+def choose_precision(args: RunArguments, hidden_size: int) -> None:
+    """Sets `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
+    before = rank0_value(_recorded_precision(args) if args.process_index == 0 else None, args)
+    line = settle_precision(args, hidden_size, before)
     if line is not None:
         log_rank0(args, line)
 
 
-def _recorded_precision(args: TrainingArguments) -> str | None:
+def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
-    if not args.overwrite_output_dir and (entries := recorded(Path(args.output_dir), "precision")):
+    if not args.overwrite_output_dir and (entries := recorded(folder_of(args), "precision")):
         return entries[0]
-    named = args.resume_from_checkpoint
-    if not named or named in (True, "true", "True"):
-        return None
-    manifest = Path(named) / checkpointing.MANIFEST
+
+    named = named_checkpoint(args)
+    manifest = Path(named or "") / checkpointing.MANIFEST
     try:
-        return json.loads(manifest.read_text())["identity"]["precision"] if manifest.is_file() else None
+        return json.loads(manifest.read_text())["identity"]["precision"] if named else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # `start` verifies it, and says what is wrong
+        return None  # `output_folder.start` verifies the checkpoint and reports what is wrong
+
+
+def rank0_value(value, args: TrainingArguments):
+    """The value that rank 0 has, on all ranks."""
+    values = [value]
+    if args.world_size > 1:
+        broadcast_object_list(values)
+    return values[0]
+
+
+# ---- console
+
+
+def log_rank0(args: TrainingArguments, text: str) -> None:
+    """Logs a line or several on rank 0."""
+    if args.process_index == 0:
+        logger.info(text)
+
+
+class LogLines(TrainerCallback):
+    """Logs the figures of a run as plain lines, where Trainer's own callback prints dicts of strings."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+        if state.is_world_process_zero and logs and "train_runtime" not in logs:  # those are for the summary
+            self.write(f"step {state.global_step:,} of {state.max_steps:,}: {_figures(logs)}")
+
+    def write(self, line: str) -> None:
+        logger.info(line)
+
+
+class LogLinesAboveBar(LogLines, ProgressCallback):
+    """The same lines, written above the progress bar of a terminal."""
+
+    def write(self, line: str) -> None:
+        tqdm.write(line)
+
+
+def _figures(logs: dict) -> str:
+    """`loss 6.512, learning_rate 0.0001, …` without run times."""
+    left_out = ("_runtime", "_per_second", "flos")
+    return ", ".join(f"{name} {value:.4g}" for name, value in logs.items() if not name.endswith(left_out))
+
+
+def use_log_lines(trainer: Trainer) -> None:
+    """Replaces Trainer's printing callback; progress bars are shown only in a terminal."""
+    for kind in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(kind)
+    bar = sys.stderr.isatty() and not trainer.args.disable_tqdm
+    trainer.add_callback(LogLinesAboveBar() if bar else LogLines())
+    if not bar:
+        logging.disable_progress_bar()  # of transformers: writing and loading shards
+
+
+def describe_machine(args: TrainingArguments) -> str:
+    """Device, threads and precision of a run, in words."""
+    device = f"CPU, {torch.get_num_threads()} threads" if args.device.type == "cpu" else str(args.device)
+    ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
+    return f"{device}{ranks}, {precision_name(args)}"
 
 
 # ---- the end of every run
 
 
 def take_push(args: TrainingArguments) -> str | None:
-    """Takes the push out of Trainer's hands, which loses errors and sends too much; returns where it shall go."""
+    """The repository to push to, or None. Trainer itself no longer pushes: it ignores errors and sends too much."""
     if not args.push_to_hub:
         return None
     args.push_to_hub = False
-    return args.hub_model_id or Path(args.output_dir).name
+    return args.hub_model_id or folder_of(args).name
 
 
 def finish(
@@ -75,51 +145,42 @@ def finish(
     metrics: dict[str, dict] | None = None,
     baselines: dict | None = None,
 ) -> None:
-    """Saves model, tokenizer, figures, curves and card, pushes if asked, and marks the run as finished.
+    """Saves model, tokenizer, figures, curves and card, pushes if asked, and marks the run as complete.
 
     Args:
         metrics: figures by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
         push_to: repository id on the Hub; None does not push.
+        baselines: figures of models without a network; drawn into the curves and saved in `all_results.json`.
     """
     trainer.save_model()
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return
-    folder = Path(trainer.args.output_dir)
+
+    # Figures, curves, card
+    args = trainer.args
+    folder = folder_of(args)
     figures = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
-    hub.write_curves(trainer.state.log_history, folder, baselines or {})
+    hub.write_curves(trainer.state.log_history, folder, baselines)
     card.repo_id = push_to
     hub.write_card(folder, card, figures)
+
     if push_to:
-        asked = trainer.args
-        address = hub.push(folder, push_to, private=asked.hub_private_repo, revision=asked.hub_revision)
-        print(f"pushed to {address}", flush=True)
+        address = hub.push(folder, push_to, private=args.hub_private_repo, revision=args.hub_revision)
+        logger.info(f"pushed to {address}")
     write_record(folder, json.loads(json.dumps(identity)), finished=True)
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """`SPLIT_results.json` of each split, and all of them in `all_results.json`, which is returned.
+    """Writes `SPLIT_results.json` of each split, and `all_results.json`, whose figures are returned.
 
-    The stock method adds to what it finds there, and what was cut off in the middle of being written is no JSON.
+    (Trainer's own method adds to the file that it finds, and fails if an interrupted write left half of one.)
     """
-    together: dict = dict(baselines)
-    for split, figures in metrics.items():
+    together = dict(baselines)
+    for figures in metrics.values():
         together |= figures
+
+    for name, figures in {**metrics, "all": together}.items():
         text = json.dumps(figures, indent=4, sort_keys=True) + "\n"
-        checkpointing.write_durably(folder / f"{split}_results.json", text)
-    text = json.dumps(together, indent=4, sort_keys=True) + "\n"
-    checkpointing.write_durably(folder / "all_results.json", text)
-    return json.loads(text)
-
-
-def log_rank0(args: TrainingArguments, text: str) -> None:
-    """Prints on rank 0."""
-    if args.process_index == 0:
-        print(text, flush=True)
-
-
-def describe_machine(args: TrainingArguments) -> str:
-    """Device, threads and precision of a run, in words."""
-    device = f"CPU, {torch.get_num_threads()} threads" if args.device.type == "cpu" else str(args.device)
-    ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
-    return f"{device}{ranks}, {precision_name(args)}"
+        checkpointing.write_durably(folder / f"{name}_results.json", text)
+    return json.loads(json.dumps(together))

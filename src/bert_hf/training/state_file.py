@@ -1,4 +1,4 @@
-"""Nested state (dicts, lists, numbers, tensors) in one safetensors file, without a pickle."""
+"""Saves and loads nested state (dicts, lists, numbers, tensors) in one safetensors file, without a pickle."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def save_state(path: Path, state: Any) -> None:
     """Writes nested dicts, lists, tuples, numbers, strings and tensors to `path` (safetensors + JSON in its header).
 
     Raises:
-        TypeError: something else is in there; nothing is ever pickled.
+        TypeError: the state holds a value of another type; nothing is ever pickled.
     """
     tensors: dict[str, torch.Tensor] = {}
     skeleton = json.dumps(_strip(state, tensors))
@@ -27,7 +27,7 @@ def load_state(path: Path) -> Any:
     """Reads what `save_state` wrote.
 
     Raises:
-        DamagedCheckpoint: the file is missing or not of this form.
+        DamagedCheckpoint: the file is missing or has another format.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -44,11 +44,13 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
         tensors[name] = torch.as_tensor(plain).detach().cpu().contiguous().clone()
         return {"kind": "tensor" if isinstance(value, torch.Tensor) else "array", "of": name}
+
     if isinstance(value, dict):
         return {"kind": "dict", "of": [[_strip(k, tensors), _strip(v, tensors)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
         kind = "tuple" if isinstance(value, tuple) else "list"
         return {"kind": kind, "of": [_strip(item, tensors) for item in value]}
+
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -57,9 +59,12 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """The state whose skeleton `_strip` made."""
     if not isinstance(value, dict):
         return value
-    kind, content = value["kind"], value["of"]
+
+    kind = value["kind"]
+    content = value["of"]
     if kind in ("tensor", "array"):
         return tensors[content] if kind == "tensor" else tensors[content].numpy()
     if kind == "dict":

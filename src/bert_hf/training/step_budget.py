@@ -1,137 +1,173 @@
-"""How many steps a run has: as asked, by its epochs, or as many as fit into its hours."""
+"""Computes how many steps a run has: given, from its epochs, or as many as fit into its hours."""
 
 import copy
 import tempfile
 import time
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
-from accelerate.utils import broadcast_object_list
-from transformers import TrainerCallback, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from bert_hf.config.arguments import ExampleArguments, ModelArguments
-from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
-from bert_hf.training.pretraining import make_model
+from bert_hf.training.optimization import global_batch_size
+from bert_hf.training.pretraining import hidden_size, make_collator, make_model, training_examples
 from bert_hf.training.trainer import PreTrainer
 
-_PLANNED = 0.97  # share of the hours that is planned for
+_PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
 _SAVING = 1.02  # saving takes 2 % at most (docs/reliability.md)
 _ENDING = 15.0  # seconds for curves, card and the last checkpoint
 
 
 def resolve_steps(
-    args: TrainingArguments, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer
+    args: PreTrainingArguments,
+    shape: ExampleArguments,
+    corpus: Corpus,
+    network: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Phase, ...]:
-    """Fixes the number of steps (from the hours or epochs, where none is given) and where the long phase begins."""
+    """Sets the precision and the number of steps where the command gives neither; returns the run's phases."""
+    run.choose_precision(args, hidden_size(network))  # first, because it decides the speed
     if args.max_hours is not None:
         args.max_steps = planned_steps(args, shape, corpus, network, tokenizer)
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    if args.max_steps <= 0:
-        one_length = (Phase(shape.max_seq_length, None),)
-        drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-        if isinstance(corpus.storage, RemoteShards):
-            raise InputError(
-                "how long an epoch is cannot be known of a corpus that is not here",
-                where="--num_train_epochs",
-                remedy="give --max_steps",
-            )
-        epoch = PreTrainingExamples(corpus, one_length, seed=args.data_seed, **drawn).epoch_length(0, 0)
-        args.max_steps = max(1, round(args.num_train_epochs * epoch / batch))
-    return phases_of_run(shape.lengths(), args.max_steps, batch)
+    elif args.max_steps <= 0:
+        args.max_steps = _steps_of_epochs(args, shape, corpus)
+    return phases_of_run(shape.lengths(), args.max_steps, global_batch_size(args))
 
 
-def planned_steps(args, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer) -> int:
-    """How many steps fit into `args.max_hours`: as the run's record says, or by the speed of a few steps.
+def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus: Corpus) -> int:
+    if isinstance(corpus.storage, RemoteShards):
+        raise InputError(
+            "the length of an epoch is not known for a remote corpus",
+            where="--num_train_epochs",
+            remedy="give --max_steps",
+        )
+    one_length = (Phase(shape.max_seq_length, None),)
+    epoch = training_examples(corpus, one_length, shape, args).epoch_length(0, 0)
+    return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
 
-    What the run needs beside its steps (start, evaluations, saving) is taken off, and 3 % for what is not known.
+
+# ---- --max_hours
+
+
+def planned_steps(
+    args: PreTrainingArguments,
+    shape: ExampleArguments,
+    corpus: Corpus,
+    network: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
+) -> int:
+    """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed of a few steps.
 
     Raises:
         InputError: not even one step fits.
     """
-    record = (
-        None if args.overwrite_output_dir else output_folder.recorded(Path(args.output_dir), "max_hours", "schedule")
-    )
-    record = _of_rank_0(record, args)
-    if record and record[0] == args.max_hours:
-        schedule = record[1]
-        return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # a list in earlier records
-    step, evaluation = _measured(args, shape, corpus, network, tokenizer)
-    in_loop = args.eval_strategy == IntervalStrategy.STEPS and (args.eval_steps or 0) >= 1
-    # The longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+    if (recorded := _recorded_steps(args)) is not None:
+        return recorded
+
+    # Seconds of a step, with its share of the evaluations in the loop
+    speed = Trial(args, shape, corpus, network, tokenizer).measure()
     longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
-    beside = preemption.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
-    per_step = step * _SAVING + ((1 + longer) * evaluation / args.eval_steps if in_loop else 0.0)
-    plan = _of_rank_0(int((args.max_hours * 3600 * _PLANNED - beside) / per_step), args)
-    if plan < 1:
+    per_step = speed.step * _SAVING
+    every = args.eval_steps or 0
+    if args.eval_strategy == IntervalStrategy.STEPS and every >= 1:
+        # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+        per_step += (1 + longer) * speed.evaluation / every
+
+    # Seconds apart from the steps: start, evaluations before and after, end
+    other = preemption.seconds_running() + (3 if longer else 2) * speed.evaluation + _ENDING
+    steps = run.rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
+    if steps < 1:
         raise InputError(
-            f"no step fits: one takes {step:.1f} s, and beginning, evaluating and ending {beside:.0f} s",
+            f"no step fits: one takes {speed.step:.1f} s, and start, evaluations and end take {other:.0f} s",
             where="--max_hours",
             remedy="give more hours, a smaller batch or a smaller model",
         )
-    run.log_rank0(args, f"{plan:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
-    return plan
+    run.log_rank0(args, f"{steps:,} steps of {speed.step:.3f} s are planned for {args.max_hours} hours")
+    return steps
 
 
-def _of_rank_0(value, args: TrainingArguments):
-    """What rank 0 says, on all ranks."""
-    told = [value]
-    if args.world_size > 1:
-        broadcast_object_list(told)
-    return told[0]
+def _recorded_steps(args: PreTrainingArguments) -> int | None:
+    """The number of steps of the run in the output folder, if it was planned for the same hours."""
+    folder = output_folder.folder_of(args)
+    record = None if args.overwrite_output_dir else output_folder.recorded(folder, "max_hours", "schedule")
+    record = run.rank0_value(record, args)
+    if not record or record[0] != args.max_hours:
+        return None
+    schedule = record[1]
+    return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # version 0.1.0 recorded a list
 
 
-def _measured(
-    args, shape: ExampleArguments, corpus: Corpus, network: ModelArguments, tokenizer
-) -> tuple[float, float]:
-    """Seconds of a step, both sequence lengths weighed, and of an evaluation (a forward pass is a third of a step).
+@dataclass
+class Speed:
+    """Seconds of a step (the mean over both sequence lengths) and of an evaluation."""
 
-    A throw-away model makes some steps at each length, in the layout of the run.
-    """
-    drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability, "seed": args.data_seed}
-    collator = DataCollatorForPreTraining(
-        tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
-    )
-    lengths, shares = zip(*shape.lengths(), strict=True)
-    seconds = []
-    for length in lengths:
-        # An empty phase of the usual length in front: longer examples are trained in smaller pieces, as in the run.
-        phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
-        pace, examples = _Pace(), PreTrainingExamples(corpus, phases, batch_length=shape.max_seq_length, **drawn)
-        model = make_model(network, shape, tokenizer, args.seed)
-        with tempfile.TemporaryDirectory() as nowhere:
-            _Trial(model, _trial_arguments(args, nowhere), collator, examples, callbacks=[pace]).train()
-        seconds.append(pace.seconds_per_step())
-    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-    usual = seconds[lengths.index(shape.max_seq_length)]
-    evaluation = usual / 3 * shape.max_eval_samples / batch
-    return sum(share * each for share, each in zip(shares, seconds, strict=True)), evaluation
+    step: float
+    evaluation: float
 
 
-class _Trial(PreTrainer):
-    """A run that leaves nothing behind, however it ends."""
+@dataclass
+class Trial:
+    """Measures the speed of a run with a temporary model that makes some steps at each length."""
+
+    args: PreTrainingArguments
+    shape: ExampleArguments
+    corpus: Corpus
+    network: ModelArguments
+    tokenizer: PreTrainedTokenizerBase
+
+    def measure(self) -> Speed:
+        """Called by all ranks together."""
+        shape = self.shape
+        seconds = {length: self._seconds_per_step(length) for length, _ in shape.lengths()}
+        step = sum(share * seconds[length] for length, share in shape.lengths())
+
+        # A forward pass is a third of a step.
+        usual = seconds[shape.max_seq_length]
+        evaluation = usual / 3 * shape.max_eval_samples / global_batch_size(self.args)
+        return Speed(step, evaluation)
+
+    def _seconds_per_step(self, length: int) -> float:
+        # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
+        # the run.
+        phases = (Phase(self.shape.max_seq_length, 0), Phase(length, None))
+        examples = training_examples(self.corpus, phases, self.shape, self.args)
+        model = make_model(self.network, self.shape, self.tokenizer, self.args.seed)
+        collator = make_collator(self.tokenizer, self.shape)
+
+        pace = _Pace()
+        with tempfile.TemporaryDirectory() as folder:
+            _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[pace]).train()
+        return pace.seconds_per_step()
+
+
+class _TrialTrainer(PreTrainer):
+    """A trainer that writes nothing."""
 
     def _share_folder(self) -> None:
-        pass  # each rank has one of its own
+        pass  # each rank has another temporary folder
 
     def _save_checkpoint(self, model, trial) -> None:
-        raise RunInterrupted("asked to end while speed was measured; the same command begins again", STOPPED)
+        what = "asked to end while speed was measured; the same command starts the run from the beginning"
+        raise RunInterrupted(what, STOPPED)
 
 
-def _trial_arguments(args: TrainingArguments, folder: str) -> TrainingArguments:
+def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:
     """The same layout, but nothing is evaluated, logged, saved or reported."""
     trial = copy.copy(args)
-    changed = {"output_dir": folder, "load_best_model_at_end": False, "max_steps": 60, "max_hours": None}
-    changed |= {"warmup_steps": 0, "save_minutes": 0, "eval_on_start": False}
-    never = dict.fromkeys(("save_strategy", "eval_strategy", "logging_strategy"), IntervalStrategy.NO)
-    for name, value in {**changed, **never, "report_to": [], "push_to_hub": False}.items():
-        setattr(trial, name, value)
+    trial.output_dir = folder
+    trial.max_steps = 60
+    trial.max_hours = None
+    trial.warmup_steps = 0
+    trial.save_minutes = 0
+    trial.eval_on_start = trial.load_best_model_at_end = trial.push_to_hub = False
+    trial.save_strategy = trial.eval_strategy = trial.logging_strategy = IntervalStrategy.NO
+    trial.report_to = []
     return trial
 
 
@@ -145,9 +181,10 @@ class _Pace(TrainerCallback):
         if torch.accelerator.is_available() and not args.use_cpu:
             torch.accelerator.synchronize()
         self.ends.append(time.perf_counter())
-        known = _of_rank_0(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
+
+        known = run.rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
         control.should_training_stop = known or control.should_training_stop
 
     def seconds_per_step(self) -> float:
-        skipped = min(len(self.ends) // 6, 5)  # of those the first ones warm up
+        skipped = min(len(self.ends) // 6, 5)  # warm-up
         return (self.ends[-1] - self.ends[skipped]) / (len(self.ends) - 1 - skipped)

@@ -1,4 +1,4 @@
-"""Detects a training run in which nothing makes progress any more, and ends it with one line."""
+"""Detects a training run that makes no progress any more, and ends it with one line."""
 
 import contextlib
 import faulthandler
@@ -15,30 +15,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_hf import progress
-from bert_hf.errors import UNAVAILABLE, tell
+from bert_hf.errors import UNAVAILABLE, print_to_stderr
 from bert_hf.training import preemption
 
-QUIET = 50.0  # seconds without a step that are waited for, at least: the default of --hang_timeout
-
-
-LONG = 36  # times as long may take what is known to take long: half an hour by default
-
-
+QUIET = 50.0  # seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
+SLOW_FACTOR = 36  # planning, compiling, evaluating and saving may take so many times as long: half an hour by default
 RECORD = "watchdog.json"  # in the run's folder: where it hung
+_DEAD = ("", "Z", "X")  # states of a process (see `_state`)
 
 
 class Hangs(NamedTuple):
     """Where a run hung last, as `watchdog.json` in its folder records it."""
 
     step: int = -1  # the last step that ended
-    times: int = 0  # one after the other, at this step
+    times: int = 0  # hangs in succession at this step
     factor: int = 1  # --hang_timeout is multiplied by it
 
     def after(self, step: int) -> "Hangs":
         """The record after one more hang. The second one at the same step, and each further one, doubles the factor.
 
-        A run that is ended where it only needs more time is so not ended there for ever. 64 is the end of it: by
-        default 53 minutes.
+        So a run that only needs more time is not ended at the same step for ever. The factor is at most 64 (53 minutes
+        by default).
         """
         if step != self.step:
             return Hangs(step, 1, self.factor)
@@ -46,7 +43,7 @@ class Hangs(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> "Hangs":
-        """The record of a run's folder; an empty one where there is none, or none that can be understood."""
+        """The record of a run's folder; an empty one where there is none that can be read."""
         try:
             content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             found = cls(**{name: int(content[name]) for name in cls._fields})
@@ -55,7 +52,7 @@ class Hangs(NamedTuple):
         return found._replace(factor=min(64, max(1, found.factor)))
 
     def write(self, folder: Path) -> None:
-        """Writes the record, as far as the disk lets it: the run is ending, and shall."""
+        """Writes the record; errors of the disk are ignored, because the run is ending anyway."""
         temporary = folder / f".{RECORD}.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(self._asdict()) + "\n", encoding="utf-8")
@@ -63,55 +60,64 @@ class Hangs(NamedTuple):
 
 
 class Watchdog:
-    """A thread that ends a training process in which nothing makes progress any more, with one line.
+    """A thread that ends a training process that makes no progress any more, with one line.
 
-    Where no command is run (a notebook, another program) and there is one rank, it only warns.
+    Outside a command of ours (a notebook, another program) with one rank, it only warns.
 
-    It waits max(50 s, 18 × the median step), which leaves room for the end itself within the promised
+    It waits max(50 s, 18 × the median step), which leaves time for ending the run within the promised
     max(60 s, 20 × the median). Progress is a step, a micro-batch, and what `progress` counts: examples that are read,
     and planning, fetching and compiling for up to half an hour each. Before the first step (building, compiling) and
     while a checkpoint is written it waits half an hour. A rank of this machine that died is noticed at once.
 
     A rank may wait for another one that plans or compiles. So each rank whose step takes long writes its count of
-    progress into a file, `.progress-rankN`, and who waits reads the others' files before it ends the run.
+    progress into a file, `.progress-rankN`, and a waiting rank reads the others' files before it ends the run.
 
     Args:
         rank: of this process.
         ranks: process number of each rank on this machine, this one included.
-        folder: the run's; where the stacks of a process that hangs are written.
-        quiet: seconds without progress that are waited for, at least (`--hang_timeout`).
+        folder: the run's; the stacks of a process that hangs are written there.
+        stall_timeout: seconds without progress after which the run counts as hanging, at least (`--hang_timeout`).
         world_size: number of ranks on all machines; by default those of this one.
     """
 
-    steps = 18  # medians
-    interval, grace = 0.5, 5.0  # seconds: between two looks; for a dead rank's peers to end by themselves
+    steps = 18  # median steps that are waited for
+    interval = 0.5  # seconds between two checks
+    grace = 5.0  # seconds in which the other ranks may end after one has died
 
     def __init__(
         self,
         rank: int,
         ranks: dict[int, int],
         folder: Path,
-        quiet: float = QUIET,
+        stall_timeout: float = QUIET,
         world_size: int | None = None,
     ):
-        self.rank, self.ranks, self.folder = rank, ranks, folder
+        self.rank = rank
+        self.ranks = ranks
+        self.folder = folder
         self.world_size = len(ranks) if world_size is None else world_size
-        self.hangs = Hangs() if folder is None else Hangs.read(folder)
-        self.quiet = quiet * self.hangs.factor
+        self.hangs = Hangs.read(folder)
+        self.quiet = stall_timeout * self.hangs.factor
         self.last_step = 0
+
         self._durations: deque[float] = deque(maxlen=101)
-        self._begun: float | None = None
-        self._turn = float(min(rank, 8))  # seconds: the first one to notice reports it, and ends the others
-        self._moved, self._unhurried = True, 0
+        self._step_began: float | None = None
+        self._report_delay = float(min(rank, 8))  # seconds: one rank reports a hang first, and ends the others
+
+        self._progressed = True
+        self._slow_operations = 0  # that are running
         self._beats = progress.beats()
-        self._slow = 0.0  # seconds since the last step, as counted by the looks
-        self._written = 0  # how often this rank's count of progress was written for the others
-        self._others: list[str] | None = None  # what the others' files said half-way to the end
+
+        # What ranks tell each other: see `_check_progress`
+        self._since_step = 0.0  # seconds since the last step, as counted by the checks
+        self._written = 0  # how often this rank's count of progress was written
+        self._others: list[str] | None = None  # the last contents of the other ranks' files
+
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watchdog":
-        self._write_progress()  # the file is there from the start: a network disk may show a new one late
+        self._write_progress()  # the file exists from the start: a network disk may show a new one late
         self._thread.start()
         return self
 
@@ -122,72 +128,84 @@ class Watchdog:
             self._progress_file(self.rank).unlink(missing_ok=True)
 
     def tick(self) -> None:
-        """Something moved."""
-        self._moved = True
+        """Reports progress within a step."""
+        self._progressed = True
 
     def step(self, number: int) -> None:
-        """An optimizer step ended."""
+        """Reports the end of an optimizer step."""
         now = time.perf_counter()
-        if self._begun is not None:
-            self._durations.append(now - self._begun)
-        self._begun, self.last_step, self._moved, self._slow = now, number, True, 0.0
+        if self._step_began is not None:
+            self._durations.append(now - self._step_began)
+        self._step_began = now
+        self.last_step = number
+        self._progressed = True
+        self._since_step = 0.0
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Inside, half an hour may pass without a step."""
-        self._unhurried += 1
+        """Inside, half an hour may pass without progress."""
+        self._slow_operations += 1
         try:
             yield
         finally:
-            self._unhurried -= 1
-            self._begun, self._moved = time.perf_counter(), True  # that belongs to no step
+            self._slow_operations -= 1
+            self._step_began = time.perf_counter()  # the operation is not part of a step
+            self._progressed = True
 
     @property
     def unhurried_quiet(self) -> float:
-        """Seconds that an operation may take that is known to take long."""
-        return LONG * self.quiet
+        """Seconds that a slow operation may take."""
+        return SLOW_FACTOR * self.quiet
 
     def patience(self) -> float:
         """Seconds without progress after which the run counts as hanging."""
-        if self._unhurried or not self._durations:
+        if self._slow_operations or not self._durations:
             return self.unhurried_quiet
-        return max(self.quiet, self.hangs.factor * self.steps * statistics.median(self._durations)) + self._turn
+        steps = self.hangs.factor * self.steps * statistics.median(self._durations)
+        return max(self.quiet, steps) + self._report_delay
 
     def _watch(self) -> None:
-        # Its own looks are counted, and not the clock: a process that was stopped and goes on has lost nothing.
-        still = since_death = since_stop = 0.0
+        # Checks are counted instead of clock time: time in which this process was suspended does not count.
+        stalled = since_death = since_stop = 0.0
         while not self._end.wait(self.interval):
-            still = 0.0 if self._progressed(still) else still + self.interval
-            dead = [rank for rank, pid in self.ranks.items() if _state(pid) in ("", "Z", "X")]
-            stopped = [rank for rank, pid in self.ranks.items() if _state(pid) == "T"]
+            stalled = 0.0 if self._check_progress(stalled) else stalled + self.interval
+
+            states = {rank: _state(pid) for rank, pid in self.ranks.items()}
+            dead = [rank for rank, state in states.items() if state in _DEAD]
+            stopped = [rank for rank, state in states.items() if state == "T"]
             since_death = since_death + self.interval if dead else 0.0
             since_stop = since_stop + self.interval if stopped else 0.0
-            if since_death > self.grace + self._turn:
-                self._give_up(f"rank {dead[0]} died")
-            elif since_stop > self.quiet + self._turn:  # whatever the others are waiting for
-                self._give_up(f"rank {stopped[0]} is stopped, and nothing moved for {since_stop:.0f} s")
-            elif still > self.patience():
-                self._give_up(f"nothing moved for {still:.0f} s", hang=True)
+
+            if since_death > self.grace + self._report_delay:
+                self._abort(f"rank {dead[0]} died")
+            elif since_stop > self.quiet + self._report_delay:  # whether or not the other ranks make progress
+                self._abort(f"rank {stopped[0]} is stopped, no progress for {since_stop:.0f} s")
+            elif stalled > self.patience():
+                self._abort(f"no progress for {stalled:.0f} s", hang=True)
 
     # ---- progress of this rank, and of the others
-    def _progressed(self, still: float) -> bool:
-        """Whether there was progress since the last look. `still`: seconds without it until then."""
-        beats, patience = progress.beats(), self.patience()
-        mine = self._moved or beats != self._beats
-        self._moved, self._beats = False, beats
-        self._slow += self.interval
+    def _check_progress(self, stalled: float) -> bool:
+        """Whether there was progress since the last check. `stalled`: seconds without it until then."""
+        beats = progress.beats()
+        progressed = self._progressed or beats != self._beats
+        self._progressed = False
+        self._beats = beats
+        self._since_step += self.interval
         if self.world_size == 1:
-            return mine
-        # An eighth of the patience lies between two writings, or two readings: a step is usually done by then.
-        now_and_then = round(self._slow / self.interval) % max(1, round(patience / 8 / self.interval)) == 0
-        if mine:
+            return progressed
+
+        # Files are written or read eight times per patience: most steps have ended before the first time.
+        patience = self.patience()
+        file_is_due = round(self._since_step / self.interval) % max(1, round(patience / 8 / self.interval)) == 0
+        if progressed:
             self._others = None
-            if now_and_then:
+            if file_is_due:
                 self._write_progress()
-        elif still > patience / 2 and now_and_then:
-            before, self._others = self._others, self._read_progress()
+        elif stalled > patience / 2 and file_is_due:
+            before = self._others
+            self._others = self._read_progress()
             return before is not None and before != self._others
-        return mine
+        return progressed
 
     def _progress_file(self, rank: int) -> Path:
         return self.folder / f".progress-rank{rank}"
@@ -199,34 +217,38 @@ class Watchdog:
                 self._progress_file(self.rank).write_text(str(self._written))
 
     def _read_progress(self) -> list[str]:
-        """What the other ranks wrote: opened and read, since a network disk may show old times of change."""
-        said = []
+        """The other ranks' files: their contents, since a network disk may show old times of change."""
+        contents = []
         for rank in range(self.world_size):
             with contextlib.suppress(OSError):
-                said.append("" if rank == self.rank else self._progress_file(rank).read_text())
-        return said
+                contents.append("" if rank == self.rank else self._progress_file(rank).read_text())
+        return contents
 
     # ---- the end
     def is_reporter(self) -> bool:
-        """True for the lowest rank of this machine that is still there."""
-        return self.rank == min(rank for rank, pid in self.ranks.items() if _state(pid) not in ("", "Z", "X", "T"))
+        """True for the lowest rank of this machine that is running."""
+        return self.rank == min(rank for rank, pid in self.ranks.items() if _state(pid) not in (*_DEAD, "T"))
 
-    def _give_up(self, reason: str, hang: bool = False) -> None:
+    def _abort(self, reason: str, hang: bool = False) -> None:
+        """Reports the reason and the stacks, kills the other ranks of this machine and exits."""
         if not preemption.signals_are_handled() and len(self.ranks) == 1:
-            tell(f"warning: {reason} after step {self.last_step}")
+            print_to_stderr(f"warning: {reason} after step {self.last_step}")
             self._end.set()
             return
+
         stacks = self.folder / f"stacks-rank{self.rank}.txt"
         with contextlib.suppress(OSError), open(stacks, "w") as file:
             faulthandler.dump_traceback(file)
-        then = "the same command goes on from the newest checkpoint"
+
+        remedy = "the same command resumes from the newest checkpoint"
         if hang:
             record = self.hangs.after(self.last_step)
             record.write(self.folder)
             if record.factor > self.hangs.factor:
-                then += f" and waits {record.factor / self.hangs.factor:.0f} times as long"
-        tell(f"error: {reason} after step {self.last_step} (stacks: {stacks}); {then}")
-        for pid in self.ranks.values():  # else the launcher waits for them, who wait for each other
+                remedy += f" and waits {record.factor / self.hangs.factor:.0f} times as long"
+        print_to_stderr(f"error: {reason} after step {self.last_step} (stacks: {stacks}); {remedy}")
+
+        for pid in self.ranks.values():  # else the launcher waits for ranks that wait for each other
             if pid != os.getpid():
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
@@ -234,7 +256,7 @@ class Watchdog:
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter for a process (R, S, T, Z …); empty: there is none; "?" where it cannot be known."""
+    """The kernel's letter for a process (R, S, T, Z …); empty where there is none; "?" where it is not known."""
     try:
         if sys.platform == "linux":
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

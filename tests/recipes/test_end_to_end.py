@@ -31,7 +31,7 @@ def recipe(name):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Text, a model shape, and whatever the recipes make of them."""
-    folder = tmp_path_factory.mktemp("relay")
+    folder = tmp_path_factory.mktemp("end_to_end")
     documents = [
         "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
         for d in range(60)
@@ -91,7 +91,7 @@ def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, 
         with pytest.raises(KeyboardInterrupt):
             pretrain(place, output="cut")
     assert pretrain(place, output="cut") == 0
-    assert "going on from" in capsys.readouterr().out
+    assert "resuming from" in capsys.readouterr().out
     first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "cut"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     figures = [json.loads((place / run / "all_results.json").read_text()) for run in ("pretrained", "cut")]
@@ -129,7 +129,7 @@ def test_4_the_folder_holds_what_is_promised(place):
 
 def test_5_the_same_command_again_says_it_is_finished(place, capsys):
     assert pretrain(place) == 0
-    assert "this very run, finished" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_7_overwriting_removes_only_what_is_ours(place, capsys):
 def test_8_going_on_from_a_checkpoint(place, capsys):
     words = ["--model_name_or_path", str(place / "pretrained"), "--max_steps", "2"]
     assert pretrain(place, *words, output="adapted") == 0
-    assert "drawn afresh" not in capsys.readouterr().out
+    assert "newly initialized" not in capsys.readouterr().out
     stock = AutoModelForPreTraining.from_pretrained(place / "pretrained")
     stock.bert.save_pretrained(place / "body")  # an encoder without heads
     words = ["--model_name_or_path", str(place / "body"), "--tokenizer_name", str(place / "tokenizer")]
     assert pretrain(place, *words, "--max_steps", "2", output="adapted2") == 0
-    assert "drawn afresh: cls.predictions" in capsys.readouterr().out
+    assert "newly initialized: cls.predictions" in capsys.readouterr().out
 
 
 def finetune(place, *words, output="spam"):
@@ -206,7 +206,7 @@ PRETRAIN_FAULTS = [
     (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
     (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
     (["--config_name", "nowhere.json"], "nowhere.json: no such file"),
-    (["--output_dir", "{place}/full"], "the output folder holds something that no run of ours wrote"),
+    (["--output_dir", "{place}/full"], "the output folder holds files that bert_hf did not write"),
     (["--tokenizer_name", "{place}/nowhere"], "nowhere: no such file or folder"),
     (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt",
       "--model_name_or_path", "{place}/pretrained"], "the tokenizer's ids reach"),
@@ -270,7 +270,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
     assert f"{steps} steps of 50.000 s are planned for 0.25 hours" in said
     assert pretrain(place, *words, output="hours") == 0
     assert len(paces) == 2  # not tried again: the run knows
-    assert "finished" in capsys.readouterr().out
+    assert "already complete" in capsys.readouterr().out
     assert pretrain(place, *words[:3], "0.01", *words[4:], output="fewer") == 2
     assert "--max_hours: no step fits: one takes 50.0 s" in capsys.readouterr().err
 
@@ -303,7 +303,7 @@ def test_a_named_checkpoint_is_where_a_run_begins_and_not_where_it_goes_back_to(
             pretrain(place, *named, output="begun")
     capsys.readouterr()
     assert pretrain(place, *named, output="begun") == 0
-    assert f"going on from {place}/begun/checkpoint-7" in capsys.readouterr().out
+    assert f"resuming from {place}/begun/checkpoint-7" in capsys.readouterr().out
     first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "begun"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 

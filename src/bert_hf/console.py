@@ -1,0 +1,30 @@
+"""The logger of bert_hf: plain lines on standard output, information on rank 0 alone, warnings on every rank.
+
+`transformers.utils.logging.get_logger("bert_hf")` is the same logger; `setLevel(logging.WARNING)` makes it quiet.
+"""
+
+import logging
+import os
+import sys
+
+
+class _StandardOutput(logging.StreamHandler):
+    """Writes to whatever `sys.stdout` is when the line is written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.stdout is not None:
+            self.stream = sys.stdout
+            super().emit(record)
+
+
+def _is_useful(record: logging.LogRecord) -> bool:
+    """False for DeepSpeed's notice that it found no accelerator: the run's own banner names the device."""
+    return not record.getMessage().startswith("Setting accelerator to CPU")
+
+
+logging.getLogger("DeepSpeed").addFilter(_is_useful)
+
+logger = logging.getLogger("bert_hf")
+if not logger.handlers:
+    logger.addHandler(_StandardOutput())
+    logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)

@@ -1,0 +1,96 @@
+"""The model card of a pre-trained model: its corpus, settings and limits; `hub.py` writes it with the figures."""
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.training import hub
+from bert_hf.training.optimization import batch_arithmetic, optimizer_name
+from bert_hf.training.output_folder import folder_of
+from bert_hf.training.pretraining import longest_length
+
+
+def pretraining_card(
+    args: PreTrainingArguments,
+    text: CorpusArguments,
+    shape: ExampleArguments,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    corpus: Corpus,
+    machine: str,
+    command: str,
+) -> hub.Card:
+    """The card without its figures.
+
+    Args:
+        machine: device, threads and precision. command: the one that started the run.
+    """
+    config = model.config
+
+    return hub.Card(
+        title=folder_of(args).name,
+        pipeline_tag="fill-mask",
+        command=command,
+        machine=machine,
+        source=text.corpus_source,
+        license=text.corpus_license,
+        language=text.language,
+        corpus={
+            "documents": f"{len(corpus):,}",
+            "tokens": f"{corpus.tokens:,}",
+            "fingerprint": corpus.manifest["fingerprint"][:16],
+            "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
+        },
+        training=_settings(args, shape, config, tokenizer),
+        held_out=hub.held_out_text(text.validation_file, "--validation_file", "documents held out of the same text"),
+        notes=_notes(args, config),
+        limits=untrained_positions(shape, config, tokenizer),
+    )
+
+
+def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
+    """The table of settings."""
+    size = f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
+    lengths = ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths())
+    optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
+    whole_words = ", whole words" if shape.whole_word_mask else ""
+
+    return {
+        "layers × hidden size, heads": size,
+        "vocabulary": f"{len(tokenizer):,} WordPieces",
+        "steps": args.max_steps,
+        "batch": batch_arithmetic(args),
+        "sequence length": lengths,
+        "optimizer": optimizer,
+        "learning rate": args.learning_rate,
+        "warm-up": args.warmup_steps,
+        "position embeddings": f"{getattr(config, 'position_initializer', 'random')} at the start",
+        "masking": f"{shape.mlm_probability:.0%}{whole_words}, 80/10/10",
+        "next-sentence prediction": shape.nsp,
+        "seed": args.seed,
+    }
+
+
+def _notes(args: PreTrainingArguments, config: PreTrainedConfig) -> list[str]:
+    """Options that change the numbers."""
+    notes = []
+    if config.attention_probs_dropout_prob != 0.1 or config.hidden_dropout_prob != 0.1:
+        notes.append(f"Dropout {config.hidden_dropout_prob} in place of the paper's 0.1 changes the numbers.")
+    if args.bf16 or args.fp16:
+        notes.append("Trained under 16-bit autocast, with fp32 weights.")
+    return notes
+
+
+def untrained_positions(
+    shape: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> list[str]:
+    """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
+    longest = longest_length(shape)
+    allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
+    if longest >= allowed:
+        return []
+    return [
+        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
+        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
+        f"or train further with --max_seq_length {allowed}."
+    ]

@@ -1,0 +1,198 @@
+"""What a pre-training run prints: banner, corpus report, held-out figures before and after, summary."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedModel, TrainerCallback
+
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.learning_checks import PlannedLearning
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.corpus_report import Planned, examine, memory
+from bert_hf.data.corpus_store import Corpus
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.training import run
+from bert_hf.training.baselines import pretraining_baselines
+from bert_hf.training.command_line import command_line
+from bert_hf.training.loss_curve import CurveReader
+from bert_hf.training.model_card import pretraining_card
+from bert_hf.training.optimization import batch_arithmetic, global_batch_size, optimizer_name
+from bert_hf.training.output_folder import folder_of
+from bert_hf.training.pretraining import data_seed, pair_options
+from bert_hf.training.trainer import PreTrainer
+
+
+@dataclass
+class PreTrainingReport:
+    """Prints and saves the figures of a run, together with those of its baselines."""
+
+    trainer: PreTrainer
+    args: PreTrainingArguments
+    text: CorpusArguments
+    shape: ExampleArguments
+    model: PreTrainedModel
+    collator: DataCollatorForPreTraining
+    corpus: Corpus  # to train on
+    evaluation: PreTrainingExamples  # held out
+    longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
+    baselines: dict = field(default_factory=dict)  # measured by `begin`
+
+    def begin(self, *, resumed: bool, from_scratch: bool) -> None:
+        """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
+        run.use_log_lines(self.trainer)
+        run.log_rank0(self.args, self._banner())
+        if self.args.process_index == 0 and not resumed:
+            self._report_corpus(from_scratch)
+
+        self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
+        self.trainer.add_callback(HeldOutBefore(self.baselines))
+        batch = global_batch_size(self.args)
+        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], batch))
+
+    def _planned_tokens(self) -> int:
+        """Tokens of all steps, if no example were shorter than `max_seq_length`."""
+        return self.args.max_steps * global_batch_size(self.args) * self.shape.max_seq_length
+
+    def _banner(self) -> str:
+        args, config = self.args, self.model.config
+        size = f"{config.num_hidden_layers} layers × {config.hidden_size}"
+        tokens = self._planned_tokens()
+        passes = tokens / max(1, self.corpus.tokens)
+        lines = [
+            f"model: {size}, {self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
+            f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
+            f"batch: {batch_arithmetic(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
+            f"machine: {run.describe_machine(args)}",
+        ]
+        return "\n".join(lines)
+
+    def _report_corpus(self, from_scratch: bool) -> None:
+        seed, pairs = data_seed(self.args), pair_options(self.shape)
+        examples = PreTrainingExamples(self.corpus, self.evaluation.phases, fixed=True, seed=seed, **pairs)
+        findings = examine(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
+        print(*findings, sep="\n", flush=True)
+
+    def _planned(self, from_scratch: bool) -> Planned:
+        """What the corpus report needs to know about the run."""
+        args, config = self.args, self.model.config
+        batch = global_batch_size(args)
+
+        every = args.save_steps or 1.0
+        every = every if every >= 1 else every * args.max_steps
+        kept = args.save_total_limit or max(1, int(args.max_steps / every))
+        learning = PlannedLearning(
+            steps=args.max_steps,
+            batch=batch,
+            warmup_steps=args.get_warmup_steps(args.max_steps),
+            schedule=str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            optimizer=optimizer_name(args),
+            rate=args.learning_rate,
+            predictions=self.shape.mlm_probability * batch * self.shape.max_seq_length,
+            vocabulary=config.vocab_size,
+            spread=config.initializer_range,
+            from_scratch=from_scratch,
+        )
+        return Planned(
+            steps=args.max_steps,
+            batch=batch,
+            parameters=self.model.num_parameters(),
+            checkpoints=kept if args.save_strategy != "no" else 0,
+            folder=str(args.output_dir),
+            device_bytes=memory(args.device),
+            learning=learning,
+        )
+
+    def finish(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
+        """Saves model, figures and card, pushes if asked, and prints held-out figures, summary and limits.
+
+        Args:
+            trained: figures of the training. after: of the held-out examples.
+            default_config: the YAML file of a command without options (see `command_line`).
+        """
+        args = self.args
+        card = pretraining_card(
+            args, self.text, self.shape, self.model, self.collator.tokenizer, self.corpus,
+            run.describe_machine(args), command_line(default_config),
+        )  # fmt: skip
+        run.finish(
+            self.trainer,
+            trained,
+            identity=self.trainer.facts["identity"],
+            card=card,
+            push_to=push_to,
+            metrics={"eval": after},
+            baselines=self.baselines,
+        )
+
+        if args.process_index == 0:
+            report_heldout("after", after, self.baselines, self.longer)
+            print(_summary(self.trainer.state.global_step, trained))
+            print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
+
+
+class HeldOutBefore(TrainerCallback):
+    """Prints the held-out figures of the untrained model. (A callback, since DeepSpeed evaluates only in `train`.)"""
+
+    def __init__(self, baselines: dict):
+        self.baselines = baselines
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
+        if state.global_step == 0 and state.is_world_process_zero:
+            report_heldout("before", metrics or {}, self.baselines)
+
+
+def report_heldout(
+    when: str, figures: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
+) -> None:
+    """Prints held-out figures and the baselines' next to them, and a warning where the training learned nothing.
+
+    Args:
+        when: "before" or "after".
+        longer: the examples of longer lengths, by name.
+    """
+    loss, unigram = figures["eval_mlm_loss"], baselines["unigram_mlm_loss"]
+    known = f"unigram {unigram:.3f}"
+    if "trigram_mlm_loss" in baselines:
+        known += f", trigram {baselines['trigram_mlm_loss']:.3f}"
+    print(f"held out, {when}: MLM loss {loss:.3f} ({known}){_nsp_text(figures, baselines)}", flush=True)
+
+    for name, examples in (longer or {}).items():
+        _report_longer(f"eval_{name}", examples, figures)
+
+    if when == "after" and not loss < unigram:  # NaN as well
+        what = f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach"
+        print(f"{what}: train for more steps, or look at --learning_rate and the text", flush=True)
+
+
+def _nsp_text(figures: dict, baselines: dict) -> str:
+    """MLM and NSP accuracy, the latter with its distance from the majority class; empty without pairs."""
+    if "eval_nsp_accuracy" not in figures or "nsp_pairs" not in baselines:
+        return ""
+    accuracy = figures["eval_nsp_accuracy"]
+    majority, pairs = baselines["majority_nsp_accuracy"], baselines["nsp_pairs"]
+    if error := np.sqrt(majority * (1 - majority) / pairs):
+        distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
+    else:
+        distance = f": too few pairs to judge by, all {pairs:,} are of one class"
+    mlm = f"MLM accuracy {figures['eval_mlm_accuracy']:.3f}"
+    return f", {mlm}, NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+
+
+def _report_longer(prefix: str, examples: PreTrainingExamples, figures: dict) -> None:
+    """Prints one line of held-out figures of a longer length."""
+    tokens = examples.phases[0].max_seq_length
+    text = f"held out, {tokens} tokens: MLM loss {figures[f'{prefix}_mlm_loss']:.3f}"
+    if f"{prefix}_nsp_accuracy" in figures:
+        text += f", NSP accuracy {figures[f'{prefix}_nsp_accuracy']:.3f} on {len(examples):,} pairs"
+    print(text, flush=True)
+
+
+def _summary(steps: int, trained: dict) -> str:
+    """`trained: 1,500 steps in 3.4 min, 41,000 tokens/s, MFU 31 %`; a resumed run counts its last part's time."""
+    text = f"trained: {steps:,} steps in {trained['train_runtime'] / 60:.1f} min"
+    if "train_tokens_per_second" in trained:
+        text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
+    if "train_mfu" in trained:
+        text += f", MFU {trained['train_mfu']:.0%}"
+    return text
