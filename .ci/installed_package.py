@@ -1,6 +1,6 @@
 """Trains one step with the installed package, in an environment that holds nothing else of this project.
 
-    python -I .ci/installed_package.py CHECKOUT
+python -I .ci/installed_package.py CHECKOUT
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The benchmarks run, and measure the same thing on every side. What they find is printed, not tested."""
+"""Benchmarks run, and all their sides do the same work. Their figures are not tested."""
 
 import json
 from random import Random
