@@ -124,15 +124,15 @@ def marathon(bench: Bench, kills: int) -> list[Case]:
     """A single run that is killed again and again and still finishes."""
 
     def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        steps = {"max_steps": 2 * kills * EVERY}
-        bench.subject.oracle("marathon", **steps)
+        steps = 2 * kills * EVERY
+        bench.subject.oracle("marathon", max_steps=steps)
         done = 0
         while done < kills:
             how = rng.choice(("step", "call"))
-            if not killed_somewhere(bench, folder, rng, how, reach=EVERY, **steps):
+            if not killed_somewhere(bench, folder, rng, how, reach=EVERY, max_steps=steps):
                 break
             done += 1
-        fault = bench.subject.restart(folder, "marathon", **steps)
+        fault = bench.subject.restart(folder, "marathon", max_steps=steps)
         return Outcome(done, fault or (f"ended after {done} of {kills} kills" if done < kills else None))
 
     return [Case("marathon", "0", run_case)]

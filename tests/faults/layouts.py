@@ -33,7 +33,7 @@ def start_ranks(bench: Bench, folder: Path, ranks: int, log: str = "log", events
     return fork_ranks(plans) if ranks > 1 else [fork(plans[0])]
 
 
-def wait_for_ranks(ranks: list[Running], seconds: float = PATIENCE) -> list[int | str]:
+def wait_for_ranks(ranks: list[Running], seconds: float = PATIENCE) -> list[int | str | None]:
     """Waits for all ranks and returns their exit codes; after one is killed, kills the others."""
     end = time.monotonic() + seconds
     while any(rank.poll() is None for rank in ranks):

@@ -22,7 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PATHS = [str(ROOT / "tests"), str(ROOT / "src")]
-sys.path[:1] = PATHS  # in place of this folder, whose modules are imported as faults.…
+if __name__ == "__main__":
+    sys.path[:1] = PATHS  # in place of this folder, whose modules are imported as faults.…
+
 # kind: (points, points with --small, description)
 SIZES = {
     "enumerated": (None, 12, "kill -9 at every file-system call of a save and of the end"),
@@ -46,7 +48,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALL
 
 
 def parse_flags() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--small", action="store_true", help="a sample of each kind")
     parser.add_argument("--only", help=f"kinds, separated by commas: {', '.join(SIZES)}")
     parser.add_argument("--case", help="only the case of this name")

@@ -128,6 +128,8 @@ def recipe_module(name: str):
     if name not in sys.modules:
         folder = Path(__file__).parent if name.startswith("stock") else ROOT / "recipes"
         spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
@@ -137,10 +139,11 @@ class Running:
     """A started process whose output is a file."""
 
     def __init__(self, pid: int, log: Path, popen: subprocess.Popen | None = None):
-        self.pid, self.log, self.popen, self.code = pid, log, popen, None
+        self.pid, self.log, self.popen = pid, log, popen
+        self.code: int | str | None = None
         self.ended = 0.0  # when its end was noticed; time.monotonic() is the same clock in all processes
 
-    def poll(self) -> int | None:
+    def poll(self) -> int | str | None:
         """Its exit code, negative for a signal; None while it runs."""
         if self.code is None:
             if self.popen:
@@ -154,12 +157,12 @@ class Running:
     def wait(self, seconds: float = PATIENCE) -> int | str:
         """Its exit code; kills it and returns `HUNG` if it takes longer."""
         end = time.monotonic() + seconds
-        while self.poll() is None:
+        while (code := self.poll()) is None:
             if time.monotonic() > end:
                 self.kill()
                 self.code = HUNG
             time.sleep(0.002)
-        return self.code
+        return code
 
     def kill(self, number: int = signal.SIGKILL, whole_group: bool = True) -> None:
         """Signals its process group (it leads one), or only it; after SIGKILL waits for its end."""
@@ -241,7 +244,8 @@ def _in_the_child(plan: Plan) -> int:
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
     os.environ.update(plan.environment)
-    multiprocessing.current_process()._config["daemon"] = False  # else a loader may not start workers
+    # A loader may start workers only in a process that is not a daemon.
+    multiprocessing.current_process()._config["daemon"] = False  # pyright: ignore[reportAttributeAccessIssue] - private
     module = recipe_module(plan.recipe)
     sys.argv = [f"recipes/{plan.recipe}.py", *plan.words]
 
