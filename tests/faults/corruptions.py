@@ -270,7 +270,7 @@ def _resume_from_older(damage: Callable):
         code, output = complete(subject.plan(folder, "log-restart"))
         fault = f"it exits with {code}: {last_line(output)}" if code else None
         fault = fault or subject.differs(run, known=f"checkpoint-{NEWEST}")
-        if fault is None and f"from {run}/checkpoint-{OLDER}" not in output:
+        if fault is None and f"resuming from {run}/checkpoint-{OLDER}" not in output:
             fault = "it did not resume from the checkpoint before"
         return fault
 

@@ -61,7 +61,7 @@ def kill_at(k: int, action: str):
         inside = {"inside a save": int("checkpoint-" in late_calls(bench)[k - 1])}
         fault = subject.restart(folder)
         restarted = (folder / "log-restart").read_text()
-        resumed = re.search(r"from .*checkpoint-(\d+)", restarted)
+        resumed = re.search(r"resuming from .*checkpoint-(\d+)", restarted)
         complete_before = re.search("finished|complete", restarted)
         if not fault and not complete_before and (not resumed or int(resumed[1]) < LATE - EVERY):
             fault = "more than one save interval was lost"

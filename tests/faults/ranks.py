@@ -61,7 +61,7 @@ def _rank(what: str, rank: int, event: str):
 def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:
     plan = bench.subject.plan(folder, dataloader_num_workers=1)
     running = fork(plan)
-    while running.poll() is None and running.output.count("{'loss'") < 10:
+    while running.poll() is None and running.output.count(": loss ") < 10:
         time.sleep(0.005)
 
     workers = [pid for pid in running.left() if pid != running.pid]
