@@ -1,21 +1,27 @@
-# make pretrain · make spam · make test: each makes .venv first if it has to.
+# make pretrain · make spam · make test: each target installs into .venv first where that is necessary.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: help install pretrain spam test torture lint format clean
+.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks package test-newest clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-# Anew when what is installed changes. torch first: a build that needs it must not fetch another.
+# Repeated when the requirements change. torch comes first: a package that needs it to build must not download another.
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) torch setuptools wheel
+	$(PIP) -e ".[dev]"
 	touch $@
 
-install: .venv/installed  ## make .venv and install
+.venv/release: .venv/installed
+	$(PIP) -e ".[release]"
+	touch $@
+
+install: .venv/installed  ## create .venv and install
 
 pretrain: .venv/installed  ## pre-train a small BERT on the English documentation of this machine
 	$(LAUNCH) recipes/pretrain.py
@@ -24,16 +30,35 @@ spam: pretrain  ## fine-tune that checkpoint on a small set of messages
 	$(LAUNCH) recipes/finetune_classification.py --config configs/finetune/spam-messages.yaml
 
 test: .venv/installed  ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(TESTS)
 
-torture: .venv/installed  ## kill, corrupt, signal and starve runs for about an hour: what survives
-	$(BIN)/python benchmarks/torture.py
+test-slow: .venv/installed  ## run the long tests too
+	$(TESTS) -m "not gpu"
+
+faults: .venv/installed  ## inject kills, damaged files, signals and full disks into runs (about an hour)
+	$(BIN)/python tests/faults/run_faults.py
+
+coverage: .venv/installed  ## run the tests and print which lines they reach
+	$(TESTS) --cov --cov-report=term
 
 lint: .venv/installed  ## check style
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-format: .venv/installed  ## put into style
+format: .venv/installed  ## fix style
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-clean:  ## remove what was made here, checkpoints included
-	rm -rf .venv runs
+types: .venv/installed  ## check type annotations
+	$(BIN)/basedpyright
+
+hooks: .venv/release  ## let git run the checks before each commit and push
+	$(BIN)/pre-commit install
+
+package: .venv/release  ## build wheel and sdist, install the wheel into an empty environment and train there
+	.ci/package
+
+test-newest: .venv/installed  ## upgrade transformers and accelerate beyond constraints.txt, then run the tests
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade transformers accelerate
+	$(TESTS)
+
+clean:  ## remove what was created here, checkpoints included
+	rm -rf .venv runs build dist

@@ -4,7 +4,7 @@ python benchmarks/behavior_snapshot.py record snapshot.json
 python benchmarks/behavior_snapshot.py compare snapshot.json
 
 The record holds SHA-256 of weights, optimizer state, vocabularies and prepared corpora, logged losses and evaluation
-figures, and the structure of every file that a later version has to read. `compare` makes all of it anew, prints each
+figures, and the structure of every file that a later version has to read. `compare` records it again, prints each
 difference and returns 1 if there is any. It is meant for one machine: other processors give other bytes.
 
 So that a reorganisation of the package does not touch this script, it uses only the recipes' command lines, the files
@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-# Before torch and transformers are imported: one thread, no network, and the package beside this script.
+# Before torch and transformers are imported: one thread, no network, and the package of this checkout.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -300,7 +300,7 @@ def sha256(data: bytes | Path) -> str:
 
 
 def without_volatile(value, name: str = ""):
-    """JSON content in which the reason stands in place of each value that VOLATILE names."""
+    """JSON content in which each value that VOLATILE names is replaced by its reason."""
     for end, reason in VOLATILE.items():
         named = name == end or (end[0] == "_" and name.endswith(end))
         if named and (reason != "version" or isinstance(value, str)):
@@ -365,7 +365,7 @@ def decoded_state(value):
 
 
 def file_content(path: Path):
-    """What is recorded of one file, by its kind."""
+    """Record of one file, by its kind."""
     if path.suffix == ".safetensors":
         return safetensors_content(path)
     if path.name == "checkpoint_manifest.json":
@@ -399,7 +399,7 @@ def card_content(path: Path) -> dict:
 
 
 def folder_content(folder: Path, skip: str = "") -> dict:
-    """What is recorded of each file below a folder, by its relative path.
+    """Record of each file below a folder, by its relative path.
 
     Args:
         skip: paths that begin with it are left out.
@@ -646,7 +646,7 @@ def make_record(work_dir: Path | None, only: list[str] | None = None) -> dict:
 
 
 def machine() -> dict[str, str]:
-    """What decides the bytes beside the code; a difference here explains others."""
+    """Versions and machine, which decide the bytes, too; a difference here explains others."""
     models = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "cpu": models[0] if models else platform.processor(),

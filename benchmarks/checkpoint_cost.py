@@ -1,11 +1,11 @@
-"""What exact resume costs: seconds of a save, share of the training time, seconds that a resume adds.
+"""Cost of checkpoints: seconds of a save, share of the training time, seconds that a resume adds.
 
 python benchmarks/checkpoint_cost.py --config_name configs/model/mini.json
 python benchmarks/checkpoint_cost.py --config_name configs/model/base.json --batch_size 8
 
-One process, random rows: `--saves` steps with a save after each, then the same run gone on with. Saving
+One process, random rows: `--saves` steps with a save after each, then the same run resumed. Saving
 writes and flushes the files, hashes them and renames the folder; resuming hashes, reads and restores them. The share
-is that of one save in the default interval of 15 minutes. Beside it: how fast this machine hashes, and the stock
+is that of one save in the default interval of 15 minutes. For comparison: how fast this machine hashes, and the stock
 Trainer's save of the same model (no flush, no checksum). Prints a table, then a JSON line.
 """
 

@@ -1,10 +1,10 @@
-"""Preparing a corpus: ours beside `encode_batch_fast`, `datasets.map` and the 2018 script, on the same text.
+"""Preparing a corpus: ours compared with `encode_batch_fast`, `datasets.map` and the 2018 script, on the same text.
 
-python benchmarks/corpus_preparation.py --train_file 'wiki/*.jsonl.xz'                # the four, side by side
+python benchmarks/corpus_preparation.py --train_file 'wiki/*.jsonl.xz'                # the four rows
 python benchmarks/corpus_preparation.py --train_file 'wiki/*.jsonl.xz' --memory       # does memory grow with the text?
 python benchmarks/corpus_preparation.py --train_file 'wiki/*.jsonl.xz' --vocabulary   # training a vocabulary
 
-Each row is a process of its own, with one thread of the Rust tokenizer; the rows take turns, `--repeats` times, and
+Each row is a new process, with one thread of the Rust tokenizer; the rows take turns, `--repeats` times, and
 the median counts. Starting Python and importing is not timed, starting workers is. MB are 10⁶ bytes of UTF-8 text;
 the text is in the page cache. Peak memory: of the row's process and its workers, sampled every 50 ms: what each has
 for itself, and shared files once (Linux); "before it": after the imports. CPU seconds are those of all processes; on a
@@ -49,7 +49,7 @@ READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "te
 
 @dataclass
 class Task:
-    """What a row works on. It travels to the row's process as JSON."""
+    """Input of a row, sent to its process as JSON."""
 
     files: list[str]
     folder: str  # where it may write
@@ -256,7 +256,7 @@ def field(size: int) -> int:
 
 
 def vocabulary(task: Task) -> dict:
-    """What `recipes/train_tokenizer.py` does: a bounded sample, then WordPiece training."""
+    """Like `recipes/train_tokenizer.py`: a bounded sample, then WordPiece training."""
     from bert_hf.data.prepare import sample_inputs
     from bert_hf.data.tokenization import save_tokenizer, train_tokenizer
 
@@ -304,7 +304,7 @@ def memory(pid: int | None = None) -> int:
 
 
 def alone(name: str, task: Task, threads: int | None = 1) -> dict:
-    """A row's figures, measured in a process and a folder of its own; `threads` of the Rust tokenizer (None: all)."""
+    """A row's figures, measured in a new process and a new folder; `threads` of the Rust tokenizer (None: all)."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
     for variable in ("RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
         environment.pop(variable, None)

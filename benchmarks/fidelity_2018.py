@@ -1,4 +1,4 @@
-"""Our pairs and masks beside those of the 2018 algorithm, on the same text: one pass of each.
+"""Our pairs and masks compared with those of the 2018 algorithm, on the same text: one pass of each.
 
 python benchmarks/fidelity_2018.py                                   # the embedded default corpus
 python benchmarks/fidelity_2018.py --train_file 'wiki/*.jsonl.xz' --documents 500
@@ -269,7 +269,7 @@ def statistics(epoch: Epoch) -> dict[str, float | tuple[float, float]]:
     return {name: value if isinstance(value, tuple) else float(value) for name, value in result.items()}
 
 
-# ---- what the lengths of A and B tell
+# ---- labels predicted from the lengths of A and B
 
 
 def short_documents(text: Text, lone_share: float, seed: int = 0, tokens: int = LEAK_TOKENS) -> Text:
@@ -319,7 +319,7 @@ def lengths_here(text: Text, max_seq_length: int, short_seq_probability: float, 
 
 
 def leak_of(make: Callable[..., Lengths], text: Text, *asked) -> tuple[LengthLeak, int]:
-    """What the lengths tell of the labels, and of how many pairs."""
+    """Accuracy of labels predicted from lengths, and the number of pairs."""
     a, b, label = make(text, *asked)
     some = np.random.default_rng(0).permutation(len(label))[:LEAK_PAIRS]
     return length_leak(a[some], b[some], label[some]), len(some)

@@ -39,7 +39,7 @@ from bert_hf.finetuning.splits import load_splits
 from bert_hf.training.safe_trainer import SafeTrainer
 
 STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"
-MESSAGES = Path(bert_hf.__file__).parent / "messages/spam.tsv"
+MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How the 2018 code makes examples (google-research/bert@eedf571, create_pretraining_data.py), written afresh.
+"""How the 2018 code makes examples (google-research/bert@eedf571, create_pretraining_data.py), reimplemented.
 
 A yardstick for our own pairs and masks, not a way to train: see `fidelity_2018.py` and `tests/test_fidelity.py`. It
 draws from `rng` in the order of the original, so that equal seeds give equal instances (checked against that file).
@@ -90,14 +90,14 @@ def pairs_of_document(
             first = end
 
 
-def _random_next(documents: Sequence[Document], home: int, room: int, rng: Random) -> list[int]:
+def _random_next(documents: Sequence[Document], home: int, budget: int, rng: Random) -> list[int]:
     """Sentences of another document from a random one on; of the same document if ten tries find no other."""
     for _ in range(10):
         other = rng.randint(0, len(documents) - 1)
         if other != home:
             break
     first = rng.randint(0, len(documents[other]) - 1)
-    return _flat(documents[other][first : _reach(documents[other], first, room)])
+    return _flat(documents[other][first : _reach(documents[other], first, budget)])
 
 
 def _reach(document: Document, first: int, tokens: int) -> int:

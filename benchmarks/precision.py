@@ -2,11 +2,11 @@
 
 python benchmarks/precision.py --config_name configs/model/mini.json --batch_size 64
 
-One call measures one row of the table in docs/speed.md, by which `bert_hf/precision.py` chooses. A step is forward,
-backward, clipping and fused AdamW of our model; the batch is made up (random tokens, rows of 60 to 128 tokens, 15 %
-masked), which costs what real text costs. The sides take turns, after one step each that does not count. Figures are
-non-padding tokens a second of CPU time on one thread (`--threads`), which other work on the machine disturbs little.
-Prints the row, with what the rule chooses here, then a JSON line.
+One call measures one row of the table in docs/speed.md, the source of the rule in `bert_hf/config/precision.py`. A
+step is forward, backward, clipping and fused AdamW of our model; the batch is generated (random tokens, rows of 60 to
+128 tokens, 15 % masked), which costs the same as a batch of real text. The sides take turns, after one step each that
+does not count. Figures are non-padding tokens a second of CPU time on one thread (`--threads`), on which other
+processes have little influence. Prints the row, with the choice of the rule on this machine, then a JSON line.
 """
 
 import json
@@ -34,7 +34,7 @@ class PrecisionArguments:
     config_name: str = option("configs/model/mini.json", "Model JSON.")
     max_seq_length: int = option(128, "Tokens in the longest row.")
     batch_size: int = option(64, "Rows in a batch.")
-    dropout: float | None = option(None, "Dropout, where it shall not be the model's.")
+    dropout: float | None = option(None, "Dropout; default: the model's.")
     threads: int = option(1, "Threads that multiply.")
     turns: int = option(5, "Steps of each side that count.")
 

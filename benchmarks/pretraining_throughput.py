@@ -93,7 +93,7 @@ class Clock(TrainerCallback):
 def arguments(
     folder: str, asked: ThroughputArguments, compiled: bool, kind: type[TrainingArguments]
 ) -> TrainingArguments:
-    """The same for every side; ours sets threads and memory by itself, and so has to come first."""
+    """The same for every side; ours sets threads and memory, and therefore runs first."""
     return kind(
         output_dir=folder,
         max_steps=asked.warmup + asked.steps,
@@ -151,7 +151,7 @@ WAYS = {  # what `--ablate` takes away: (owner, name, the plain form)
 
 @contextmanager
 def without(way: str) -> Iterator[None]:
-    """Ours, but for one way: its plain form stands in for it."""
+    """Ours with one optimization replaced by its plain form."""
     if not WAYS[way]:
         yield
         return

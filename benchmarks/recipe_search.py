@@ -6,13 +6,13 @@ python benchmarks/recipe_search.py --plan benchmarks/recipe_search.yaml --work_d
 The plan (YAML) names the runs in order: a stage, a number of tokens, and the flags of `recipes/pretrain.py` in which
 the run differs from `base`. Every run is judged alike: the same held-out documents and vocabulary, 15 % masks, length
 128, next-sentence pairs. The number of steps follows from the tokens, so that a run with more sequences a step has
-fewer steps. Runs are made one after the other, each in a process and a folder of its own; called again, the search
+fewer steps. Runs are made one after the other, each in a new process and folder; called again, the search
 skips the finished ones and resumes the one that was cut off. Several searches may work on one plan at the same time:
 a run that another one has begun is left to it.
 
 After each run two tables are written: `recipe_search.csv` (a row a run) and `recipe_search_curves.csv` (held-out
 figures along the way), and a picture of the curves. Seconds are CPU seconds of the run's process, resumed parts
-together. This benchmark takes hours: the five-minute rule of the others does not bind it.
+together. This benchmark takes hours: the five-minute limit of the others does not apply.
 """
 
 import csv
@@ -104,7 +104,7 @@ def read_plan(path: Path) -> list[Run]:
     """The runs of a plan.
 
     Raises:
-        InputError: a name stands there twice, or a run names no tokens.
+        InputError: a name is used twice, or a run names no tokens.
     """
     plan = yaml.safe_load(path.read_text(encoding="utf-8"))
     runs = []
@@ -117,7 +117,7 @@ def read_plan(path: Path) -> list[Run]:
     names = [run.name for run in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"the name {twice[0]} stands there twice", where=path, remedy="rename one")
+        raise InputError(f"the name {twice[0]} is used twice", where=path, remedy="rename one")
     return runs
 
 
@@ -139,7 +139,7 @@ def words_of(run: Run, asked: SearchArguments, folder: Path) -> list[str]:
 
 
 def make(run: Run, asked: SearchArguments) -> bool:
-    """Makes or resumes a run; False where another process is making it.
+    """Starts or resumes a run; False if another process is running it.
 
     Raises:
         InputError: the run failed; its log is named.
@@ -174,7 +174,7 @@ def _add_seconds(folder: Path, seconds: float) -> None:
 
 
 def cpu_name() -> str:
-    """What /proc/cpuinfo calls this CPU, and which 16-bit units it has."""
+    """Name of this CPU in /proc/cpuinfo, and its 16-bit units."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""A window that takes longer to plan than the watchdog's patience: does the run train, resume and end?
+"""A window that takes longer to plan than the watchdog waits: does the run train, resume and end?
 
 python benchmarks/slow_planning.py
 python benchmarks/slow_planning.py --seconds 5 --hang_timeout 2 --workers 1
@@ -19,14 +19,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.subject import SHAPE, fingerprint, generated_text
-
 from bert_hf.config.arguments import option, parse
 from bert_hf.errors import one_line_errors
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from faults.subject import SHAPE, fingerprint, generated_text  # noqa: E402 - the tiny run of fault injection
+
 STEPS = 60
-# The recipe, of which the second window takes long to plan. Windows are small, as a large corpus' are beside it.
+# The recipe with a slow plan of the second window. Windows are small, so that the tiny corpus has two.
 SHIM = """
 import importlib.util, sys, time
 from pathlib import Path
@@ -59,7 +60,7 @@ class SlowArguments:
 
 
 class Runs:
-    """The runs of one comparison, in a folder of their own."""
+    """The runs of one comparison, in one folder."""
 
     def __init__(self, folder: Path, asked: SlowArguments):
         self.folder, self.asked = folder, asked

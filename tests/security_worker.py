@@ -1,4 +1,4 @@
-"""The whole way in one process: vocabulary, corpus, pre-training, resume, fine-tuning, push.
+"""Runs all commands in one process: vocabulary, corpus, pre-training, resume, fine-tuning, push.
 
     HF_ENDPOINT=… HF_TOKEN=… python tests/security_worker.py FOLDER
 
@@ -30,7 +30,7 @@ def main(place: Path) -> None:
         "--save_steps", 2, "--dataloader_num_workers", 1, "--output_dir", run, *SMALL,
     ]  # fmt: skip
     recipe("pretrain", *pretrain)
-    record = json.loads((run / "run.json").read_text())  # as if it had been cut off after two steps
+    record = json.loads((run / "run.json").read_text())  # as if interrupted after two steps
     (run / "run.json").write_text(json.dumps({**record, "finished": False}))
     shutil.rmtree(run / "checkpoint-4")
     recipe("pretrain", *pretrain)

@@ -1,4 +1,4 @@
-"""The benchmarks run, and measure the same thing on every side. What they find is printed, not tested."""
+"""Benchmarks run, and all their sides do the same work. Their figures are not tested."""
 
 import json
 from random import Random
@@ -43,6 +43,7 @@ def test_rows_work_on_the_same_tokens(task, tmp_path):
     assert all(row["seconds"] > 0 for row in (reference, here, stock, old))
 
 
+@pytest.mark.slow
 def test_a_row_in_its_own_process(task, tmp_path):
     task.folder = str(tmp_path)
     measured = alone("encode_batch_fast", task)
@@ -51,6 +52,7 @@ def test_a_row_in_its_own_process(task, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_report(task, capsys):
     flags = ["--train_file", *task.files, "--tokenizer_name", task.tokenizer, "--repeats", "1", "--num_proc", "1"]
     corpus_preparation.main([*flags, "--rows", "encode_batch_fast", "ours"])
@@ -83,6 +85,7 @@ def last_line(capsys) -> dict:
     return json.loads(capsys.readouterr().out.rstrip().rsplit("\n", 1)[1])
 
 
+@pytest.mark.slow
 def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
     monkeypatch.setattr(pretraining_throughput, "stock_memory", lambda: None)
     seen = {}
@@ -122,6 +125,7 @@ def test_finetuning_sides(tmp_path, monkeypatch, capsys):
     assert result[sides[0]]["ratio"] == 1.0
 
 
+@pytest.mark.slow
 def test_loss_curves(words, capsys):
     assert equal_loss.main([*words, "--steps", "10"]) == 0
     result = last_line(capsys)

@@ -1,4 +1,4 @@
-"""The search at equal tokens: its arithmetic, what it leaves to others, and that its plan can be run."""
+"""Recipe search: its arithmetic, its locks, and that the flags of its plan are valid."""
 
 import csv
 import fcntl
@@ -41,7 +41,7 @@ def flags(tmp_path):
 
 @pytest.fixture
 def made(monkeypatch):
-    """In place of a run: its command line is kept, and it leaves the files that a run leaves."""
+    """Replaces a run: records its command line and writes the files that a run writes."""
     calls = []
 
     def run(words, **kwargs):
@@ -71,12 +71,12 @@ def test_steps_follow_from_tokens():
     assert phases.tokens_at(173) == pytest.approx(1_000_000, rel=0.01)
 
 
-def test_every_run_is_made_once(flags, made, tmp_path, capsys):
+def test_each_run_happens_once(flags, made, tmp_path, capsys):
     assert main([*flags, "--only", "t*"]) == 0
     assert [call["--seed"] for call in made] == ["2", "1"]
     assert made[0]["--max_steps"] == "519"
     assert main(flags) == 0
-    assert len(made) == 3  # the one that was left; the others are finished
+    assert len(made) == 3  # the remaining one; the others are finished
 
     with open(tmp_path / "results/recipe_search.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -94,7 +94,7 @@ def test_every_run_is_made_once(flags, made, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"runs": 3}
 
 
-def test_a_run_that_another_search_makes_is_left_to_it(flags, made, tmp_path):
+def test_a_run_of_another_search_is_skipped(flags, made, tmp_path):
     (tmp_path / "work").mkdir()
     with open(tmp_path / "work/one.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -108,13 +108,13 @@ def test_a_failed_run_names_its_log(flags, monkeypatch, capsys):
     assert "one.log: exit code 3" in capsys.readouterr().err
 
 
-def test_a_name_stands_for_one_run(tmp_path, flags, capsys):
+def test_a_name_is_used_once(tmp_path, flags, capsys):
     (tmp_path / "plan.yaml").write_text(PLAN.replace("three", "one"))
     assert main(flags) == 2
-    assert "the name one stands there twice" in capsys.readouterr().err
+    assert "the name one is used twice" in capsys.readouterr().err
 
 
-def test_the_plan_of_the_project_can_be_run(tmp_path):
+def test_the_plan_of_the_project_is_valid(tmp_path):
     """Every row's flags are flags of recipes/pretrain.py, with values that it takes."""
     runs = read_plan(recipe_search.HERE / "recipe_search.yaml")
     asked = SimpleNamespace(train_file="c", validation_file="v", tokenizer_name="t")

@@ -1,7 +1,7 @@
-"""Nothing is unpickled, followed out of its folder, or told a token (invariant 8; docs/security.md).
+"""Security: no file is unpickled, no path leaves its folder, no token is disclosed (invariant 8; docs/security.md).
 
-S1 an audit of the whole way · S2 pickles in every place · S3 a canary for a token · S4 names that lead elsewhere.
-What a checkpoint from elsewhere may hold is in tests/test_pretrained.py.
+S1 an audit of all commands · S2 pickles in every place · S3 a canary for a token · S4 paths that lead elsewhere.
+Contents of foreign checkpoints are tested in tests/models/test_loading.py.
 """
 
 import ast
@@ -34,7 +34,7 @@ TINY = {
 
 
 class Evil:
-    """Unpickled, it makes a folder."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, marker: Path):
         self.marker = str(marker)
@@ -43,28 +43,28 @@ class Evil:
         return os.mkdir, (self.marker,)
 
 
-def bait(path: Path, marker: Path) -> None:
-    """A pickle that acts, in the zip that torch writes (or bare, where the name is that of a plain pickle)."""
+def write_pickle(path: Path, marker: Path) -> None:
+    """Writes a pickle with a side effect: in the zip that torch writes, or plain for the suffix .pkl."""
     if path.suffix == ".pkl":
         path.write_bytes(pickle.dumps(Evil(marker)))
     else:
         torch.save({"evil": Evil(marker)}, path)
 
 
-def test_the_bait_bites(tmp_path):
-    """Opened as a pickle it acts, or the tests below would prove nothing."""
-    bait(tmp_path / "x.bin", tmp_path / "marker")
+def test_the_pickle_has_its_effect(tmp_path):
+    """Otherwise the tests below would prove nothing."""
+    write_pickle(tmp_path / "x.bin", tmp_path / "marker")
     torch.load(tmp_path / "x.bin", weights_only=False)
     assert (tmp_path / "marker").exists()
 
 
-# ---- S1, S3: the whole way, watched
+# ---- S1, S3: an audit of all commands
 
 
 @pytest.fixture(scope="module")
-def relay(tmp_path_factory):
-    """Everything a user does, in a process that is watched: what it opened, said, wrote and sent."""
-    folder = tmp_path_factory.mktemp("relay")
+def audit(tmp_path_factory):
+    """Runs all commands in one process with an audit hook: what it opened, printed, wrote and sent."""
+    folder = tmp_path_factory.mktemp("audit")
     place, home, log = folder / "place", folder / "home", folder / "audit.jsonl"
     place.mkdir()
     documents = [
@@ -87,47 +87,47 @@ def relay(tmp_path_factory):
     assert "resuming from" in done.stdout
     assert "pushed to" in done.stdout
     events = [tuple(json.loads(line)) for line in log.read_text().splitlines()]
-    return {"folder": folder, "events": events, "said": done.stdout + done.stderr, "server": server}
+    return {"folder": folder, "events": events, "output": done.stdout + done.stderr, "server": server}
 
 
-# Who may unpickle: what comes through a pipe from a process that this run has started itself, and no file.
+# Modules that may unpickle: data that comes through a pipe from a process of this run, never a file.
 PIPES = {
-    "multiprocessing/queues.py": "batches from the workers of the DataLoader; tasks to those that prepare text",
-    "multiprocessing/connection.py": "what those that prepare text give back",
-    "loky/backend/popen_loky_posix.py": "the start of those that prepare text",
+    "multiprocessing/queues.py": "batches from DataLoader workers; tasks for workers that prepare text",
+    "multiprocessing/connection.py": "results of workers that prepare text",
+    "loky/backend/popen_loky_posix.py": "start of workers that prepare text",
 }
 
 
-def test_s1_only_pipes_between_our_own_processes_carry_pickles(relay):
-    asked = {(event[1], event[2]) for event in relay["events"] if event[0] == "pickle"}
-    assert asked, "the workers were not watched"
-    assert not {(what, who) for what, who in asked if not who.endswith(tuple(PIPES))}
+def test_s1_only_pipes_between_our_own_processes_carry_pickles(audit):
+    unpickled = {(event[1], event[2]) for event in audit["events"] if event[0] == "pickle"}
+    assert unpickled, "the workers were not audited"
+    assert not {(name, caller) for name, caller in unpickled if not caller.endswith(tuple(PIPES))}
 
 
-def test_s1_nothing_named_as_a_pickle_is_opened_and_no_code_comes_from_a_cache(relay):
-    assert not [event for event in relay["events"] if event[0] in ("open", "exec")]
+def test_s1_no_pickle_file_is_opened_and_no_code_comes_from_a_cache(audit):
+    assert not [event for event in audit["events"] if event[0] in ("open", "exec")]
 
 
-def test_s1_nobody_is_spoken_to_but_the_hub_and_that_only_to_push(relay):
-    """Sockets with a path for a name are pipes of the DataLoader's workers."""
-    there = {event[1] for event in relay["events"] if event[0] == "connect"}
-    server = relay["server"]
+def test_s1_the_only_connection_is_the_push_to_the_hub(audit):
+    """Sockets whose name is a path belong to DataLoader workers."""
+    addresses = {event[1] for event in audit["events"] if event[0] == "connect"}
+    server = audit["server"]
     port = server.address.rsplit(":", 1)[1]
-    assert {where for where in there if not where.startswith("'/")} == {f"('127.0.0.1', {port})"}
-    # The client, once it is used, asks which programs of others it may be run by, to name them in its requests.
-    asked = [request for request in server.requests if request != "GET /api/agent-harnesses"]
-    assert asked[0] == "POST /api/repos/create"
+    assert {address for address in addresses if not address.startswith("'/")} == {f"('127.0.0.1', {port})"}
+    # The client also asks for a list of programs that may have started it, to name them in its requests.
+    requests = [request for request in server.requests if request != "GET /api/agent-harnesses"]
+    assert requests[0] == "POST /api/repos/create"
     assert all(
-        "spam" in r or r.startswith(("POST /api/repos/create", "POST /api/validate", "POST /lfs")) for r in asked
+        "spam" in r or r.startswith(("POST /api/repos/create", "POST /api/validate", "POST /lfs")) for r in requests
     )
 
 
-def test_s3_a_token_is_in_nothing_that_is_said_written_or_sent(relay):
-    assert TOKEN not in relay["said"]
-    written = [path for path in relay["folder"].rglob("*") if path.is_file()]
+def test_s3_no_output_file_or_request_body_contains_the_token(audit):
+    assert TOKEN not in audit["output"]
+    written = [path for path in audit["folder"].rglob("*") if path.is_file()]
     assert {"README.md", "run.json", "model.safetensors", "loss.png"} <= {path.name for path in written}
     assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
-    sent = relay["server"].repos["me/spam"]
+    sent = audit["server"].repos["me/spam"]
     assert "model.safetensors" in sent
     assert not [name for name, data in sent.items() if TOKEN.encode() in data]
 
@@ -152,7 +152,7 @@ SECRETS = ["https://me:s3cret@host/a.txt", "https://host/a?X-Amz-Signature=s3cre
 
 
 @pytest.mark.parametrize("url", [*SECRETS, f"https://host/{TOKEN}/a"])
-def test_s3_secrets_of_a_url_or_of_this_login_are_not_in_the_card(tmp_path, monkeypatch, url):
+def test_s3_the_card_contains_no_secret_of_a_url_or_login(tmp_path, monkeypatch, url):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     card = hub.Card(title="t", pipeline_tag="fill-mask", command=f"x --train_file '{url}' --seed 1", machine="CPU")
     hub.write_card(tmp_path, card, {"eval_loss": 1.0})
@@ -164,9 +164,9 @@ def test_s3_secrets_of_a_url_or_of_this_login_are_not_in_the_card(tmp_path, monk
     assert "y=2" in text or "y=2" not in url
 
 
-# ---- S2: pickles where a run looks
+# ---- S2: pickles in the folders of a run
 
-BESIDE = [
+UNTRUSTED = [
     "pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.bin", "adapter_model.safetensors",
     "optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "rng_state.pth", "rng_state_0.pth",
     "training_args.bin", "pytorch_model_fsdp.bin", "model.pkl", "random_states_0.pkl", "trainer_state.pt",
@@ -176,7 +176,7 @@ BESIDE = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tokenizer):
-    """A run cut off at its first checkpoint."""
+    """A run that was interrupted at its first checkpoint."""
     folder = tmp_path_factory.mktemp("run")
     make(folder, tokenizer, steps=6, stop=3).train()
     return folder
@@ -188,7 +188,7 @@ def copied(run: Path, place: Path) -> Path:
 
 
 def recommit(checkpoint: Path) -> None:
-    """Gives a checkpoint a manifest that fits what it holds now: the attacker can compute checksums, too."""
+    """Writes a matching manifest: an attacker can compute checksums, too."""
     facts = json.loads((checkpoint / checkpointing.MANIFEST).read_text())
     (checkpoint / checkpointing.MANIFEST).unlink()
     temporary = checkpoint.with_name("saving-again")
@@ -197,13 +197,13 @@ def recommit(checkpoint: Path) -> None:
     checkpointing.verify(checkpoint)
 
 
-def test_s2_pickles_beside_a_checkpoint_are_passed_over(run, tokenizer, tmp_path):
+def test_s2_other_pickles_in_a_checkpoint_are_ignored(run, tokenizer, tmp_path):
     checkpoint = copied(run, tmp_path)
-    for name in BESIDE:
+    for name in UNTRUSTED:
         if name.endswith("index.json"):
             (checkpoint / name).write_text(json.dumps({"weight_map": {"x": "pytorch_model.bin"}, "metadata": {}}))
         else:
-            bait(checkpoint / name, tmp_path / "marker")
+            write_pickle(checkpoint / name, tmp_path / "marker")
     recommit(checkpoint)
     resumed = make(checkpoint.parent, tokenizer, steps=6)
     resumed.train(resume_from_checkpoint=str(checkpoint))
@@ -215,7 +215,7 @@ def test_s2_pickles_beside_a_checkpoint_are_passed_over(run, tokenizer, tmp_path
 def test_s2_a_checkpoint_whose_weights_are_only_pickles_is_refused(run, tokenizer, tmp_path, pointed):
     checkpoint = copied(run, tmp_path)
     (checkpoint / "model.safetensors").unlink()
-    bait(checkpoint / "pytorch_model.bin", tmp_path / "marker")
+    write_pickle(checkpoint / "pytorch_model.bin", tmp_path / "marker")
     if pointed:
         index = {"weight_map": {"x": "pytorch_model.bin"}, "metadata": {}}
         (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -225,34 +225,34 @@ def test_s2_a_checkpoint_whose_weights_are_only_pickles_is_refused(run, tokenize
     assert not (tmp_path / "marker").exists()
 
 
-def test_s2_a_pickle_in_place_of_any_file_of_a_checkpoint_does_nothing(run, tokenizer, tmp_path):
+def test_s2_a_pickle_in_place_of_any_file_has_no_effect(run, tokenizer, tmp_path):
     names = sorted(path.name for path in (run / "checkpoint-3").iterdir())
     assert {"model.safetensors", "optimizer.safetensors", "rank_0.safetensors", "trainer_state.json"} <= set(names)
-    went_on = []
+    resumed = []
     for name in names:
         place = tmp_path / name
         checkpoint = copied(run, place)
-        bait(checkpoint / name, tmp_path / "marker")
-        said = []
-        assert checkpointing.newest_verified(checkpoint.parent, said.append) is None, name  # its checksum is another
-        assert len(said) == 1
-        assert "checkpoint-3" in said[0]
+        write_pickle(checkpoint / name, tmp_path / "marker")
+        messages = []
+        assert checkpointing.newest_verified(checkpoint.parent, messages.append) is None, name  # another checksum
+        assert len(messages) == 1
+        assert "checkpoint-3" in messages[0]
         if name == checkpointing.MANIFEST:
             continue
         recommit(checkpoint)
         try:
             make(checkpoint.parent, tokenizer, steps=6).train(resume_from_checkpoint=str(checkpoint))
-            went_on.append(name)
+            resumed.append(name)
         except (InputError, ValueError, checkpointing.DamagedCheckpoint):
             pass
         assert not (tmp_path / "marker").exists(), name
-    assert set(went_on) <= {"config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}  # not read again
+    assert set(resumed) <= {"config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}  # not read again
 
 
-def test_s2_the_best_model_is_that_of_the_run_whatever_its_state_says(run, tokenizer, tmp_path):
-    """`trainer_state.json` names the folder of the best model; stock opens it wherever it is."""
+def test_s2_the_best_model_is_loaded_from_the_run_folder_only(run, tokenizer, tmp_path):
+    """`trainer_state.json` names the folder of the best model; the stock Trainer opens any folder."""
     (tmp_path / "elsewhere").mkdir()
-    bait(tmp_path / "elsewhere/pytorch_model.bin", tmp_path / "marker")
+    write_pickle(tmp_path / "elsewhere/pytorch_model.bin", tmp_path / "marker")
     copied(run, tmp_path)
     trainer = make(tmp_path / "run", tokenizer, steps=6)
     with torch.no_grad():
@@ -285,7 +285,7 @@ def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
             assert allowed, node.value.lineno
 
 
-# ---- S4: names that lead elsewhere
+# ---- S4: paths that lead elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ ODD_SHARDS = [
 
 @pytest.mark.parametrize("behind_a_url", [False, True])
 @pytest.mark.parametrize("change", ODD_SHARDS, ids=str)
-def test_s4_a_corpus_whose_manifest_leads_elsewhere_is_refused(corpus, tmp_path, change, behind_a_url):
+def test_s4_a_manifest_with_a_path_outside_its_folder_is_refused(corpus, tmp_path, change, behind_a_url):
     place = tmp_path / "deep/down/corpus"
     shutil.copytree(corpus, place)
     manifest = json.loads((place / MANIFEST).read_text())
@@ -325,43 +325,36 @@ def test_s4_a_corpus_whose_manifest_leads_elsewhere_is_refused(corpus, tmp_path,
 
 
 @pytest.mark.parametrize("behind_a_url", [False, True])
-def test_s4_the_corpus_as_it_was_is_opened(corpus, tmp_path, behind_a_url):
+def test_s4_the_unchanged_corpus_is_opened(corpus, tmp_path, behind_a_url):
     opened = Corpus.open(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
     assert len(opened.window(opened.windows()[0])) == 4
     assert load_tokenizer(opened.tokenizer()).mask_token_id is not None
 
 
-def test_s4_a_manifest_of_brackets_is_one_line(corpus, tmp_path):
+def test_s4_a_manifest_of_brackets_gives_one_error_line(corpus, tmp_path):
     (tmp_path / MANIFEST).write_text("[" * 200_000)
     with pytest.raises(InputError, match="not a prepared corpus"):
         Corpus.open(tmp_path)
 
 
-# ---- through the doors
+# ---- through the recipes
 
 
 @pytest.mark.parametrize("recipe", ["pretrain", "finetune_classification", "estimate"])
-def test_s2_a_model_of_pickles_or_code_is_one_line_and_exit_code_2(run, tokenizer, tmp_path, capsys, recipe):
+def test_s2_a_model_of_pickles_or_code_gives_one_error_line(run, tokenizer, tmp_path, capsys, recipe):
     place = tmp_path / "model"
     shutil.copytree(run / "checkpoint-3", place)
     (place / "model.safetensors").unlink()
-    for name in BESIDE[:1] + BESIDE[2:-2]:
-        bait(place / name, tmp_path / "marker")
+    for name in UNTRUSTED[:1] + UNTRUSTED[2:-2]:
+        write_pickle(place / name, tmp_path / "marker")
     if recipe == "estimate":  # reads the configuration alone
         config = json.loads((place / "config.json").read_text())
         (place / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoConfig": "evil.Config"}}))
         words = ["--max_steps", "5", "--max_seq_length", "32"]
     elif recipe == "pretrain":
         (tmp_path / "text.txt").write_text("w1 w2 w3. w4 w5.\n\nw6 w7. w8 w9.\n\n" * 20)
-        words = [
-            "--train_file",
-            str(tmp_path / "text.txt"),
-            "--cache_dir",
-            str(tmp_path / "cache"),
-            "--max_steps",
-            "2",
-        ]
-        words += ["--max_seq_length", "32", "--output_dir", str(tmp_path / "out")]
+        words = ["--train_file", str(tmp_path / "text.txt"), "--cache_dir", str(tmp_path / "cache")]
+        words += ["--max_steps", "2", "--max_seq_length", "32", "--output_dir", str(tmp_path / "out")]
     else:
         words = ["--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--max_seq_length", "32"]
         words += ["--output_dir", str(tmp_path / "out")]

@@ -1,8 +1,8 @@
-"""Python imports this by itself at its start, in every process whose PYTHONPATH names this folder.
+"""Audit hook: Python imports this module at its start in every process whose PYTHONPATH names this folder.
 
-Writes what could run foreign code, or talk to someone, into $AUDIT_LOG, a JSON line each:
-["pickle", "module.name", file that asked] · ["connect", address] · ["open", path] of what is named as pickles are ·
-["exec", path] of code that lies under a folder in $AUDIT_NO_CODE.
+Writes a JSON line into $AUDIT_LOG for each action that could run foreign code or send data:
+["pickle", "module.name", file of the caller] · ["connect", address] · ["open", path] of a file with a suffix of
+pickles · ["exec", path] of code under a folder in $AUDIT_NO_CODE.
 """
 
 import json
@@ -14,7 +14,7 @@ NO_CODE = tuple(filter(None, os.environ.get("AUDIT_NO_CODE", "").split(":")))
 
 
 def caller() -> str:
-    """The file outside of pickle itself that unpickles."""
+    """The file that called pickle."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.endswith(("pickle.py", "sitecustomize.py")):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""kill -9: at every file-system call of a save, at random, a hundred times in one run, through the command line."""
+"""kill -9: at each file-system call of a save, at random, a hundred times in one run, through the launcher."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from faults.runs import Call, Event, complete, fork, launch
 from faults.subject import EVERY, STEPS, last_line
 
 KILLED = -9
-LATE = STEPS - EVERY  # the save before the last one is enumerated, and everything after it
+LATE = STEPS - EVERY  # calls are enumerated from the save of this step to the end
 
 
 def saved_steps(run: Path) -> list[int]:
@@ -24,9 +24,8 @@ def saved_steps(run: Path) -> list[int]:
 
 def enumerated(bench: Bench, limit: int | None = None) -> list[Case]:
     """Before and after each call from the beginning of a save to the end of the run, and in the middle of writes."""
-    lines = late_calls(bench)
     cases = []
-    for k, line in enumerate(lines, 1):
+    for k, line in enumerate(late_calls(bench), 1):
         actions = ["before", "after"] + (["half"] if " write " in line or "sendfile" in line else [])
         for action in actions:
             cases.append(Case("enumerated", f"{k}-{action}", kill_at(k, f"kill {action}")))
@@ -44,60 +43,63 @@ def late_calls(bench: Bench) -> list[str]:
         plan.call = Call(folder / "run", needle="", trace=trace)
         code, output = complete(plan)
         if code != 0 or bench.subject.differs(folder / "run"):
-            raise RuntimeError(f"a run that goes on ends with {code}: {last_line(output)}")
+            raise RuntimeError(f"a resumed run exits with {code}: {last_line(output)}")
     return trace.read_text().splitlines()
 
 
 def kill_at(k: int, action: str):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         subject = bench.subject
         subject.copied(folder, subject.snapshot(LATE))
         plan = subject.plan(folder)
         plan.call = Call(folder / "run", k, action)
         code, output = complete(plan)
         if code != KILLED:
-            # The k-th call may come later than the run's end where temporary names decide the order of a removal.
-            return Outcome(1, f"not killed at call {k}, ended with {code}: {last_line(output)}")
+            # The order of a removal depends on temporary names, so the k-th call may come after the end of the run.
+            return Outcome(1, f"not killed at call {k}, exit code {code}: {last_line(output)}")
+
         inside = {"inside a save": int("checkpoint-" in late_calls(bench)[k - 1])}
         fault = subject.restart(folder)
         restarted = (folder / "log-restart").read_text()
-        begun = re.search(r"resuming from .*checkpoint-(\d+)", restarted)
-        if not fault and "finished" not in restarted and (not begun or int(begun[1]) < LATE - EVERY):
+        resumed = re.search(r"resuming from .*checkpoint-(\d+)", restarted)
+        complete_before = re.search("finished|complete", restarted)
+        if not fault and not complete_before and (not resumed or int(resumed[1]) < LATE - EVERY):
             fault = "more than one save interval was lost"
         return Outcome(1, fault, inside)
 
-    return play
+    return run_case
 
 
 # ---- at random
 
 
 def scattered(bench: Bench, kills: int, chain: int = 4) -> list[Case]:
-    """Runs from their beginning, each killed `chain` times: by the clock, in a step, at a call."""
-    return [Case("kills", str(number), chained(min(chain, kills - first)))
-            for number, first in enumerate(range(0, kills, chain))]  # fmt: skip
+    """New runs, each killed `chain` times: after a random time, in a step, at a call."""
+    firsts = enumerate(range(0, kills, chain))
+    return [Case("kills", str(number), chained(min(chain, kills - first))) for number, first in firsts]
 
 
 def chained(kills: int):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         done = 0
         while done < kills:
             if not killed_somewhere(bench, folder, rng, rng.choice(("clock", "step", "call"))):
-                break  # it ended before its kill came
+                break  # it ended before the kill
             done += 1
         return Outcome(done, bench.subject.restart(folder))
 
-    return play
+    return run_case
 
 
 def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, reach: int = STEPS, **changes) -> bool:
-    """One attempt that is to be killed; False where the run ended before.
+    """Starts a run and kills it; returns False if it ended before.
 
     Raises:
-        RuntimeError: it ended in another way.
+        RuntimeError: it exited with an error.
     """
     plan = bench.subject.plan(folder, **changes)
     newest = max(saved_steps(folder / "run"), default=0)
+
     if how == "step":
         name = rng.choice(("step_begin", "step_end", "prediction_step", "evaluate", "save"))
         step = newest + rng.randint(1, max(1, min(reach, int(changes.get("max_steps", STEPS)) - newest)))
@@ -107,32 +109,33 @@ def killed_somewhere(bench: Bench, folder: Path, rng: random.Random, how: str, r
         whole = rng.randrange(3) == 0
         action = rng.choice(("kill before", "kill after", "kill half"))
         plan.call = Call(folder / "run", rng.randint(1, 60), action, needle="" if whole else "checkpoint-")
+
     running = fork(plan)
     if how == "clock":
         time.sleep(rng.uniform(0, 2))
         running.kill()
     code = running.wait()
     if code not in (0, KILLED):
-        raise RuntimeError(f"an attempt ends with {code}: {last_line(running.output)}")
+        raise RuntimeError(f"an attempt exits with {code}: {last_line(running.output)}")
     return code == KILLED
 
 
 def marathon(bench: Bench, kills: int) -> list[Case]:
-    """One single run that is killed all the time and still ends."""
+    """A single run that is killed again and again and still finishes."""
 
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        steps = {"max_steps": 2 * kills * EVERY}
-        bench.subject.oracle("marathon", **steps)
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        steps = 2 * kills * EVERY
+        bench.subject.oracle("marathon", max_steps=steps)
         done = 0
         while done < kills:
             how = rng.choice(("step", "call"))
-            if not killed_somewhere(bench, folder, rng, how, reach=EVERY, **steps):
+            if not killed_somewhere(bench, folder, rng, how, reach=EVERY, max_steps=steps):
                 break
             done += 1
-        fault = bench.subject.restart(folder, "marathon", **steps)
+        fault = bench.subject.restart(folder, "marathon", max_steps=steps)
         return Outcome(done, fault or (f"ended after {done} of {kills} kills" if done < kills else None))
 
-    return [Case("marathon", "0", play)]
+    return [Case("marathon", "0", run_case)]
 
 
 # ---- through the command line
@@ -140,39 +143,43 @@ def marathon(bench: Bench, kills: int) -> list[Case]:
 
 def launched(bench: Bench, kills: int, chain: int = 10) -> list[Case]:
     """`accelerate launch … recipes/pretrain.py …`, killed at any time between its imports and its end."""
-    return [Case("launched", str(number), launched_chain(min(chain, kills - first)))
-            for number, first in enumerate(range(0, kills, chain))]  # fmt: skip
+    firsts = enumerate(range(0, kills, chain))
+    return [Case("launched", str(number), launched_chain(min(chain, kills - first))) for number, first in firsts]
 
 
 def launched_chain(kills: int):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         done = attempts = 0
         words = bench.subject.words(folder / "run")
         while done < kills and attempts < 2 * kills:
             attempts += 1
+
+            # Kill it some time after its imports.
             running = launch(words, folder / f"log-{attempts}")
             while running.poll() is None and " parameters, " not in running.output:
                 time.sleep(0.02)
             time.sleep(rng.uniform(0, 1.2))
             if rng.randrange(3):
                 running.kill()
-            else:  # the script alone: the launcher has to notice
+            else:  # only the script: the launcher has to notice
                 for pid in running.left():
                     if pid != running.pid:
                         _kill(pid)
+
             if running.wait(30) == 0:
                 break
             if orphans := running.left(seconds=5):
                 running.kill()
                 return Outcome(done + 1, f"a process is left: {orphans}")
             done += 1
+
         last = launch(words, folder / "log-last")
         code = last.wait()
         if code != 0:
-            return Outcome(done, f"the restarted run ends with {code}: {last_line(last.output)}")
+            return Outcome(done, f"the repeated command exits with {code}: {last_line(last.output)}")
         return Outcome(done, bench.subject.differs(folder / "run"))
 
-    return play
+    return run_case
 
 
 def _kill(pid: int) -> None:

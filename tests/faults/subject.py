@@ -1,8 +1,8 @@
-"""What is tortured: a tiny network on a tiny corpus, sixty steps of everything a real run does; and its oracle.
+"""The run under test: a tiny network on a tiny corpus, sixty steps with evaluation and saving; and its oracle.
 
-An oracle is what an uninterrupted run leaves: bytes of the model, bytes of the last checkpoint's optimizer, the log
-without clock and speed, the names of all files (of older checkpoints there may be fewer, but no half one). A run under
-faults passes if it leaves the same.
+The oracle is the result of an uninterrupted run: bytes of the model, bytes of the last checkpoint's optimizer, the log
+without clock and speed, the names of all files (there may be fewer older checkpoints, but no incomplete one). A run
+under faults passes if its result is the same.
 """
 
 import hashlib
@@ -11,9 +11,8 @@ import random
 import shutil
 from pathlib import Path
 
-from faults.runs import Call, Plan, complete
-
 from bert_hf.training import checkpointing
+from faults.runs import Call, Plan, complete
 
 STEPS, EVERY = 60, 6  # steps of a run; evaluated and saved every so many
 SHAPE = {
@@ -25,11 +24,11 @@ FLAGS = {
     "max_steps": STEPS, "per_device_train_batch_size": 8, "max_seq_length": 32, "max_eval_samples": 16,
     "warmup_steps": 5, "bf16": "false", "report_to": "none", "disable_tqdm": "true", "use_cpu": "true",
 }  # fmt: skip
-CLOCK = ("runtime", "per_second", "mfu", "_time")  # ends of the names of what the clock decides
+CLOCK = ("runtime", "per_second", "mfu", "_time")  # suffixes of figures that depend on the clock
 
 
 class Subject:
-    """The corpus, the flags and the oracles, in a folder of their own."""
+    """Corpus, flags and oracles of the run under test, in one folder."""
 
     def __init__(self, work: Path):
         self.work = work
@@ -37,7 +36,7 @@ class Subject:
         self.oracles: dict[str, dict] = {}
 
     def prepare(self) -> None:
-        """Writes text, has `recipes/prepare.py` make a corpus of it, and writes the model's shape."""
+        """Writes a text, prepares a corpus from it with `recipes/prepare.py`, and writes the model's configuration."""
         self.work.mkdir(parents=True, exist_ok=True)
         self.text.write_text(generated_text())
         self.shape.write_text(json.dumps(SHAPE))
@@ -45,7 +44,7 @@ class Subject:
         if not (self.corpus / "manifest.json").exists():
             code, output = complete(Plan(flags, self.work / "log-prepare", recipe="prepare"))
             if code != 0:
-                raise RuntimeError(f"the corpus is not prepared: {code}: {output[-2000:]}")
+                raise RuntimeError(f"preparing the corpus exits with {code}: {output[-2000:]}")
 
     def words(self, folder: Path, **changes) -> list[str]:
         """The command line of the run in `folder`."""
@@ -53,42 +52,43 @@ class Subject:
         return [str(word) for name, value in flags.items() if value is not None for word in (f"--{name}", value)]
 
     def plan(self, folder: Path, log: str = "log", **changes) -> Plan:
-        """A run in `folder`/run, whose output goes beside it."""
+        """A run in `folder`/run, whose output is a file in `folder`."""
         return Plan(self.words(folder / "run", **changes), folder / log)
 
     def oracle(self, name: str = "forked", **changes) -> dict:
-        """What the uninterrupted run leaves; made when it is first asked for, by one forked run."""
+        """Fingerprint of the uninterrupted run, which is forked at the first call."""
         if name not in self.oracles:
             folder = self.work / f"oracle-{name}"
             folder.mkdir(exist_ok=True)
             code, output = complete(self.plan(folder, **changes))
             if code != 0:
-                raise RuntimeError(f"the uninterrupted run ends with {code}:\n{output[-3000:]}")
+                raise RuntimeError(f"the uninterrupted run exits with {code}:\n{output[-3000:]}")
             self.oracles[name] = fingerprint(folder / "run")
         return self.oracles[name]
 
     def differs(self, run: Path, name: str = "forked", known: str | None = None) -> str | None:
-        """What of a finished run is not the oracle's, in words; None: nothing."""
+        """Describes the differences of a finished run from the oracle; None: they are equal."""
         try:
             found = fingerprint(run)
         except (OSError, ValueError, KeyError, IndexError) as error:
-            return f"the run has no result: {type(error).__name__}: {error}"
+            return f"the run has no complete result: {type(error).__name__}: {error}"
+
         wrong = [key for key, value in self.oracles[name].items() if found[key] != value]
         if "names" in wrong:
             too_many = sorted(set(found["names"]) - set(self.oracles[name]["names"]))
             too_few = sorted(set(self.oracles[name]["names"]) - set(found["names"]))
             return f"{', '.join(wrong)} differ; too many: {too_many[:5]}, missing: {too_few[:5]}"
-        return f"{', '.join(wrong)} differ" if wrong else half_checkpoint(run, known)
+        return f"{', '.join(wrong)} differ" if wrong else incomplete_checkpoint(run, known)
 
     def restart(self, folder: Path, name: str = "forked", log: str = "log-restart", **changes) -> str | None:
-        """The same command once more: what is wrong with its end, None where it is the oracle's."""
+        """Repeats the command; returns the fault of its end, None if it equals the oracle."""
         code, output = complete(self.plan(folder, log, **changes))
         if code != 0:
-            return f"the restarted run ends with {code}: {last_line(output)}"
+            return f"the repeated command exits with {code}: {last_line(output)}"
         return self.differs(folder / "run", name)
 
     def snapshot(self, step: int) -> Path:
-        """A run that was killed when it was about to write the checkpoint of `step`; copy it before use."""
+        """A run that was killed just before it wrote the checkpoint of `step`; copy it before use."""
         folder = self.work / f"snapshot-{step}"
         if not (folder / "run").exists():
             making = self.work / f"making-{step}"
@@ -98,7 +98,7 @@ class Subject:
             plan.call = Call(making / "run", 1, "kill before", needle=f"checkpoint-{step}")
             code, output = complete(plan)
             if code != -9:
-                raise RuntimeError(f"no kill came before checkpoint-{step}: {code}\n{output[-2000:]}")
+                raise RuntimeError(f"the run was not killed before checkpoint-{step}: {code}\n{output[-2000:]}")
             making.rename(folder)
         return folder
 
@@ -118,7 +118,7 @@ def generated_text(documents: int = 300, seed: int = 0) -> str:
 
 
 def fingerprint(run: Path) -> dict:
-    """What is compared of a finished run."""
+    """The parts of a finished run that are compared."""
     state = json.loads((run / "trainer_state.json").read_text())
     last = f"checkpoint-{state['global_step']}"
     history = [{k: v for k, v in row.items() if not k.endswith(CLOCK)} for row in state["log_history"]]
@@ -131,15 +131,15 @@ def fingerprint(run: Path) -> dict:
     }
 
 
-def half_checkpoint(run: Path, known: str | None = None) -> str | None:
-    """A checkpoint at or before the last step that does not verify, in words; not the one that was damaged by us."""
+def incomplete_checkpoint(run: Path, known: str | None = None) -> str | None:
+    """Describes a checkpoint up to the last step that does not verify; `known`: one that was damaged on purpose."""
     last = json.loads((run / "trainer_state.json").read_text())["global_step"]
     for folder in checkpointing.checkpoints(run):
         try:
             if int(folder.name.split("-")[1]) <= last and folder.name != known:
                 checkpointing.verify(folder)
         except checkpointing.DamagedCheckpoint as damage:
-            return f"a half checkpoint is left: {damage}"
+            return f"an incomplete checkpoint is left: {damage}"
     return None
 
 

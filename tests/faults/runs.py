@@ -1,7 +1,7 @@
-"""Runs of a recipe that something befalls: forked from a process that has imported everything, or launched for real.
+"""Starts runs of a recipe with injected faults: forked from a process that has imported everything, or launched.
 
-A forked run costs what the run costs and not seven seconds of imports. In it, before `main(argv)`, the file-system
-calls may be armed (calls.c), and faults hung on the events of the Trainer.
+A forked run saves seven seconds of imports. Before `main(argv)` it arms faults of file-system calls (calls.c) and of
+the Trainer's events (hooks.py).
 """
 
 import contextlib
@@ -26,20 +26,20 @@ KINDS = {
     "open": 1, "write": 2, "flush": 4, "move": 8, "remove": 16, "make": 32, "cut": 64, "close": 128, "mode": 256,
 }  # fmt: skip
 ALL_KINDS = sum(KINDS.values())
-NEEDS_ROOM = sum(KINDS[name] for name in ("open", "write", "flush", "make", "cut"))  # what a full disk may refuse
+NEEDS_SPACE = sum(KINDS[name] for name in ("open", "write", "flush", "make", "cut"))  # may fail on a full disk
 ACTIONS = ("count", "kill before", "kill after", "kill half", "fail", "fail on", "short", "short on", "raise")
 
 
 @dataclass
 class Call:
-    """What happens at the k-th file-system call below a folder.
+    """A fault at the k-th file-system call below a folder.
 
     Args:
-        action: one of `ACTIONS`; `… on`: from there on, always. `short`: half of a write, without an error.
-        code: errno of a failure, number of a signal to raise.
-        needle: only calls whose path holds this count.
+        action: one of `ACTIONS`; `… on`: at each later call, too. `short`: half of a write, without an error.
+        code: errno of a failure, or number of the signal that is raised.
+        needle: only calls whose path contains this text count.
         kinds: only these kinds of calls count (a sum of `KINDS`).
-        trace: file that gets a line for each counted call.
+        trace: file to which a line is written for each counted call.
     """
 
     folder: Path
@@ -59,12 +59,12 @@ class Call:
 
 
 def can_count() -> bool:
-    """True in a process that calls.c stands in front of."""
+    """True in a process that was started with calls.c preloaded."""
     return hasattr(ctypes.CDLL(None), "faults_arm")
 
 
 def build_calls(folder: Path) -> Path | None:
-    """Compiles calls.c into `folder`; None where no C compiler is at hand."""
+    """Compiles calls.c into `folder`; None if there is no C compiler."""
     library = folder / "calls.so"
     source = Path(__file__).with_name("calls.c")
     for compiler in ("cc", "gcc", "clang"):
@@ -79,15 +79,15 @@ def build_calls(folder: Path) -> Path | None:
 
 @dataclass
 class Event:
-    """What happens at an event of the Trainer: a signal to this process, its group or its parent; an exception.
+    """A fault at an event of the Trainer: a signal to this process, its group or its parent; an exception; a hang.
 
     Args:
         name: step_begin, step_end, prediction_step, evaluate or save: the Trainer's events.
-        step: the step that is finished when the event comes (0: in the first step), or a later one if it is past.
+        step: steps finished when the fault is triggered (0: in the first step), or more at a later event.
         action: number of a signal; "raise" for an exception; "sleep" for a hang.
         target: self, group or parent.
         times: how often the signal is sent.
-        rank: on which rank.
+        rank: the rank on which it is triggered.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Event:
     times: int = 1
     rank: int = 0
 
-    def happen(self) -> None:
+    def trigger(self) -> None:
         if self.action == "raise":
             raise RuntimeError("injected: this rank fails")
         if self.action == "sleep":
@@ -111,36 +111,39 @@ class Event:
 
 @dataclass
 class Plan:
-    """A run to be started: the recipe's flags, and what befalls it."""
+    """A run to start: the recipe's flags, and its faults."""
 
     words: Sequence[str]
     log: Path
     recipe: str = "pretrain"
     call: Call | None = None
     events: tuple[Event, ...] = ()
-    steps: Path | None = None  # file that gets the number of each finished step
-    batches: Path | None = None  # file that gets each step's example numbers
+    steps: Path | None = None  # file for the number of each finished step
+    batches: Path | None = None  # file for each step's example numbers
     environment: dict[str, str] = field(default_factory=dict)
 
 
 def recipe_module(name: str):
     """A recipe as a module, imported once."""
     if name not in sys.modules:
-        path = (ROOT / "benchmarks/faults" if name.startswith("stock") else ROOT / "recipes") / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
+        folder = Path(__file__).parent if name.startswith("stock") else ROOT / "recipes"
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules[name]
 
 
 class Running:
-    """A process that was started, with its output in a file."""
+    """A started process whose output is a file."""
 
     def __init__(self, pid: int, log: Path, popen: subprocess.Popen | None = None):
-        self.pid, self.log, self.popen, self.code = pid, log, popen, None
-        self.ended = 0.0  # when its end was seen; time.monotonic() is the machine's, the same in every process
+        self.pid, self.log, self.popen = pid, log, popen
+        self.code: int | str | None = None
+        self.ended = 0.0  # when its end was noticed; time.monotonic() is the same clock in all processes
 
-    def poll(self) -> int | None:
+    def poll(self) -> int | str | None:
         """Its exit code, negative for a signal; None while it runs."""
         if self.code is None:
             if self.popen:
@@ -152,17 +155,17 @@ class Running:
         return self.code
 
     def wait(self, seconds: float = PATIENCE) -> int | str:
-        """Its exit code; `HUNG`, and it is killed, where it takes longer."""
+        """Its exit code; kills it and returns `HUNG` if it takes longer."""
         end = time.monotonic() + seconds
-        while self.poll() is None:
+        while (code := self.poll()) is None:
             if time.monotonic() > end:
                 self.kill()
                 self.code = HUNG
             time.sleep(0.002)
-        return self.code
+        return code
 
     def kill(self, number: int = signal.SIGKILL, whole_group: bool = True) -> None:
-        """Signals its process group (it leads one), or it alone; a killed one is waited for."""
+        """Signals its process group (it leads one), or only it; after SIGKILL waits for its end."""
         try:
             (os.killpg if whole_group else os.kill)(self.pid, number)
         except ProcessLookupError:
@@ -176,7 +179,7 @@ class Running:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def left(self, seconds: float = 0) -> list[int]:
-        """Processes of its session, and torchrun's ranks, that are there so many seconds later (zombies aside)."""
+        """Processes of its session, and torchrun's ranks, that are still alive after so many seconds."""
         end = time.monotonic() + seconds
         while (found := sorted({*group_members(self.pid), *writers(self.log)})) and time.monotonic() < end:
             time.sleep(0.02)
@@ -184,7 +187,7 @@ class Running:
 
 
 def group_members(group: int) -> list[int]:
-    """Living processes of a session, read from /proc: our runs each begin one."""
+    """Live processes of a session, read from /proc: each of our runs starts a session."""
     found = []
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -197,7 +200,7 @@ def group_members(group: int) -> list[int]:
 
 
 def writers(log: Path) -> list[int]:
-    """Living processes whose standard output is this file: torchrun's ranks begin sessions of their own."""
+    """Live processes whose standard output is this file: torchrun starts a new session for each rank."""
     found = []
     for place in Path("/proc").glob("[0-9]*/fd/1"):
         with contextlib.suppress(OSError):
@@ -207,12 +210,13 @@ def writers(log: Path) -> list[int]:
 
 
 def fork(plan: Plan) -> Running:
-    """Starts a run in a fork of this process, leader of a session of its own."""
+    """Starts a run in a fork of this process, as the leader of a new session."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid:
         return Running(pid, plan.log)
+
     code = 1
     try:
         code = _in_the_child(plan)
@@ -228,19 +232,23 @@ def fork(plan: Plan) -> Running:
 
 def _in_the_child(plan: Plan) -> int:
     os.setsid()
-    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: nothing outlives the harness
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG: no run outlives the harness
     for name in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
         signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
     output = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
         os.dup2(output, stream)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
     os.environ.update(plan.environment)
-    multiprocessing.current_process()._config["daemon"] = False  # else a loader may have no processes of its own
+    # A loader may start workers only in a process that is not a daemon.
+    multiprocessing.current_process()._config["daemon"] = False  # pyright: ignore[reportAttributeAccessIssue] - private
     module = recipe_module(plan.recipe)
     sys.argv = [f"recipes/{plan.recipe}.py", *plan.words]
+
     if plan.events or plan.steps or plan.batches:
         from faults.hooks import install
 
@@ -255,6 +263,7 @@ def fork_ranks(plans: Sequence[Plan]) -> list[Running]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+
     ranks = []
     for rank, plan in enumerate(plans):
         plan.environment.update(
@@ -266,7 +275,7 @@ def fork_ranks(plans: Sequence[Plan]) -> list[Running]:
 
 
 def complete(plan: Plan, seconds: float = PATIENCE) -> tuple[int | str, str]:
-    """A forked run from its start to its end: exit code and output."""
+    """Runs to its end in a fork: exit code and output."""
     running = fork(plan)
     return running.wait(seconds), running.output
 
@@ -285,7 +294,7 @@ def launch(words: Iterable[str], log: Path, ranks: int = 1, launcher: bool = Tru
 
 
 def warm(plan: Plan) -> None:
-    """Imports here what a run imports on its way, so that no fork has to; then one run to see what that is."""
+    """Imports here all modules that a run imports, so that no fork has to: one run lists them."""
     recipe_module(plan.recipe)
     listing = plan.log.with_suffix(".modules")
     before = set(sys.modules)
@@ -297,8 +306,9 @@ def warm(plan: Plan) -> None:
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
+
     for name in listing.read_text().split() if listing.exists() else ():
         try:
             importlib.import_module(name)
         except Exception:
-            continue  # a module that only that run could make
+            continue  # a module that exists only in that run

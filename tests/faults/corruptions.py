@@ -1,4 +1,4 @@
-"""Damaged checkpoints: every file of one, damaged in every way, found before a step; good ones never refused."""
+"""Damaged checkpoints: each file damaged in each way is detected before a step; valid ones are never refused."""
 
 import contextlib
 import json
@@ -9,24 +9,23 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bert_hf.training import checkpointing
 from faults.cases import Bench, Case, Outcome
 from faults.kills import LATE
 from faults.runs import complete
 from faults.subject import EVERY, STEPS, last_line
 
-from bert_hf.training import checkpointing
-
-LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the oracle's run
+LAST, BEFORE = STEPS, STEPS - EVERY  # the two newest checkpoints of the uninterrupted run
 NEWEST, OLDER = LATE - EVERY, LATE - 2 * EVERY  # those of a run that was cut off
 
 
 class Hang(Exception):
-    """Looking at a checkpoint took too long."""
+    """Verifying a checkpoint took too long."""
 
 
 @contextlib.contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raises `Hang` where the block takes longer (a FIFO that nobody writes to, say)."""
+    """Raises `Hang` if the block takes longer (a FIFO without a writer, for example)."""
 
     def late(number, frame):
         raise Hang(f"no answer within {seconds} s")
@@ -112,7 +111,7 @@ FILE_DAMAGE = (
 )  # fmt: skip
 
 
-# ---- ways to damage a whole checkpoint: (folder, another checkpoint, rng) → the folder's name afterwards
+# ---- ways to damage a whole checkpoint: (folder, another checkpoint, rng)
 
 
 def add_a_file(folder: Path, other: Path, rng: random.Random) -> None:
@@ -129,15 +128,15 @@ def take_file_and_entry_away(folder: Path, other: Path, rng: random.Random) -> N
     (folder / name).unlink()
 
 
-def say_another_step(folder: Path, other: Path, rng: random.Random) -> None:
+def change_the_step(folder: Path, other: Path, rng: random.Random) -> None:
     _edit(folder, lambda manifest: manifest.update(step=manifest["step"] + rng.randint(1, 9)))
 
 
-def say_another_run(folder: Path, other: Path, rng: random.Random) -> None:
+def change_the_run(folder: Path, other: Path, rng: random.Random) -> None:
     _edit(folder, lambda manifest: manifest["identity"].update(seed=manifest["identity"]["seed"] + 1))
 
 
-def say_another_size(folder: Path, other: Path, rng: random.Random) -> None:
+def change_the_size(folder: Path, other: Path, rng: random.Random) -> None:
     _edit(folder, lambda manifest: manifest["files"]["model.safetensors"].update(bytes=rng.randrange(10**6)))
 
 
@@ -146,28 +145,28 @@ def write_other_json(folder: Path, other: Path, rng: random.Random) -> None:
     (folder / checkpointing.MANIFEST).write_text(text)
 
 
-def bear_another_name(folder: Path, other: Path, rng: random.Random) -> None:
+def rename_the_folder(folder: Path, other: Path, rng: random.Random) -> None:
     folder.rename(folder.with_name(f"checkpoint-{LAST + rng.randint(1, 99)}"))
 
 
-def be_a_file(folder: Path, other: Path, rng: random.Random) -> None:
+def replace_by_a_file(folder: Path, other: Path, rng: random.Random) -> None:
     shutil.rmtree(folder)
     folder.write_bytes(b"checkpoint")
 
 
-def be_a_link(folder: Path, other: Path, rng: random.Random) -> None:
+def replace_by_a_link(folder: Path, other: Path, rng: random.Random) -> None:
     shutil.rmtree(folder)
     folder.symlink_to(other)
 
 
-def be_empty(folder: Path, other: Path, rng: random.Random) -> None:
+def empty_the_folder(folder: Path, other: Path, rng: random.Random) -> None:
     shutil.rmtree(folder)
     folder.mkdir()
 
 
 FOLDER_DAMAGE = (
-    add_a_file, take_a_file_off_the_list, take_file_and_entry_away, say_another_step, say_another_run,
-    say_another_size, write_other_json, bear_another_name, be_a_file, be_a_link, be_empty,
+    add_a_file, take_a_file_off_the_list, take_file_and_entry_away, change_the_step, change_the_run,
+    change_the_size, write_other_json, rename_the_folder, replace_by_a_file, replace_by_a_link, empty_the_folder,
 )  # fmt: skip
 
 
@@ -182,29 +181,32 @@ def _edit(folder: Path, change: Callable) -> None:
 
 
 def damages(bench: Bench) -> list[tuple[str, Callable[[Path, Path, random.Random], None]]]:
-    """(name, what does it to a checkpoint) for each file and way, and each way to damage the whole."""
+    """(name, function) of each way to damage the whole checkpoint, and of each way for each of its files."""
     files = sorted(path.name for path in (bench.work / f"oracle-forked/run/checkpoint-{LAST}").iterdir())
     found = [(way.__name__, way) for way in FOLDER_DAMAGE]
     for name in files:
         for way in FILE_DAMAGE:
-            found.append((f"{way.__name__}:{name}", _of_file(way, name)))
+            found.append((f"{way.__name__}:{name}", of_file(way, name)))
     return found
 
 
-def _of_file(way: Callable, name: str) -> Callable:
+def of_file(way: Callable, name: str) -> Callable:
     return lambda folder, other, rng: way(folder / name, other / name, rng)
 
 
 def detected(bench: Bench, points: int) -> list[Case]:
-    """In process: `verify` refuses the damaged checkpoint, `newest_verified` names it and takes the next."""
+    """In this process: `newest_verified` names the damaged checkpoint and returns the one before it."""
     bench.subject.oracle()
     ways = damages(bench)
-    return [Case("corruptions", f"{number}-{ways[number % len(ways)][0]}", _look(ways[number % len(ways)][1]))
-            for number in range(points)]  # fmt: skip
+    cases = []
+    for number in range(points):
+        name, damage = ways[number % len(ways)]
+        cases.append(Case("corruptions", f"{number}-{name}", verify_damaged(damage)))
+    return cases
 
 
 def _contents(folder: Path) -> dict:
-    """What stands in a folder: each entry's kind and bytes, the manifest's value whatever its spaces."""
+    """Content of a folder: bytes of each file, mode of other entries, the manifest parsed."""
     found = {}
     for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
         regular = path.is_file() and not path.is_symlink()
@@ -215,57 +217,61 @@ def _contents(folder: Path) -> dict:
     return found
 
 
-def _look(damage: Callable):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        run, whole, damaged = folder / "run", folder / f"run/checkpoint-{BEFORE}", folder / f"run/checkpoint-{LAST}"
+def verify_damaged(damage: Callable):
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        run = folder / "run"
+        whole, damaged = run / f"checkpoint-{BEFORE}", run / f"checkpoint-{LAST}"
         for step in (LAST, BEFORE):
             shutil.copytree(bench.work / f"oracle-forked/run/checkpoint-{step}", run / f"checkpoint-{step}")
+
         before = _contents(damaged)
         damage(damaged, whole, rng)
         if _contents(damaged) == before:
-            return Outcome(0)  # another step's file may be the same, and a manifest's last line end says nothing
-        said: list[str] = []
+            return Outcome(0)  # another step's file may be equal, and the manifest's last line break has no meaning
+
+        messages: list[str] = []
         with within(10):
-            chosen = checkpointing.newest_verified(run, said.append)
+            chosen = checkpointing.newest_verified(run, messages.append)
         if chosen != whole:
-            return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; said: {said}")
-        silent = damaged.is_dir() and not said
-        return Outcome(1, "passed over without a word" if silent else None)
+            return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; messages: {messages}")
+        silent = damaged.is_dir() and not messages
+        return Outcome(1, "skipped without a message" if silent else None)
 
-    return play
+    return run_case
 
 
-def good_loads(bench: Bench, points: int) -> list[Case]:
-    """Whole checkpoints are never refused."""
+def valid_loads(bench: Bench, points: int) -> list[Case]:
+    """Valid checkpoints are never refused."""
 
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
-        run, said = bench.work / "oracle-forked/run", []
-        bad = sum(checkpointing.newest_verified(run, said.append) != run / f"checkpoint-{LAST}" for _ in range(100))
-        return Outcome(100, f"{bad} false alarms: {said[:1]}" if bad or said else None)
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+        run, messages = bench.work / "oracle-forked/run", []
+        newest = run / f"checkpoint-{LAST}"
+        refused = sum(checkpointing.newest_verified(run, messages.append) != newest for _ in range(100))
+        return Outcome(100, f"{refused} refused: {messages[:1]}" if refused or messages else None)
 
     bench.subject.oracle()
-    return [Case("loads", str(number), play) for number in range(points // 100)]
+    return [Case("loads", str(number), run_case) for number in range(points // 100)]
 
 
 def fallbacks(bench: Bench, points: int) -> list[Case]:
-    """End to end: the newest checkpoint of a run that was cut off is damaged, and the same command goes on."""
+    """End to end: the newest checkpoint of an interrupted run is damaged; it resumes from the one before."""
     bench.subject.snapshot(LATE)
     harmless = ("swap_for_another_step:config", "swap_for_another_step:tokenizer", "cut_by_a_byte:checkpoint_manifest")
     ways = [way for way in damages(bench) if not way[0].startswith(harmless)]
-    ways = bench.rng("fallbacks").sample(ways, points)
-    return [Case("fallbacks", f"{number}-{name}", _go_on(damage)) for number, (name, damage) in enumerate(ways)]
+    chosen = enumerate(bench.rng("fallbacks").sample(ways, points))
+    return [Case("fallbacks", f"{number}-{name}", _resume_from_older(damage)) for number, (name, damage) in chosen]
 
 
-def _go_on(damage: Callable):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+def _resume_from_older(damage: Callable):
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         subject = bench.subject
         run = subject.copied(folder, subject.snapshot(LATE)) / "run"
         damage(run / f"checkpoint-{NEWEST}", run / f"checkpoint-{OLDER}", rng)
         code, output = complete(subject.plan(folder, "log-restart"))
-        fault = f"it ends with {code}: {last_line(output)}" if code else None
+        fault = f"it exits with {code}: {last_line(output)}" if code else None
         fault = fault or subject.differs(run, known=f"checkpoint-{NEWEST}")
         if fault is None and f"resuming from {run}/checkpoint-{OLDER}" not in output:
-            fault = "it did not go on from the checkpoint before"
+            fault = "it did not resume from the checkpoint before"
         return fault
 
-    return play
+    return run_case

@@ -1,4 +1,4 @@
-"""What is hung on the Trainer inside a forked run: faults at its events, and a record of what it did."""
+"""Hooks on the Trainer of a forked run: inject faults at its events, record its steps and batches."""
 
 import hashlib
 import json
@@ -14,20 +14,23 @@ from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.training.trainer import PreTrainer
 
 
-class Happenings(TrainerCallback):
-    """Lets each event happen once, and notes each finished step."""
+class InjectFaults(TrainerCallback):
+    """Triggers each event once, and records each finished step."""
 
     def __init__(self, events: Sequence, steps: Path | None):
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.events = [event for event in events if event.rank == self.rank]
-        self.steps = os.open(steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if steps and not self.rank else None
+        rank = int(os.environ.get("RANK", "0"))
+        self.events = [event for event in events if event.rank == rank]
+        self.steps = None
+        if steps and rank == 0:
+            self.steps = os.open(steps, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def _at(self, name: str, state) -> None:
-        for event in [event for event in self.events if event.name == name and event.step <= state.global_step]:
+        reached = [event for event in self.events if event.name == name and event.step <= state.global_step]
+        for event in reached:
             self.events.remove(event)
             if self.steps is not None:
                 os.write(self.steps, f"fault {time.monotonic()}\n".encode())
-            event.happen()
+            event.trigger()
 
     def on_step_begin(self, args, state, control, **kwargs):
         self._at("step_begin", state)
@@ -48,22 +51,22 @@ class Happenings(TrainerCallback):
 
 
 def install(events: Sequence, steps: Path | None, batches: Path | None) -> None:
-    """Wraps the Trainer of this process, which is a forked one and has no other use."""
-    make = PreTrainer.__init__
+    """Wraps the Trainer class of this process: a forked one, which ends with its run."""
+    original = PreTrainer.__init__
 
-    def made(self, *args, **kwargs):
-        make(self, *args, **kwargs)
-        self.add_callback(Happenings(events, steps))
+    def initialize(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        self.add_callback(InjectFaults(events, steps))
 
-    PreTrainer.__init__ = made
+    PreTrainer.__init__ = initialize
     if batches:
         _record_batches(Path(f"{batches}.{os.environ.get('RANK', '0')}"))
 
 
 def _record_batches(path: Path) -> None:
-    """A line for each step: of each micro-batch the numbers of its examples, and what the masks made of them.
+    """Writes a line for each step: for each micro-batch its example numbers and digests of its masked rows.
 
-    The numbers travel in the batch, so that what is recorded is what is trained on, and not what was fetched.
+    The numbers are part of the batch, so that the record is of trained examples, not of prefetched ones.
     """
     collate = DataCollatorForPreTraining.__call__
     count, losses = PreTrainer._get_num_items_in_batch, PreTrainer._losses
@@ -76,7 +79,7 @@ def _record_batches(path: Path) -> None:
 
     def counted(self, batch_samples, device):
         if "example_numbers" in batch_samples[0]:
-            rows = [[batch["example_numbers"].tolist(), _contents(batch)] for batch in batch_samples]
+            rows = [[batch["example_numbers"].tolist(), _digests(batch)] for batch in batch_samples]
             os.write(record, (json.dumps([self.state.global_step, rows]) + "\n").encode())
         return count(self, batch_samples, device)
 
@@ -87,11 +90,11 @@ def _record_batches(path: Path) -> None:
     PreTrainer._get_num_items_in_batch, PreTrainer._losses = counted, without_numbers
 
 
-def _contents(batch: dict) -> list[str]:
-    """What each example of a micro-batch is after masking, whatever it was padded to."""
-    found = []
+def _digests(batch: dict) -> list[str]:
+    """Digest of each example of a micro-batch after masking, without padding."""
+    digests = []
     for ids, labels, real in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
         length = int(real.sum())
         data = ids[:length].numpy().tobytes() + labels[:length].numpy().tobytes()
-        found.append(hashlib.sha256(data).hexdigest()[:12])
-    return found
+        digests.append(hashlib.sha256(data).hexdigest()[:12])
+    return digests

@@ -1,7 +1,7 @@
-"""The stock way, for comparison: transformers' Trainer, BertForPreTraining, a collator that masks as it goes.
+"""Pre-training with stock transformers, for comparison: Trainer, BertForPreTraining, a collator that masks.
 
-Saves every few steps and resumes from `get_last_checkpoint`, as the examples of transformers do. Run by kills of
-`stock.py`; it has the recipe's shape: `main(argv) -> int`.
+Saves every few steps and resumes from `get_last_checkpoint`, as the examples of transformers do. `stock.py` starts it
+like a recipe: `main(argv) -> int`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from bert_hf.data.tokenization import load_tokenizer
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Pairs made beforehand, as rows of input_ids, token_type_ids and next_sentence_label."""
+    """Sentence pairs, planned once, as rows of input_ids, token_type_ids and next_sentence_label."""
 
     def __init__(self, examples: PreTrainingExamples, tokenizer):
         self.rows = []
@@ -50,9 +50,11 @@ def main(argv: list[str]) -> int:
         parser.add_argument(f"--{name}")
     asked, _ = parser.parse_known_args(argv)
     set_seed(42)
+
     corpus = Corpus.open(asked.train_file)
     tokenizer = load_tokenizer(str(Path(asked.train_file) / "tokenizer"))
     dataset = Pairs(PreTrainingExamples(corpus, (Phase(32, None),), fixed=True), tokenizer)
+
     config = BertConfig.from_json_file(asked.config_name)
     model = BertForPreTraining(config)
     args = TrainingArguments(
@@ -64,6 +66,7 @@ def main(argv: list[str]) -> int:
         model, args, train_dataset=dataset, data_collator=DataCollatorForLanguageModeling(tokenizer),
         processing_class=tokenizer,
     )  # fmt: skip
+
     folder = Path(asked.output_dir)
     last = get_last_checkpoint(asked.output_dir) if folder.is_dir() else None
     trainer.train(resume_from_checkpoint=last)

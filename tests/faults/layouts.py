@@ -1,4 +1,4 @@
-"""Other world sizes, accumulations and loaders in one run: the same examples in the same order, the same losses."""
+"""Runs that change world size, accumulation and loader: the same examples in the same order, the same losses."""
 
 import json
 import random
@@ -13,7 +13,7 @@ CHANGES = (EVERY, EVERY + 54)  # steps after which the layout changes
 STEPS = CHANGES[1] + 54
 AGREE = 50  # so many steps after a change the losses are compared
 TOLERANCE = 1e-6  # relative, fp32
-# (ranks, sequences in a micro-batch, micro-batches in a step, loader's processes): 16 sequences in a step, always
+# (ranks, sequences in a micro-batch, micro-batches in a step, loader workers): always 16 sequences in a step
 ONE, BIG, SMALL, WORKERS = (1, 8, 2, 0), (1, 16, 1, 0), (1, 4, 4, 0), (1, 8, 2, 2)
 TWO, TWO_SMALL, TWO_WORKERS = (2, 8, 1, 0), (2, 4, 2, 0), (2, 8, 1, 2)
 SEQUENCES = (
@@ -24,7 +24,7 @@ SEQUENCES = (
 
 
 def start_ranks(bench: Bench, folder: Path, ranks: int, log: str = "log", events=(), **changes) -> list[Running]:
-    """The ranks of a run in `folder`/run, their outputs in files beside it."""
+    """Starts the ranks of a run in `folder`/run; their outputs are files in `folder`."""
     plans = []
     for rank in range(ranks):
         plan = bench.subject.plan(folder, f"{log}-{rank}", **changes)
@@ -33,8 +33,8 @@ def start_ranks(bench: Bench, folder: Path, ranks: int, log: str = "log", events
     return fork_ranks(plans) if ranks > 1 else [fork(plans[0])]
 
 
-def join(ranks: list[Running], seconds: float = PATIENCE) -> list[int | str]:
-    """Waits for all ranks; a rank that was killed takes the others along."""
+def wait_for_ranks(ranks: list[Running], seconds: float = PATIENCE) -> list[int | str | None]:
+    """Waits for all ranks and returns their exit codes; after one is killed, kills the others."""
     end = time.monotonic() + seconds
     while any(rank.poll() is None for rank in ranks):
         if any(rank.poll() == -9 for rank in ranks) or time.monotonic() > end:
@@ -47,20 +47,23 @@ def join(ranks: list[Running], seconds: float = PATIENCE) -> list[int | str]:
 
 
 def layouts(bench: Bench, points: int) -> list[Case]:
-    """Runs that change their layout twice, compared with one that never does."""
+    """Runs that change their layout twice, compared with one that does not."""
     folder = bench.work / "layouts"
     if not folder.exists():
         folder.mkdir()
-        codes = join(_stretch(bench, folder, ONE))
+        codes = wait_for_ranks(_part(bench, folder, ONE))
         if codes != [0]:
-            said = (folder / "log-0").read_text()[-2000:]
-            raise RuntimeError(f"the run that never changes ends with {codes}: {said}")
-    names = ["-".join("x".join(map(str, layout)) for layout in sequence) for sequence in SEQUENCES]
-    return [Case("layouts", name, _change(sequence))
-            for name, sequence in list(zip(names, SEQUENCES, strict=True))[:points]]  # fmt: skip
+            output = (folder / "log-0").read_text()[-2000:]
+            raise RuntimeError(f"the run without a change exits with {codes}: {output}")
+    return [Case("layouts", _name(sequence), _change(sequence)) for sequence in SEQUENCES[:points]]
 
 
-def _stretch(bench: Bench, folder: Path, layout: tuple, log: str = "log", until: int | None = None) -> list[Running]:
+def _name(sequence: tuple) -> str:
+    """`1x8x2x0-2x8x1x0` for one rank, then two."""
+    return "-".join("x".join(map(str, layout)) for layout in sequence)
+
+
+def _part(bench: Bench, folder: Path, layout: tuple, log: str = "log", until: int | None = None) -> list[Running]:
     ranks, micro, accumulated, workers = layout
     events = () if until is None else tuple(Event("save", until, 9, rank=rank) for rank in range(ranks))
     return start_ranks(
@@ -70,23 +73,24 @@ def _stretch(bench: Bench, folder: Path, layout: tuple, log: str = "log", until:
 
 
 def _change(sequence: tuple):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         for number, (layout, until) in enumerate(zip(sequence, (*CHANGES, None), strict=True)):
-            ranks = _stretch(bench, folder, layout, f"log-{number}", until)
-            codes = join(ranks)
+            ranks = _part(bench, folder, layout, f"log-{number}", until)
+            codes = wait_for_ranks(ranks)
             if set(codes) != {0 if until is None else -9}:
-                return f"stretch {number} ends with {codes}: {last_line(ranks[0].output)}"
+                return f"part {number} exits with {codes}: {last_line(ranks[0].output)}"
+
         expected, found = examples(bench.work / "layouts"), examples(folder)
         wrong = [step for step in expected if found.get(step) != expected[step]]
         if wrong or len(expected) != STEPS:
-            return f"other examples, or another order, in steps {wrong[:5]} of {len(expected)}"
+            return f"other examples or another order in steps {wrong[:5]} of {len(expected)}"
         return _compare(losses(bench.work / "layouts"), losses(folder))
 
-    return play
+    return run_case
 
 
 def examples(folder: Path) -> dict[int, list]:
-    """step → its examples' numbers and contents in the order of the run, joined over micro-batches and ranks."""
+    """For each step its examples (numbers, digest) in the order of the run, over all micro-batches and ranks."""
     parts: dict[int, dict] = {}
     for path in folder.glob("batches.*"):
         for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The same kills on the stock Trainer, for comparison: how often it ends in the same bytes, how often it crashes."""
+"""kill -9 on the stock Trainer, for comparison: how often the result has other bytes, how often resuming crashes."""
 
 import hashlib
 import random
@@ -14,20 +14,21 @@ KILLS = "stock"
 
 
 def stock(bench: Bench, points: int) -> list[Case]:
-    """One kill a run, every second one inside a save; then the same command until it ends, at most once more."""
+    """One kill in each run, every second one inside a save; then the same command once more."""
     folder = bench.work / "oracle-stock"
     if not folder.exists():
         folder.mkdir()
         seconds = time.perf_counter()
         code, output = complete(_plan(bench, folder))
         if code != 0:
-            raise RuntimeError(f"the uninterrupted stock run ends with {code}: {output[-2000:]}")
+            raise RuntimeError(f"the uninterrupted stock run exits with {code}: {output[-2000:]}")
         (folder / "seconds").write_text(str(time.perf_counter() - seconds))
+
         again = bench.work / "oracle-stock-again"
         again.mkdir()
         complete(_plan(bench, again))
         if _model(again) != _model(folder):
-            raise RuntimeError("the stock run, not interrupted, does not repeat itself: nothing to compare with")
+            raise RuntimeError("two uninterrupted stock runs differ: there is nothing to compare with")
     return [Case(KILLS, f"{number}-{'saving' if number % 2 else 'training'}", _killed(number % 2 == 1))
             for number in range(points)]  # fmt: skip
 
@@ -41,7 +42,7 @@ def _model(folder: Path) -> str:
 
 
 def _killed(saving: bool):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         oracle = bench.work / "oracle-stock"
         plan = _plan(bench, folder)
         if saving:
@@ -50,12 +51,13 @@ def _killed(saving: bool):
         if not saving:
             time.sleep(rng.uniform(0.3, 0.9) * float((oracle / "seconds").read_text()))
             running.kill()
+
         if running.wait() != KILLED:
-            return Outcome(0)  # it had ended
+            return Outcome(0)  # it had finished
         code, output = complete(_plan(bench, folder, "log-restart"))
         if code != 0:
             return Outcome(1, f"crashed: {last_line(output)}", {"crashed at resume": 1})
         same = _model(folder) == _model(oracle)
         return Outcome(1, None if same else "other bytes", {"ended in other bytes": int(not same)})
 
-    return play
+    return run_case

@@ -1,4 +1,4 @@
-"""Bad input: the catalogue of tests/bad_inputs.py."""
+"""Bad input: the catalogue of tests/bad_inputs.py as cases."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from faults.cases import Bench, Case, Outcome
 
 
 def inputs(bench: Bench, points: int | None) -> list[Case]:
-    """A case for each row of the catalogue, which is run once, in a fork."""
+    """A case for each row of the catalogue, which runs once, in a forked process."""
     from test_bad_inputs import run_catalogue
 
     place = bench.work / "inputs.json"
@@ -23,9 +23,9 @@ def inputs(bench: Bench, points: int | None) -> list[Case]:
             os._exit(0)
     os.waitpid(pid, 0)
     if not place.exists():
-        raise RuntimeError("the catalogue of bad inputs does not come to its end")
-    return [Case("inputs", name, _told(ok, got)) for name, ok, got in json.loads(place.read_text())[:points]]
+        raise RuntimeError("the catalogue of bad inputs did not finish")
+    return [Case("inputs", name, _compared(ok, got)) for name, ok, got in json.loads(place.read_text())[:points]]
 
 
-def _told(ok: bool, got: str):
-    return lambda bench, folder, rng: Outcome(1, None if ok else f"another answer: {got[:300]}")
+def _compared(ok: bool, got: str):
+    return lambda bench, folder, rng: Outcome(1, None if ok else f"unexpected output: {got[:300]}")

@@ -1,4 +1,4 @@
-"""A case of the fault matrix: one fault, or a chain of them, and what is wrong with how it ends."""
+"""Cases of fault injection: a case injects one fault or several and reports whether the run recovered."""
 
 import random
 import shutil
@@ -13,7 +13,7 @@ from faults.subject import Subject
 
 @dataclass
 class Outcome:
-    """What a case showed: how many points it stands for, and its fault in one line (None: it passed)."""
+    """Result of a case: the number of points that it counts, and its fault in one line (None: it passed)."""
 
     points: int = 1
     fault: str | None = None
@@ -22,16 +22,16 @@ class Outcome:
 
 @dataclass
 class Case:
-    """A fault to be tried. `play(bench, folder, rng)` says how it ended: an `Outcome`, or a fault or None."""
+    """A fault to inject. `run(bench, folder, rng)` returns an `Outcome`, or the fault as text, or None."""
 
     kind: str
     name: str
-    play: Callable
+    run: Callable
 
 
 @dataclass
 class Bench:
-    """What all cases share."""
+    """Shared by all cases: the run under test, the seed, the working folder."""
 
     subject: Subject
     seed: int
@@ -40,19 +40,21 @@ class Bench:
     def rng(self, *key) -> random.Random:
         return random.Random("/".join(map(str, (self.seed, *key))))
 
-    def play(self, case: Case) -> tuple[Outcome, float]:
-        """Plays a case in a folder of its own, which stays where it failed; outcome and seconds."""
+    def run(self, case: Case) -> tuple[Outcome, float]:
+        """Runs a case in a new folder, which is kept if the case fails; returns outcome and seconds."""
         folder = self.work / "cases" / f"{case.kind}-{case.name}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+
         begin = time.perf_counter()
         try:
-            outcome = case.play(self, folder, self.rng(case.kind, case.name))
+            outcome = case.run(self, folder, self.rng(case.kind, case.name))
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             outcome = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         if not isinstance(outcome, Outcome):
             outcome = Outcome(1, outcome)
+
         if outcome.fault is None:
             shutil.rmtree(folder, ignore_errors=True)
         return outcome, time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""A rank that dies, stops or fails; a loader's process that is killed; two jobs in one folder; no folder at all."""
+"""A rank that is killed, stopped or fails; a killed loader worker; two jobs in one folder; an unusable folder."""
 
 import errno
 import os
@@ -13,20 +13,20 @@ from faults.runs import HUNG, Call, Event, complete, fork
 from faults.signals import ranks_oracle, restart_ranks
 from faults.subject import last_line
 
-ENDS = 60.0  # seconds within which a run without one of its ranks has to end
+ENDS = 60.0  # seconds after which a run that lost a rank must have ended
 FAULTS = {"killed": 9, "stopped": 19, "exception": "raise", "asleep": "sleep"}
 UNAVAILABLE = 75
 
 
 def ranks(bench: Bench, points: int) -> list[Case]:
-    """Each fault on each rank, in a step and in an evaluation; then what happens to a single process."""
+    """Each fault on each rank, in a step and in an evaluation; then the faults of a single process."""
     ranks_oracle(bench)
     cases = [
         Case("ranks", "loader-killed", _loader), Case("ranks", "two-jobs", _two_jobs),
         Case("ranks", "file-in-place-of-folder", _no_folder), Case("ranks", "read-only", _read_only),
     ]  # fmt: skip
     for what in FAULTS:
-        # Evaluating and saving may take half an hour, so who sleeps there is waited for.
+        # Evaluating and saving may take half an hour, so a rank that sleeps there is not ended.
         later = ("step_end", "step_end") if what == "asleep" else ("prediction_step", "save")
         for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, later[0]), (0, later[1])):
             cases.append(Case("ranks", f"{what}-{rank}-{event}", _rank(what, rank, event)))
@@ -34,26 +34,28 @@ def ranks(bench: Bench, points: int) -> list[Case]:
 
 
 def _rank(what: str, rank: int, event: str):
-    def play(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         events = (Event(event, rng.randint(10, 50), FAULTS[what], rank=rank),)
         running = start_ranks(bench, folder, 2, events=events)
         other = running[1 - rank]
         while all(one.poll() is None for one in running) and what in ("killed", "exception"):
             time.sleep(0.02)
-        code = other.wait(ENDS + (30 if what in ("stopped", "asleep") else 0))  # from the start of the run, these two
+
+        slow = what in ("stopped", "asleep")  # their seconds count from the start of the run
+        code = other.wait(ENDS + (30 if slow else 0))
         running[rank].wait(10)
         output = "".join(one.output for one in running)
-        said = [line for line in output.splitlines() if line.startswith("error: ")]
+        errors = [line for line in output.splitlines() if line.startswith("error: ")]
         if HUNG in (code, running[rank].code):
             return f"not ended within {ENDS:.0f} s: {[one.code for one in running]}"
-        if what == "exception":  # a fault of the code's own keeps its traceback, on its own rank
-            output, said = other.output, said[:1]
-        codes = {code, running[rank].code} if what in ("stopped", "asleep") else {code}  # either one may notice first
-        if not {UNAVAILABLE} <= codes <= {UNAVAILABLE, -9} or len(said) != 1 or "Traceback" in output:
-            return f"ended with {[one.code for one in running]}, {len(said)} lines of error: {last_line(output)}"
+        if what == "exception":  # the rank that raised prints its traceback
+            output, errors = other.output, errors[:1]
+        codes = {code, running[rank].code} if slow else {code}  # either one may notice first
+        if not {UNAVAILABLE} <= codes <= {UNAVAILABLE, -9} or len(errors) != 1 or "Traceback" in output:
+            return f"exit codes {[one.code for one in running]}, {len(errors)} error lines: {last_line(output)}"
         return restart_ranks(bench, folder)
 
-    return play
+    return run_case
 
 
 def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:
@@ -61,13 +63,15 @@ def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:
     running = fork(plan)
     while running.poll() is None and running.output.count(": loss ") < 10:
         time.sleep(0.005)
+
     workers = [pid for pid in running.left() if pid != running.pid]
     for pid in workers:
         os.kill(pid, 9)
     code, output = running.wait(ENDS), running.output
-    said = [line for line in output.splitlines() if line.startswith("error: ")]
-    if code != UNAVAILABLE or len(said) != 1 or "Traceback" in output:
-        return f"ended with {code} after {len(workers)} workers were killed: {last_line(output)}"
+
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    if code != UNAVAILABLE or len(errors) != 1 or "Traceback" in output:
+        return f"exit code {code} after {len(workers)} workers were killed: {last_line(output)}"
     if left := running.left(5):
         return f"processes are left: {left}"
     return bench.subject.restart(folder)
@@ -79,20 +83,20 @@ def _two_jobs(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         time.sleep(0.005)
     code, output = complete(bench.subject.plan(folder, "log-second"))
     if code != 2 or "error: " not in output or "Traceback" in output:
-        return f"the second job ends with {code}: {last_line(output)}"
+        return f"the second job exits with {code}: {last_line(output)}"
     if first.wait() != 0:
-        return f"the first job ends with {first.code}: {last_line(first.output)}"
+        return f"the first job exits with {first.code}: {last_line(first.output)}"
     return bench.subject.differs(folder / "run")
 
 
 def _no_folder(bench: Bench, folder: Path, rng: random.Random) -> str | None:
-    (folder / "file").write_text("in the way")
+    (folder / "file").write_text("not a folder")
     for place in (folder / "file", folder / "file/run"):
         plan = bench.subject.plan(folder, f"log-{place.name}", output_dir=place)
         code, output = complete(plan)
         if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
-            return f"{place.name} ends with {code}: {last_line(output)}"
-    return None if (folder / "file").read_text() == "in the way" else "the file was changed"
+            return f"{place.name} exits with {code}: {last_line(output)}"
+    return None if (folder / "file").read_text() == "not a folder" else "the file was changed"
 
 
 def _read_only(bench: Bench, folder: Path, rng: random.Random) -> str | None:
@@ -100,5 +104,5 @@ def _read_only(bench: Bench, folder: Path, rng: random.Random) -> str | None:
     plan.call = Call(folder / "run", 1, "fail on", errno.EROFS)
     code, output = complete(plan)
     if code != 2 or output.count("error: ") != 1 or "Traceback" in output:
-        return f"ends with {code}: {last_line(output)}"
+        return f"exit code {code}: {last_line(output)}"
     return bench.subject.restart(folder)

@@ -1,0 +1,1 @@
+"""Fault injection for runs: kills, damaged checkpoints, signals, full disks, failing ranks (`make faults`)."""
