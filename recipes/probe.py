@@ -1,4 +1,4 @@
-"""What a checkpoint knows, in minutes: frozen features, few labels, masked words, next sentences, grammar, geometry.
+"""Probes a checkpoint in minutes: frozen features, few labels, masked words, next sentences, grammar, geometry.
 
 python recipes/probe.py --model_name_or_path runs/pretrain-default --train_file SMSSpamCollection.tsv \
     --validation_file held-out.jsonl --blimp blimp.jsonl --output_dir runs/probe
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     asked, out = given
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=REPORT_FILES)
-    logging.set_verbosity_error()  # which heads are drawn afresh is in the report
+    logging.set_verbosity_error()  # the report names newly initialized heads
     logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers

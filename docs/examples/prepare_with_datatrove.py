@@ -4,8 +4,8 @@
     python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --output_dir runs/tokenizer
     python docs/examples/prepare_with_datatrove.py runs/tokenizer runs/corpus corpus/*.txt
 
-The folder is, byte for byte, the one that recipes/prepare.py makes of the same files in one process. What stands in it
-is not made again: after a fault the same command goes on, and whichever part ends last completes it.
+The folder is, byte for byte, the one that recipes/prepare.py makes of the same files in one process. Finished shards
+are not made again: after a failure the same command resumes, and whichever part ends last completes the folder.
 """
 
 import sys

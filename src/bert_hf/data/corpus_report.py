@@ -99,13 +99,8 @@ def report_lines(
             yield _sample_size(corpus, texts)
             yield str(_separated(read["documents"], read["pieces"]))
 
-        examples = PreTrainingExamples(
-            corpus,
-            (Phase(shape.max_seq_length, None),),
-            nsp=shape.nsp,
-            short_seq_probability=shape.short_seq_probability,
-            fixed=True,
-        )
+        drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
+        examples = PreTrainingExamples(corpus, (Phase(shape.max_seq_length, None),), fixed=True, **drawn)
         collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
         yield from map(str, corpus_findings(corpus, examples, collator, texts=texts))
 
@@ -147,7 +142,9 @@ def _separated(documents: int, pieces: int) -> Finding:
 def _size(corpus: Corpus, window: Window, counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
     used = float((counts > 0).mean())
-    text = f"{len(window):,} documents, {int(window.sentences.sum()):,} sentences, {int(counts.sum()):,} tokens{part}; "
+    text = (
+        f"{len(window):,} documents, {int(window.sentences.sum()):,} sentences, {int(counts.sum()):,} tokens{part}; "
+    )
     text += f"{used:.0%} of the {len(tokenizer):,} pieces occur"
     return Finding(text, "lower --vocab_size, or train the vocabulary on this text" if used < 0.5 else "")
 

@@ -1,4 +1,4 @@
-"""Opens a prepared corpus: memory-mapped shards, read a window at a time, and parts of it such as held-out documents."""
+"""Opens a prepared corpus: memory-mapped shards, a window of them at a time, and parts such as held-out documents."""
 
 import contextlib
 import hashlib
@@ -355,7 +355,7 @@ class Corpus:
 
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
-    """(documents,) bool: random ones that have `percentage` % of the tokens `sizes`; at least two are in and two out."""
+    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`, two or more, and two or more left."""
     documents = len(sizes)
     if documents < 4:
         raise InputError(

@@ -1,7 +1,7 @@
 """Writes an input (a file, a Hub shard) as one shard of a corpus, or as several where it is large.
 
 The shards of a window, which are open together, are planned as a whole. So the bound of a shard bounds the time and
-the memory of planning, however large a single file is. Input 3 becomes `data-00003.arrow` and, where it holds more than
+the memory of planning, however large a single file is. Input 3 becomes `data-00003.arrow` and, if it holds more than
 `SHARD_TOKENS`, also `data-00003-00001.arrow`, `data-00003-00002.arrow`, … in the order of its documents. The record
 of each but the last has `cut_at`, the bound, and `groups`, how many groups of pieces the shard holds: an interrupted
 preparation resumes after the last finished shard.

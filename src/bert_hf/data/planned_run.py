@@ -55,7 +55,9 @@ def _passes(corpus: Corpus, window: Window, examples: PreTrainingExamples, plann
 
 def _memory(planned: PlannedRun) -> Finding:
     need = planned.parameters * _BYTES_A_PARAMETER
-    text = f"weights, gradients and Adam's moments take {_gigabytes(need)}, and activations come on top; the memory is "
+    text = (
+        f"weights, gradients and Adam's moments take {_gigabytes(need)}, and activations come on top; the memory is "
+    )
     text += _gigabytes(planned.device_bytes)
     return Finding(text, "shard: configs/accelerate/zero3.yaml" if need > 0.8 * planned.device_bytes else "")
 

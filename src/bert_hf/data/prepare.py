@@ -104,6 +104,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
                     where=folder,
                     remedy="choose another --output_dir, or pass --overwrite_output_dir",
                 )
+
         _put_tokenizer(folder / "tokenizer", tokenizer)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot be written: {error}", where=folder, remedy="check the path and its rights") from None

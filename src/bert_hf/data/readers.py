@@ -395,9 +395,7 @@ def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[
             yield from cut_pieces(row[text_column])
 
 
-def _row_texts(
-    rows: Iterable[tuple[int | None, dict]], text_column: str | None, where: str | Path
-) -> Iterator[str]:
+def _row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None, where: str | Path) -> Iterator[str]:
     """The text of each (line number, row); rows whose text is null are skipped."""
     for line, row in rows:
         if text_column is None:

@@ -156,7 +156,7 @@ class ShardWriter:
             self._counts[name] += int(value)
 
     def _write(self, *columns: pa.Array) -> pa.RecordBatchStreamWriter:
-        batch = pa.record_batch(columns, names=["input_ids", "sentence_lengths"])
+        batch = pa.record_batch(list(columns), names=["input_ids", "sentence_lengths"])
         if self._stream is None:
             self._stream = pa.ipc.new_stream(self._file, batch.schema)
         self._stream.write_batch(batch)
