@@ -1,16 +1,16 @@
 """Opens a prepared corpus: memory-mapped shards, a window of them at a time, and parts such as held-out documents."""
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from bert_hf.data.checksums import text_checksum
+from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.shard_writer import COUNTS, FORMAT, MANIFEST
 from bert_hf.errors import InputError
 
@@ -109,30 +109,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 # ---- where the shards are
 
 
-class ShardStorage(Protocol):
-    """Where the files of a corpus are: `LocalShards`, or `remote_shards.RemoteShards`."""
-
-    folder: Path
-
-    def file(self, name: str) -> Path:
-        """A file other than a shard."""
-        ...
-
-    def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Raises an `InputError` where windows of these shards cannot be opened."""
-        ...
-
-    def keep(self, entries: list[dict]) -> None:
-        """Keeps these shards at hand until the end."""
-        ...
-
-    def files(self, entries: list[dict], following: list[dict]) -> contextlib.AbstractContextManager[list[Path]]:
-        """The shards' files, which may be opened inside the `with`; `following` are needed next."""
-        ...
-
-
 class LocalShards:
-    """The files of a corpus in a folder."""
+    """The files of a corpus in a folder. (`remote_shards.RemoteShards`: behind a URL.)"""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -154,8 +132,11 @@ class LocalShards:
 
     @contextlib.contextmanager
     def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
-        """The shards' files."""
+        """The shards' files, which may be opened inside the `with`; `following` are needed next."""
         yield [self.folder / entry["file"] for entry in entries]
+
+
+ShardStorage = LocalShards | RemoteShards  # with the same methods
 
 
 def _read_manifest(storage: ShardStorage) -> dict:
@@ -211,7 +192,7 @@ class Corpus:
         if self.documents:
             chosen = [[shard, np.packbits(mask).tobytes().hex()] for shard, mask in sorted(self.documents.items())]
             parts = json.dumps([self.fingerprint, self.shards, chosen])
-            self.fingerprint = hashlib.sha256(parts.encode()).hexdigest()
+            self.fingerprint = text_checksum(parts)
 
     @classmethod
     def open(cls, where: str | Path | ShardStorage) -> "Corpus":

@@ -6,7 +6,6 @@
 import ast
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.readers import Piece, Texts
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
@@ -43,7 +43,7 @@ class Documentation:
 
     def checksum(self) -> str:
         """SHA-256 of the versions that decide the text."""
-        return hashlib.sha256(json.dumps(default_versions(), sort_keys=True).encode()).hexdigest()
+        return text_checksum(json.dumps(default_versions(), sort_keys=True))
 
     def read(self) -> Iterator[Piece]:
         """The documents."""

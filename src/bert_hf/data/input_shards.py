@@ -8,10 +8,10 @@ preparation resumes after the last finished shard.
 """
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.shard_writer import ShardWriter, finished_shard, remove_leftovers
 
 SHARD_TOKENS = 64_000_000  # a shard ends with the document that fills it; four make a window
@@ -93,7 +93,7 @@ def _shard_fingerprint(first: str, number: int, cut_at: int) -> str:
     """The first shard's does not depend on where it ends: an input of one shard is not cut."""
     if number == 0:
         return first
-    return hashlib.sha256(json.dumps([first, number, cut_at]).encode()).hexdigest()
+    return text_checksum(json.dumps([first, number, cut_at]))
 
 
 def finished_shards(path: Path, fingerprint: str) -> list[dict]:

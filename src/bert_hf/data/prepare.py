@@ -4,7 +4,6 @@ Each input becomes a shard, or several. A shard that is complete and up to date 
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.encoding import encode_group, encode_source, group_pieces, leave_out
 from bert_hf.data.input_shards import (
@@ -69,7 +69,7 @@ def prepare(
     folder = Path(folder)
     recipe = {
         "format": FORMAT,
-        "tokenizer": hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest(),
+        "tokenizer": text_checksum(fingerprint_text(tokenizer)),
         "language": language,
         "vocab_size": len(tokenizer),
         **(options or {}),
@@ -169,7 +169,7 @@ class _Job:
         """Of what the shards are made from. It takes reading the input: those of one's part, and all at the end."""
         shared = {key: value for key, value in self.recipe.items() if key != "inputs"}
         parts = [shared, self.source.name, self.source.checksum(), sorted(self.without)]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return text_checksum(json.dumps(parts, sort_keys=True))
 
     def find_finished(self) -> None:
         """Finds out which of the shards are finished. Where there are any, input and shards are read."""

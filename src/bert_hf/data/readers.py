@@ -7,7 +7,6 @@ order, as `Piece`s of at most `PIECE` characters, however long a document is. So
 import bisect
 import contextlib
 import csv
-import hashlib
 import json
 import lzma
 import zlib
@@ -20,6 +19,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
 from bert_hf.errors import InputError, did_you_mean
 
@@ -76,15 +76,12 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Its name: the same on every machine."""
-        ...
 
     def checksum(self) -> str:
         """SHA-256 of its content, or of what identifies its content."""
-        ...
 
     def read(self) -> Iterator[Piece]:
         """Its documents."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Texts:
 
     def checksum(self) -> str:
         """SHA-256 of all that `read` yields."""
-        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
+        return text_checksum(json.dumps(self.texts))
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
@@ -131,12 +128,11 @@ class TextFile:
         """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
         with access_errors(self.path):
             if not is_url(self.path):
-                with open(self.path, "rb") as file:
-                    return hashlib.file_digest(file, "sha256").hexdigest()
+                return file_checksum(self.path)
 
             system, path = fsspec.url_to_fs(self.path)
             info = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
-            return hashlib.sha256(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}).encode()).hexdigest()
+            return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
     def read(self) -> Iterator[Piece]:
         """Its documents.
@@ -174,7 +170,7 @@ class HubShard:
 
         with access_errors(self.dataset, _HUB_REMEDY):
             revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
-        return hashlib.sha256(f"{self.name} {revision}".encode()).hexdigest()
+        return text_checksum(f"{self.name} {revision}")
 
     def read(self) -> Iterator[Piece]:
         """Its rows, a document each."""

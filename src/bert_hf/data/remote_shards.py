@@ -1,7 +1,6 @@
 """Fetches the shards of a corpus behind a URL when they are needed, and ahead, into a cache of limited size."""
 
 import contextlib
-import hashlib
 import math
 import os
 import socket
@@ -9,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.input_files import first_line
 from bert_hf.errors import InputError
 from bert_hf.progress import busy
@@ -27,7 +27,7 @@ class RemoteShards:
         """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number."""
         self.url = url.rstrip("/")
         self.limit = limit
-        self.folder = cache / f"remote-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}"
+        self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
         self._kept: set[Path] = set()
         self._ahead: threading.Thread | None = None
 
@@ -134,9 +134,9 @@ class RemoteShards:
             # huggingface_hub draws a progress bar unless it is given one
             system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
 
+            if entry is not None and file_checksum(temporary) != entry["sha256"]:
+                raise ValueError("its checksum is not the manifest's")
             with open(temporary, "rb") as file:
-                if entry is not None and hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                    raise ValueError("its checksum is not the manifest's")
                 os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
         except Exception as error:  # each protocol has a client with exception classes of its own

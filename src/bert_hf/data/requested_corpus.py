@@ -4,7 +4,6 @@ A tokenizer, a corpus and a list of duplicates that take time to make are kept i
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import filelock
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.default_corpus import Documentation
@@ -175,7 +175,7 @@ def _stamps(inputs: list) -> list:
 
 
 def _cached(args: CorpusArguments, what: str, key: str) -> Path:
-    return Path(args.cache_dir).expanduser() / f"{what}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    return Path(args.cache_dir).expanduser() / f"{what}-{text_checksum(key)[:16]}"
 
 
 @contextlib.contextmanager

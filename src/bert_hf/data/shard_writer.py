@@ -5,7 +5,6 @@ shard lies its record, `data-00000.json`; `manifest.json` holds all records once
 written under a temporary name and renamed when it is complete.
 """
 
-import hashlib
 import json
 import os
 import socket
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+
+from bert_hf.data.checksums import file_checksum, text_checksum
 
 FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
@@ -71,11 +72,6 @@ def _is_running(process: int) -> bool:
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _file_checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---- a shard
@@ -179,7 +175,7 @@ class ShardWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
 
-        checksum = _file_checksum(self._temporary)
+        checksum = file_checksum(self._temporary)
         size = self._temporary.stat().st_size
         os.replace(self._temporary, self.path)
         self.entry = {"file": self.path.name, "bytes": size, "sha256": checksum, **self._counts, **self.facts}
@@ -195,12 +191,12 @@ def finished_shard(path: Path, fingerprint: str) -> dict | None:
         entry = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         if entry["fingerprint"] != fingerprint or path.stat().st_size != entry["bytes"]:
             return None
-        return entry if _file_checksum(path) == entry["sha256"] else None
+        return entry if file_checksum(path) == entry["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> dict:
+def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
     """Writes the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
     totals = {name: sum(entry[name] for entry in entries) for name in COUNTS}
     unknown = totals.pop("unknown")
@@ -209,9 +205,8 @@ def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> dict:
         "format": FORMAT,
         **totals,
         "unknown_share": unknown / max(1, totals["tokens"]),
-        "fingerprint": hashlib.sha256(fingerprints.encode()).hexdigest(),
+        "fingerprint": text_checksum(fingerprints),
         **facts,
         "shards": entries,
     }
     write_json(folder / MANIFEST, manifest)
-    return manifest

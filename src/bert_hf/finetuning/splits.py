@@ -118,7 +118,7 @@ def _given_splits(args: ClassificationArguments) -> dict[str, LabelledTexts]:
     if not (args.dataset_name or args.task):
         remedy = "give --train_file, --dataset_name or --task"
         raise InputError("no data are named", where="--train_file", remedy=remedy)
-    task = TASKS[args.task] if args.task else Task(str(args.dataset_name), None, None, (), "")
+    task = TASKS[args.task] if args.task else Task(str(args.dataset_name), None, None, ())
     text, label = args.text_column or task.text, args.label_column or task.label
     splits = read_hub(args.dataset_name or task.hub_id, args.dataset_config_name, text, label)
     return {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}

@@ -1,4 +1,4 @@
-"""Lists the downstream tasks: where the data of each are, its columns and labels, and its main figure."""
+"""Lists the downstream tasks: where the data of each are, its columns and its labels."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,17 @@ class Task:
         hub_id: data set on the Hub, used where no file is given.
         text, label: its columns; None: they are found.
         labels: names by id; of two, the second is the positive class.
-        best: the figure by which the best model is kept.
     """
 
     hub_id: str
     text: str | None
     label: str | None
     labels: tuple[str, ...]
-    best: str
 
 
 TASKS = {
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": Task("ucirvine/sms_spam", "sms", "label", ("ham", "spam"), "f1"),
+    "spam": Task("ucirvine/sms_spam", "sms", "label", ("ham", "spam")),
 }
 
 POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task

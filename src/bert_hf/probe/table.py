@@ -36,6 +36,11 @@ def columns(head: list[str], rows: list[list[str]]) -> list[str]:
     return lines
 
 
+def cells(figures: dict, formats: dict[str, str]) -> list[str]:
+    """The named figures as text: `["1,200", "8.5%"]` of `{"tokens": ",", "unknown": ".1%"}`."""
+    return [f"{figures[name]:{form}}" for name, form in formats.items()]
+
+
 def table(found: dict) -> list[str]:
     """All parts as lines of text."""
     lines = [
@@ -64,18 +69,8 @@ def table(found: dict) -> list[str]:
 
 def _vocabulary_lines(figures: dict) -> list[str]:
     head = ["vocabulary", "tokens", "tokens a word", "words split", "vocabulary in use", "unknown"]
-    rows = [
-        [
-            name,
-            f"{one['tokens']:,}",
-            f"{one['fertility']:.2f}",
-            f"{one['split_words']:.1%}",
-            f"{one['vocabulary_in_use']:.1%}",
-            f"{one['unknown']:.2%}",
-        ]
-        for name, one in figures.items()
-    ]
-    return columns(head, rows)
+    formats = {"tokens": ",", "fertility": ".2f", "split_words": ".1%", "vocabulary_in_use": ".1%", "unknown": ".2%"}
+    return columns(head, [[name, *cells(one, formats)] for name, one in figures.items()])
 
 
 def _geometry_lines(figures: dict) -> list[str]:
@@ -83,8 +78,8 @@ def _geometry_lines(figures: dict) -> list[str]:
     head = [f"geometry ({figures['text']})", "[CLS] cosine", "[CLS] rank", "token cosine", "token rank"]
     rows = []
     for one, other in zip(figures["checkpoint"]["layers"], figures["random"]["layers"], strict=True):
-        cells = [f"{one[name]:{form}} ({other[name]:{form}})" for name, form in formats.items()]
-        rows.append([f"layer {one['layer']}", *cells])
+        both = [f"{one[name]:{form}} ({other[name]:{form}})" for name, form in formats.items()]
+        rows.append([f"layer {one['layer']}", *both])
 
     pooler, random_pooler = figures["checkpoint"]["pooler"], figures["random"]["pooler"]
     lines = [*columns(head, rows), "in brackets: random weights"]
@@ -117,8 +112,8 @@ def _feature_lines(figures: dict) -> list[str]:
         ]
         rows = []
         for layer in layers["checkpoint"]["mean"]:
-            cells = [layers[name][pooling].get(layer) for name, pooling in names]
-            rows.append([f"layer {layer}", *("–" if cell is None else f"{cell:.3f}" for cell in cells)])
+            scores = [layers[name][pooling].get(layer) for name, pooling in names]
+            rows.append([f"layer {layer}", *("–" if score is None else f"{score:.3f}" for score in scores)])
         lines += columns(head, rows)
     return lines
 
@@ -148,8 +143,8 @@ def _mlm_lines(figures: dict) -> list[str]:
         "accuracy": "accuracy",
     }
     head = ["masked language model", *columns_of]
-    rows = [[text, *(f"{one[name]:.3f}" for name in columns_of.values())] for text, one in figures.items()]
-    lines = columns(head, rows)
+    formats = dict.fromkeys(columns_of.values(), ".3f")
+    lines = columns(head, [[text, *cells(one, formats)] for text, one in figures.items()])
 
     for text, one in figures.items():
         order, context = one["shuffled_gap"], one["replaced_gap"]
@@ -157,26 +152,21 @@ def _mlm_lines(figures: dict) -> list[str]:
 
     text, first = next(iter(figures.items()))
     head = [f"by frequency, {text}", "predicted", "loss", "unigram", "accuracy"]
-    rows = [
-        [
-            f"≥ {band['at_least_per_million']:,} of a million",
-            f"{band['share']:.1%}",
-            *(f"{band[name]:.3f}" for name in ("loss", "unigram_loss", "accuracy")),
-        ]
-        for band in first["bands"]
-    ]
+    formats = {"share": ".1%", "loss": ".3f", "unigram_loss": ".3f", "accuracy": ".3f"}
+    rows = [[f"≥ {band['at_least_per_million']:,} of a million", *cells(band, formats)] for band in first["bands"]]
     return [*lines, "", *columns(head, rows)]
 
 
 def _nsp_lines(figures: dict) -> list[str]:
     head = [f"next sentence ({figures['pairs']:,} pairs)", "accuracy"]
-    rows = [
-        ["as it is", f"{figures['accuracy']:.3f} (SE {figures['standard_error']:.3f})"],
-        ["words of B shuffled", f"{figures['shuffled_b_accuracy']:.3f}"],
-        ["lengths only (all words replaced)", f"{figures['lengths_accuracy']:.3f}"],
-        ["lengths only, boosted trees", f"{figures['lengths_classifier_accuracy']:.3f}"],
-        ["majority", f"{figures['majority']:.3f}"],
-    ]
+    rows = [["as it is", f"{figures['accuracy']:.3f} (SE {figures['standard_error']:.3f})"]]
+    others = {
+        "words of B shuffled": "shuffled_b_accuracy",
+        "lengths only (all words replaced)": "lengths_accuracy",
+        "lengths only, boosted trees": "lengths_classifier_accuracy",
+        "majority": "majority",
+    }
+    rows += [[text, f"{figures[name]:.3f}"] for text, name in others.items()]
     return columns(head, rows)
 
 
