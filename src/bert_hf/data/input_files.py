@@ -21,7 +21,7 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
     """Turns whatever a server or a file system raises into an `InputError`, which is one line.
 
-    Each protocol has a client with exception classes of its own (those of aiohttp and httpx are not `OSError`s).
+    Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
     """
     try:
         yield

@@ -17,7 +17,7 @@ from bert_hf.progress import busy
 class RemoteShards:
     """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
 
-    Shards are fetched when they are needed, and ahead; the least recently used ones are removed to make room.
+    Shards are fetched when they are needed, and ahead; the least recently used ones are removed when the cache is full.
     Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
     the limit holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is
     removed stays readable; its disk space is free when no process has it open any more.)
@@ -40,7 +40,7 @@ class RemoteShards:
         return self.folder / name
 
     def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Checks that there is room for three windows: the first, which is kept, the open one and the next."""
+        """Checks that three windows fit into the cache: the first, which is kept, the open one and the next."""
         if self.limit is None:
             return
         largest = max((entry["bytes"] for entry in entries), default=0)
@@ -139,7 +139,7 @@ class RemoteShards:
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
-        except Exception as error:  # each protocol has a client with exception classes of its own
+        except Exception as error:  # each protocol has a client with other exception classes
             where = f"{self.url}/{name}"
             remedy = "check the address and the network"
             raise InputError(f"cannot be fetched: {first_line(error)}", where=where, remedy=remedy) from None

@@ -183,7 +183,7 @@ def _one_process_at_a_time(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder of the cache; the ranks of a run ask for it at the same time.
 
     They wait here, however long it takes: a collective operation would fail after its timeout. Where a file system
-    has no locks, or a cache no room for one, each process makes the folder, and the first puts it into place.
+    has no locks, or a cache no space for one, each process makes the folder, and the first puts it into place.
     """
     lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
     with contextlib.suppress(OSError, NotImplementedError):

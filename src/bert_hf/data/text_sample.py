@@ -29,7 +29,7 @@ def sample(texts: Iterable[str], limit: int) -> list[str]:
     all. When too many are held, those of the largest keys are dropped.
 
         number   0     1     2     3     4     5
-        key      0.00  0.62  0.24  0.85  0.47  0.09     room for three: 0, 2, 5
+        key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
     held: list[tuple[float, int, int, str]] = []  # a heap: (-key, number, bytes, text)
     size = read = 0

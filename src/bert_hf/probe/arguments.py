@@ -30,7 +30,7 @@ class ProbeArguments:
     tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PARTS)}. By default all that have data.")
 
-    train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a task of its own.")
+    train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a separate task.")
     text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
     text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
     label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
