@@ -17,7 +17,7 @@ from bert_hf.progress import busy
 class RemoteShards:
     """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
 
-    Shards are fetched when they are needed, and ahead; the least recently used ones are removed when the cache is full.
+    Shards are fetched when they are needed, and ahead; the least recently used are removed when the cache is full.
     Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
     the limit holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is
     removed stays readable; its disk space is free when no process has it open any more.)
