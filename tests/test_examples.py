@@ -1,4 +1,4 @@
-"""The examples in docs/ do what they say."""
+"""The examples in docs/examples/ run, and give the documented result."""
 
 import os
 import subprocess

@@ -4,10 +4,14 @@ import torch
 
 from bert_hf.data import corpus_report
 from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_report import Planned, examine, hashes, histogram, plan, shortcuts
+from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.length_charts import histogram
+from bert_hf.data.pair_shortcuts import shortcuts
+from bert_hf.data.planned_run import PlannedRun, device_memory, planned_findings
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
+from bert_hf.data.repetitions import window_hashes
 from bert_hf.data.tokenization import train_tokenizer
 
 TOPICS = {
@@ -18,12 +22,12 @@ TOPICS = {
 
 
 def a_document(rng: np.random.Generator, number: int) -> str:
-    """English enough for the language to be guessed; every document has a topic and a name of its own."""
+    """English enough for the language to be guessed; every document has a topic and a number."""
     words = list(TOPICS.values())[number % 3].split()
     lines = []
     for _ in range(rng.integers(4, 12)):
         first, second, third = rng.choice(words, 3, replace=False)
-        lines.append(f"The {first} of house{number} was with the {second} when they found another {third} there.")
+        lines.append(f"The {first} of town{number} was with the {second} when they found another {third} there.")
     return "\n".join(lines)
 
 
@@ -47,13 +51,13 @@ def report(words, tmp_path):
             [Texts(tuple(documents))], words, tmp_path / str(len(list(tmp_path.iterdir()))), language=language
         )
         examples = PreTrainingExamples(corpus, nsp=nsp)
-        found = examine(corpus, examples, DataCollatorForPreTraining(words, nsp=nsp), **more)
+        found = corpus_findings(corpus, examples, DataCollatorForPreTraining(words, nsp=nsp), **more)
         return [str(finding) for finding in found if finding.remedy], "\n".join(map(str, found))
 
     return examined
 
 
-def test_good_text_asks_for_nothing(texts, report):
+def test_good_text_has_no_remedies(texts, report):
     asks, everything = report(texts)
     assert asks == []
     assert "240 documents" in everything
@@ -65,10 +69,10 @@ def test_good_text_asks_for_nothing(texts, report):
     ("change", "asked"),
     [
         (lambda texts: [*texts, texts[3], texts[5]], "! 2 documents (0.8%) equal an earlier one"),
-        (lambda texts: [t + "\nSubscribe to the boat of house1 when they found it there." for t in texts], "239"),
+        (lambda texts: [t + "\nSubscribe to the boat of town1 when they found it there." for t in texts], "239"),
         (lambda texts: [*texts, "We put a [MASK] and a [SEP] there.\nAnd then the [SEP]."], "[SEP] × 2"),
         (lambda texts: [*texts, "漢字 " * 400 + "\nAnd then."], "of the tokens are unknown"),
-        (lambda texts: [*texts, "\n".join(texts * 2).replace("house", "home")], "the longest document holds"),
+        (lambda texts: [*texts, "\n".join(texts * 2).replace("town", "city")], "the longest document holds"),
         (lambda texts: [*texts, *(f"Only the boat{i}." for i in range(90))], "of the documents have one sentence"),
         (lambda texts: texts[:4], "of the 400 pieces occur"),
     ],
@@ -76,7 +80,7 @@ def test_good_text_asks_for_nothing(texts, report):
 def test_each_fault_is_found(change, asked, texts, report):
     asks, everything = report(change(texts))
     if asked == "239":  # boiler-plate
-        assert "most often, 240 times: 'subscribe to the boat of house1" in everything
+        assert "most often, 240 times: 'subscribe to the boat of town1" in everything
     assert any(asked in line for line in asks) or asked == "239", everything
 
 
@@ -143,7 +147,7 @@ def test_equal_hashes_mean_equal_ids(words, tmp_path):
         "boat",
     ]
     window = prepare([Texts(tuple(texts))], words, tmp_path / "c", language=None).window((0,))
-    sentences, documents = hashes(window)
+    sentences, documents = window_hashes(window)
     ids = [window.ids(i, i + 1).tolist() for i in range(len(sentences))]
     whole = [[ids[s] for s in range(*ends)] for ends in zip(window.document_starts, window.document_ends, strict=True)]
     for things, values in ((ids, sentences), (whole, documents)):
@@ -153,25 +157,25 @@ def test_equal_hashes_mean_equal_ids(words, tmp_path):
     from bert_hf.data.corpus_store import Corpus
 
     some = Corpus.open(tmp_path / "c").subset({0: chosen}).window((0,))
-    assert (hashes(some)[1] == documents[chosen]).all()
+    assert (window_hashes(some)[1] == documents[chosen]).all()
 
 
 def test_what_the_planned_steps_mean(texts, words, tmp_path):
     corpus = prepare([Texts(tuple(texts))], words, tmp_path / "c")
     examples = PreTrainingExamples(corpus)
     window = corpus.window((0,))
-    small = Planned(1, len(examples), 10**6, 2, str(tmp_path / "not/yet"), 10**9)
-    found = plan(corpus, window, examples, small)
+    small = PlannedRun(1, len(examples), 10**6, 2, str(tmp_path / "not/yet"), 10**9)
+    found = planned_findings(corpus, window, examples, small)
     assert [finding.remedy for finding in found] == ["", "", ""]
     assert "are 1.00 passes" in found[0].what
     assert "take 0.02 GB" in found[1].what
-    large = plan(corpus, window, examples, Planned(50, len(examples), 10**13, 2, str(tmp_path), 10**9))
+    large = planned_findings(corpus, window, examples, PlannedRun(50, len(examples), 10**13, 2, str(tmp_path), 10**9))
     assert all(finding.remedy for finding in large)
     assert "are 50.00 passes" in large[0].what
 
 
 def test_memory_is_that_of_the_machine():
-    assert 2**28 < corpus_report.memory(torch.device("cpu")) < 2**50
+    assert 2**28 < device_memory(torch.device("cpu")) < 2**50
 
 
 def test_a_histogram_has_a_bar_for_every_power_of_two():
@@ -218,7 +222,7 @@ def test_markup_is_named_with_its_share(texts, tmp_path):
     for name, documents, share in (("dirty", dirty, "100.0%"), ("clean", texts, "")):
         corpus = prepare([Texts(tuple(documents))], tokenizer, tmp_path / name)
         for given in (documents, None):  # the text itself; decoded tokens
-            found = examine(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=given)
+            found = corpus_findings(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=given)
             (line,) = [str(finding) for finding in found if "wiki markup" in finding.what]
             if share:
                 assert line.startswith("! HTML or wiki markup in 100.0% of 2"), line
@@ -239,7 +243,7 @@ def test_what_the_tokenizer_loses_is_reported(texts, tmp_path):
         corpus = prepare([Texts(tuple(hindi))], tokenizer, tmp_path / str(strip), language="hi")
         collator = DataCollatorForPreTraining(tokenizer, nsp=False)
         for raw in (hindi, None):
-            found = examine(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=raw)
+            found = corpus_findings(corpus, PreTrainingExamples(corpus, nsp=False), collator, texts=raw)
             lines[strip, raw is None] = "\n".join(map(str, found))
     assert "round trip equal up to case; 0 of" in lines[None, False]
     assert "round trip not equal" in lines[True, False]
@@ -256,7 +260,7 @@ def test_check_says_what_it_does_with_accents(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n\n".join([PARAGRAPHS["ja"]] * 3))
     text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], language="ja")
     arguments = (TokenizerArguments(vocab_size=300), text, ExampleArguments(nsp=False), PrepareArguments())
-    lines = list(corpus_report.check(*arguments))
+    lines = list(corpus_report.report_lines(*arguments))
     assert "  accents are kept, for --language ja" in lines
     assert "  round trip equal up to case; 0 of 432 characters (0.000%) are lost" in lines
 

@@ -11,10 +11,11 @@ import fsspec
 import numpy as np
 import pytest
 
-from bert_hf.data import corpus_store
-from bert_hf.data.corpus_store import Corpus, ShardWriter, finished_shard, write_manifest
+from bert_hf.data import corpus_store, shard_writer
+from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.encoding import Encoded
 from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.data.shard_writer import ShardWriter, finished_shard, write_manifest
 from bert_hf.errors import InputError
 
 
@@ -71,8 +72,8 @@ def rows(window) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("batch", [1, 50, 10**6])
-def test_what_is_written_is_read(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(corpus_store, "_BATCH_TOKENS", batch)
+def test_written_shards_are_read_back(tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", batch)
     rng = np.random.default_rng(3)
     parts = [encoded(rng, 30, cut=True) for _ in range(4)]
     with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
@@ -104,9 +105,9 @@ def test_datasets_opens_the_shards(corpus):
 
 
 def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
-    """What is held stays bounded: a file without blank lines is one document to the reader."""
-    monkeypatch.setattr(corpus_store, "_BATCH_TOKENS", 40)
-    monkeypatch.setattr(corpus_store, "_LONGEST_DOCUMENT", 50)
+    """Memory stays bounded: a file without blank lines is one document to the reader."""
+    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", 40)
+    monkeypatch.setattr(shard_writer, "_LONGEST_DOCUMENT", 50)
     rng = np.random.default_rng(0)
     parts = [encoded(rng, 4) for _ in range(40)]
     parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]
@@ -125,7 +126,7 @@ def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
 
 
 def test_a_window_has_two_documents(tmp_path, monkeypatch):
-    """A lone one would have no stranger."""
+    """In a window of one document there is no other document to draw NOT_NEXT segments from."""
     monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 10)
     entries = []
     for number in range(5):
@@ -139,7 +140,7 @@ def test_a_window_has_two_documents(tmp_path, monkeypatch):
 
 
 def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
-    """Without, no sentence in it would have a next one, and the run would end in the middle."""
+    """Else no sentence of it would have a next one, and the run would fail in the middle."""
     monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 10)
     entries = []
     for number in range(6):
@@ -158,7 +159,7 @@ def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
 
 
 def test_another_split_is_another_corpus(corpus):
-    """Or a run would go on with text that it held out before."""
+    """Else a run could resume with text that it held out before."""
     parts = [*corpus.split(5), *corpus.split(50)]
     assert len({part.fingerprint for part in [corpus, *parts]}) == 5
     assert [part.fingerprint for part in corpus.split(5)] == [part.fingerprint for part in parts[:2]]
@@ -168,7 +169,7 @@ def test_another_split_is_another_corpus(corpus):
         assert part.tokens == counted
 
 
-def test_a_killed_writer_s_leftovers_go(tmp_path):
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = [
@@ -189,7 +190,7 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_whole_shard_made_of_this_counts(corpus):
+def test_only_a_complete_undamaged_and_current_shard_is_finished(corpus):
     path = corpus.storage.folder / "data-00001.arrow"
     assert finished_shard(path, "0-1")["file"] == path.name
     assert finished_shard(path, "0-2") is None
@@ -198,7 +199,7 @@ def test_only_a_whole_shard_made_of_this_counts(corpus):
     assert finished_shard(path.with_name("data-00009.arrow"), "0-9") is None
 
 
-def test_a_corpus_within_a_window_is_one(corpus, monkeypatch):
+def test_a_corpus_that_fits_into_a_window_is_one_window(corpus, monkeypatch):
     assert corpus.windows(np.random.default_rng(0)) == [(0, 1, 2)]
 
 
@@ -250,7 +251,7 @@ def test_too_few_documents_to_hold_out(tmp_path):
         Corpus.open(tmp_path).split(5)
 
 
-def test_it_travels_to_a_worker(corpus):
+def test_it_can_be_sent_to_a_worker(corpus):
     part = corpus.split(10)[1]
     part.window(part.windows()[0])
     data = pickle.dumps(part)
@@ -299,7 +300,7 @@ def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
     corpus = Corpus.open(RemoteShards(url, tmp_path / "cache", limit))
     folder, path = corpus.storage.folder, lambda shard: corpus.storage._path(near.manifest["shards"][shard])
     assert list(folder.glob("data-*")) == []
-    (folder / ".data-00003.arrow.elsewhere-1.tmp.7").write_bytes(b"what a killed process left")
+    (folder / ".data-00003.arrow.elsewhere-1.tmp.7").write_bytes(b"a leftover of a killed process")
     head = corpus.head()
     for _ in range(2):
         windows = corpus.windows(np.random.default_rng(0))
@@ -343,7 +344,7 @@ def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
         Corpus.open(RemoteShards(far[1], tmp_path / "cache", 1000))
 
 
-def test_what_is_damaged_on_the_way_is_not_kept(far, tmp_path):
+def test_a_shard_damaged_in_transfer_is_not_kept(far, tmp_path):
     near, url = far
     with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
         file.write(b"x" * near.manifest["shards"][3]["bytes"])

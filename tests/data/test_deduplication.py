@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_hf.config.arguments import PrepareArguments
-from bert_hf.data.deduplication import SHINGLE, _rows, find_duplicates
+from bert_hf.data.deduplication import SHINGLE, document_rows, find_duplicates
 from bert_hf.data.readers import Piece, Texts, cut_pieces
 from bert_hf.errors import InputError
 
@@ -45,14 +45,14 @@ def planted(rng):
     return [Texts((*texts[:20], *copies[:5])), Texts((*texts[20:40], "", *copies[5:])), Texts(tuple(texts[40:]))]
 
 
-def test_equal_documents_but_for_white_space_go_and_the_first_stays():
+def test_equal_documents_but_for_white_space_are_found_and_the_first_is_kept():
     texts = Texts(("One text.", "Another.", " One\ttext.\n", "one text.", "Another.", "One text"))
     found = find_duplicates([texts], "exact")
     assert found == {0: {2, 4}}
     assert (found.documents, found.exact, found.near) == (6, 2, 0)
 
 
-def test_near_duplicates_at_nine_tenths_go_and_at_a_half_stay(rng):
+def test_near_duplicates_at_nine_tenths_are_found_and_at_a_half_are_not(rng):
     texts = [text_of(rng) for _ in range(20)]
     near, far = [changed(text, 0.9) for text in texts], [changed(text, 0.5) for text in texts]
     assert all(jaccard(*pair) == pytest.approx(0.9, abs=0.03) for pair in zip(texts, near, strict=True))
@@ -68,7 +68,7 @@ def test_near_includes_exact(rng):
     assert (found, found.exact, found.near) == ({0: {1, 2}}, 1, 1)
 
 
-def test_what_is_like_a_document_that_goes_stays_if_it_is_unlike_those_that_stay(rng):
+def test_a_document_like_only_left_out_ones_is_kept(rng):
     """A chain: each nearly equals the one before, and the ends are unlike."""
     words = [text_of(rng, 1000).split()]
     for step in range(1, 12):  # other words at another place each time
@@ -154,8 +154,8 @@ def test_the_seed_of_python_s_hashes_does_not_matter(planted):
 
 
 def test_signatures_stay_what_they_are():
-    """What is found decides what a corpus is: where this fails, `METHOD` has to change."""
-    rows = _rows(Texts(("One two three four five six. Über 中文", "Two")), near=True)
+    """Duplicates decide the content of a corpus: where this fails, `METHOD` has to change."""
+    rows = document_rows(Texts(("One two three four five six. Über 中文", "Two")), near=True)
     assert hashlib.sha256(rows).hexdigest()[:16] == "444571d500c3f6b2"
 
 
@@ -186,11 +186,11 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
     assert [shard["documents"] for shard in manifest["shards"]] == [22, 23, 15]
     assert manifest["made_from"]["deduplicate"] == "near"
 
-    # The same command again looks for nothing and encodes nothing; another kind is another corpus.
+    # The same command again searches and encodes nothing; another kind is another corpus.
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     monkeypatch.setattr("bert_hf.data.prepare.encode_group", None)
     with monkeypatch.context() as patch:
-        patch.setattr("bert_hf.data.prepare.find_duplicates", None)
+        patch.setattr("bert_hf.data.requested_corpus.find_duplicates", None)
         assert main([*command, "--deduplicate", "near"]) == 0
     assert "left out: 15 of 75 documents (exact 6, near 9)\n" in capsys.readouterr().out
     assert before == {path: path.read_bytes() for path in before}
@@ -199,7 +199,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
         assert "other deduplicate" in capsys.readouterr().err
 
 
-def test_text_that_changed_is_looked_through_again(main, command, tmp_path, capsys):
+def test_changed_text_is_searched_again(main, command, tmp_path, capsys):
     assert main([*command, "--deduplicate", "exact"]) == 0
     with open(command[1], "a") as file:
         file.write(json.dumps({"text": "Once."}) + "\n" + json.dumps({"text": "Once."}) + "\n")

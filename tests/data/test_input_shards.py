@@ -1,4 +1,4 @@
-"""A large input becomes several shards by `prepare` itself, whoever makes them, however often it is interrupted."""
+"""`prepare` divides a large input into several shards, with any number of processes, interrupted or not."""
 
 import gzip
 import json
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from test_prepare import everything, inputs
 
-from bert_hf.data import corpus_store, encoding, input_shards
+from bert_hf.data import corpus_store, encoding, input_shards, shard_writer
 from bert_hf.data import prepare as corpus_module
-from bert_hf.data.corpus_store import Corpus, ShardWriter, finished_shard
+from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.input_shards import InputShards
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Piece, TextFile, Texts
 from bert_hf.data.samplers import Phase
+from bert_hf.data.shard_writer import ShardWriter, finished_shard
 from bert_hf.data.tokenization import train_tokenizer
 
 
@@ -109,7 +110,7 @@ def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_pat
 
 def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):
     """A file without blank lines is one document to the reader: `ShardWriter` ends it now and then."""
-    monkeypatch.setattr(corpus_store, "_LONGEST_DOCUMENT", 60)
+    monkeypatch.setattr(shard_writer, "_LONGEST_DOCUMENT", 60)
 
     class Endless(Texts):
         def read(self):
@@ -122,7 +123,7 @@ def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, m
 
 
 def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
-    """What was prepared before inputs were cut stays valid: the same file names, records and fingerprints."""
+    """Corpora prepared before inputs were cut stay valid: the same file names, records and fingerprints."""
     prepare(inputs(documents, 2), words, tmp_path / "c")
     entry = json.loads((tmp_path / "c/data-00001.json").read_text())
     assert set(entry) == {
@@ -156,7 +157,7 @@ class Cut(Texts):
             yield piece
 
 
-def test_an_interrupted_input_resumes_behind_its_finished_shards(
+def test_an_interrupted_input_resumes_after_its_finished_shards(
     documents,
     words,
     small,
@@ -191,7 +192,7 @@ def test_a_damaged_shard_of_an_input_is_made_again(documents, words, small, tmp_
     assert everything(tmp_path / "c") == before
 
 
-def test_what_a_longer_version_of_the_input_left_is_removed(documents, words, small, tmp_path):
+def test_shards_of_a_longer_version_of_the_input_are_removed(documents, words, small, tmp_path):
     for count in (20, 8):
         (source,) = inputs(documents[:count], 1)
         prepare([source], words, tmp_path / "c")
@@ -210,7 +211,7 @@ def test_a_shard_cut_at_another_bound_is_not_taken(documents, words, tmp_path, m
 
 
 def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_path):
-    """Not with its first: another machine may look while the others are being written."""
+    """Not with its first: another machine may check while the others are being written."""
     (source,) = inputs(documents, 1)
     prepare([source], words, tmp_path / "c")
     first = tmp_path / "c/data-00000.arrow"
@@ -225,6 +226,6 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     assert finished_shard(first, fingerprint) == found[0]
 
 
-def test_the_bound_travels_with_the_writer(tmp_path, small):
-    """Worker processes import the module anew: what they cut at must not depend on it."""
+def test_the_bound_is_sent_with_the_writer(tmp_path, small):
+    """Worker processes import the module again: their bound must not depend on its constant."""
     assert InputShards(tmp_path / "data-00000.arrow", "a.txt", "f").cut_at == 100

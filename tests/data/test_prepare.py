@@ -14,20 +14,15 @@ import numpy as np
 import pytest
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data import prepare as corpus_module
+from bert_hf.data import prepare as prepare_module
+from bert_hf.data import requested_corpus
 from bert_hf.data.encoding import split_sentences
-from bert_hf.data.prepare import (
-    OWNED,
-    corpus_for,
-    is_prepared,
-    prepare,
-    sample,
-    sample_inputs,
-    split_for,
-    tokenizer_for,
-)
+from bert_hf.data.prepare import OWNED, prepare
 from bert_hf.data.readers import Piece, TextFile, Texts
+from bert_hf.data.requested_corpus import corpus_for, is_prepared, split_for, tokenizer_for
+from bert_hf.data.text_sample import sample, sample_inputs
 from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.data.worker_pool import map_ahead
 from bert_hf.errors import InputError
 from bert_hf.training.output_folder import free_folder
 
@@ -117,7 +112,7 @@ def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, 
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_of_two_corpora_that_claim_a_folder_at_once_one_gets_it(documents, words, tmp_path, attempt):
+def test_of_two_corpora_prepared_in_a_folder_at_once_one_is_refused(documents, words, tmp_path, attempt):
     def claim(number):
         prepare(inputs(documents), words, tmp_path / "c", language=("en", "de")[number % 2], shard=(number // 2, 3))
         return ("en", "de")[number % 2]
@@ -138,16 +133,16 @@ def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
     assert len(list((tmp_path / "cache").glob("tokenizer-*[!k]"))) == 1
 
 
-def test_ranks_that_come_together_prepare_once(documents, tmp_path):
-    """Whoever comes first trains and prepares; the others wait at a lock, in no collective, and read what was made."""
+def test_ranks_that_start_together_prepare_once(documents, tmp_path):
+    """The first rank trains and prepares; the others wait for a lock (in no collective) and read the result."""
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
 
     def rank(_):
         made = []
         for name in ("train_tokenizer", "prepare"):
-            slow = functools.partial(noted, getattr(corpus_module, name), made)
-            setattr(corpus_module, name, slow)
+            slow = functools.partial(noted, getattr(requested_corpus, name), made)
+            setattr(requested_corpus, name, slow)
         train, held_out = split_for(args, tokenizer_for(TokenizerArguments(vocab_size=150), args))
         return len(made), train.fingerprint, held_out.fingerprint
 
@@ -197,7 +192,7 @@ class Cut(Texts):
         raise KeyboardInterrupt
 
 
-def test_an_interrupted_preparation_goes_on(documents, words, tmp_path, monkeypatch):
+def test_an_interrupted_preparation_resumes(documents, words, tmp_path, monkeypatch):
     texts = inputs(documents)
     with pytest.raises(KeyboardInterrupt):
         prepare([*texts[:2], Cut(texts[2].texts, "2.txt"), texts[3]], words, tmp_path / "c")
@@ -205,10 +200,12 @@ def test_an_interrupted_preparation_goes_on(documents, words, tmp_path, monkeypa
     assert sorted(path.name for path in (tmp_path / "c").glob("*data-*")) == [
         f"data-0000{i}.{kind}" for i in range(2) for kind in ("arrow", "json")
     ]
-    with pytest.raises(InputError, match="not prepared to the end"):
+    with pytest.raises(InputError, match="the corpus is incomplete"):
         is_prepared([str(tmp_path / "c")])
-    made, encode = [], corpus_module.encode_group
-    monkeypatch.setattr(corpus_module, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+    made, encode = [], prepare_module.encode_group
+    monkeypatch.setattr(
+        prepare_module, "encode_group", lambda group, **how: made.append(group) or encode(group, **how)
+    )
     prepare(texts, words, tmp_path / "c")
     assert len(made) == 2  # the other two were there
     prepare(inputs(documents), words, tmp_path / "whole")
@@ -235,13 +232,13 @@ def test_another_corpus_in_the_folder_is_refused(documents, words, tmp_path):
 
 def test_a_killed_worker_is_one_line(words, tmp_path):
     """The process that encodes is killed by the system, as it is when memory runs out."""
-    texts = [Suicidal(("Some text. More text.",), f"{i}.txt") for i in range(2)]
+    texts = [KillsItsReader(("Some text. More text.",), f"{i}.txt") for i in range(2)]
     with pytest.raises(InputError, match="a worker process was killed"):
         prepare(texts, words, tmp_path / "c", num_proc=2)
 
 
-class Suicidal(Texts):
-    """Kills whoever reads it."""
+class KillsItsReader(Texts):
+    """Kills the process that reads it."""
 
     def read(self):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -249,7 +246,7 @@ class Suicidal(Texts):
 
 def test_workers_import_nothing_heavy():
     """A worker process of `prepare` imports these: half a second, and not ten."""
-    modules = "bert_hf.encoding, bert_hf.sources, bert_hf.store"
+    modules = "bert_hf.data.encoding, bert_hf.data.readers, bert_hf.data.input_shards"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -297,8 +294,8 @@ def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
     tokenizer = tokenizer_for(TokenizerArguments(vocab_size=150), args)
     first = corpus_for(args, tokenizer, args.train_file)
-    monkeypatch.setattr("bert_hf.data.prepare.prepare", None)
-    monkeypatch.setattr("bert_hf.data.prepare.train_tokenizer", None)
+    monkeypatch.setattr("bert_hf.data.requested_corpus.prepare", None)
+    monkeypatch.setattr("bert_hf.data.requested_corpus.train_tokenizer", None)
     assert tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
     assert corpus_for(args, tokenizer, args.train_file).storage.folder == first.storage.folder
     train, held_out = split_for(args, tokenizer)
@@ -338,7 +335,7 @@ def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
         sample_inputs([Texts((" ",))], 1000)
 
 
-def test_the_manifest_says_what_made_it(corpus):
+def test_the_manifest_records_its_inputs(corpus):
     manifest = json.loads((corpus.storage.folder / "manifest.json").read_text())
     assert {"documents", "sentences", "tokens", "fingerprint", "shards"} <= manifest.keys()
     assert manifest["made_from"]["inputs"] == ["texts"]
@@ -357,7 +354,7 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
 
 
-def test_what_cannot_be_meant_is_refused(tmp_path, capsys):
+def test_values_out_of_range_are_refused(tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("prepare", Path(__file__).parents[2] / "recipes/prepare.py")
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
@@ -382,7 +379,7 @@ def test_a_url_is_a_prepared_folder_or_a_file():
         assert not is_prepared([url])
 
 
-def test_no_more_is_made_ahead_than_is_taken():
+def test_results_are_computed_only_a_few_ahead():
     taken = []
 
     def things():
@@ -390,14 +387,14 @@ def test_no_more_is_made_ahead_than_is_taken():
             taken.append(number)
             yield (number,)
 
-    made = corpus_module._ahead(abs, things(), 2)
+    made = map_ahead(abs, things(), 2)
     assert [next(made) for _ in range(3)] == [0, 1, 2]
     assert len(taken) <= 3 + 8
     made.close()
 
 
-def test_a_fault_in_one_input_ends_the_others_at_once(words, tmp_path):
-    """And nothing half-written of them stays."""
+def test_an_error_in_one_input_ends_the_others_at_once(words, tmp_path):
+    """And no half-written file of them stays."""
     (tmp_path / "bad.jsonl").write_text('{"text": "a b."}\n{"text": \n')
     (tmp_path / "long.txt").write_text("".join(f"Document {i} says in sentence {i}.\n" for i in range(400_000)))
     files = [TextFile(str(tmp_path / name)) for name in ("bad.jsonl", "long.txt")]

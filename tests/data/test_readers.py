@@ -10,18 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_hf.data import readers
-from bert_hf.data.readers import (
-    Piece,
-    TextFile,
-    Texts,
-    cut_pieces,
-    documents,
-    expand,
-    hub_shards,
-    kind_of,
-    packing,
-    read_lines,
-)
+from bert_hf.data.input_files import compression, expand, kind_of
+from bert_hf.data.readers import Piece, TextFile, Texts, cut_pieces, documents, hub_shards, read_lines
 from bert_hf.errors import InputError
 
 
@@ -29,7 +19,9 @@ def read_documents(patterns, text_column=None):
     return [text for path in expand(patterns) for text in documents(TextFile(path, text_column).read())]
 
 
-BROKEN_GZIP = gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9  # a whole header: no case is named by the time
+BROKEN_GZIP = (
+    gzip.compress(b"text", mtime=0)[:10] + b"\xff" * 9
+)  # a complete header, so that the case has the same name every time
 PLAIN = "First one.\nSecond one.\n\n\n  \nAnother document.\n"
 
 
@@ -51,7 +43,7 @@ def test_parquet_and_globs(tmp_path):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
 
 
-def test_a_suffix_may_be_of_capitals(tmp_path):
+def test_a_suffix_may_have_capitals(tmp_path):
     file = io.BytesIO()
     pq.write_table(pa.table({"text": ["row"]}), file)
     (tmp_path / "A.PARQUET.GZ").write_bytes(gzip.compress(file.getvalue()))
@@ -89,7 +81,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ("a.pdf", b"plain", "a.pdf: unknown kind '.pdf'"),
     ],
 )
-def test_every_fault_names_its_place(tmp_path, monkeypatch, name, content, expected):
+def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
@@ -135,7 +127,7 @@ def test_halves_of_surrogate_pairs_are_replaced(tmp_path):
     assert read_documents([str(tmp_path / "a.jsonl")]) == ["a\ufffdb", "😀"]
 
 
-def test_a_pipe_is_no_file(tmp_path):
+def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
     with pytest.raises(InputError, match="not a regular file"):
         expand([str(tmp_path / "pipe.txt")])
@@ -155,11 +147,11 @@ def test_urls_are_read_like_files():
         with pytest.raises(InputError):
             read_documents([wrong])
     assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
-    assert packing("https://host/a.jsonl.xz?download=true") == ".xz"
+    assert compression("https://host/a.jsonl.xz?download=true") == ".xz"
     assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
 
 
-def test_a_checksum_is_of_the_content_and_a_name_of_no_machine(tmp_path):
+def test_checksums_depend_on_content_and_names_on_no_machine(tmp_path):
     for folder in "ab":
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.txt").write_text("same")
@@ -206,7 +198,7 @@ def test_a_labelled_set_read_as_raw_text(tmp_path, name, content):
     assert read_documents([str(tmp_path / name)]) == ["one, two", "three"]
 
 
-def test_the_column_of_a_table_has_to_be_plain(tmp_path):
+def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("one,two\np,q\n")
     with pytest.raises(InputError, match="which column holds the text"):
         read_documents([str(tmp_path / "a.csv")])

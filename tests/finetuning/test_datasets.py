@@ -61,7 +61,7 @@ def test_columns_can_be_named(tmp_path):
         ("a.xml", "<a/>", {}, "a.xml: unknown kind"),
     ],
 )
-def test_every_fault_names_its_place(tmp_path, monkeypatch, name, content, options, expected):
+def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, options, expected):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, name, content)
     with pytest.raises(InputError) as caught:

@@ -186,7 +186,7 @@ def finetune(place, *words, output="spam"):
 def test_9_finetune(place, capsys):
     assert finetune(place) == 0
     said = capsys.readouterr().out
-    assert "new in the model: classifier.bias, classifier.weight" in said  # one new layer and nothing else
+    assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
     assert "TF-IDF + SVM" in said
     figures = json.loads((place / "spam/all_results.json").read_text())
     assert {"eval_f1", "test_f1", "test_accuracy", "test_matthews_correlation", "baseline_f1"} <= figures.keys()
@@ -194,7 +194,7 @@ def test_9_finetune(place, capsys):
     assert answer[0]["label"] in ("ham", "spam")
     assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert finetune(place, "--from_scratch", "true", output="scratch") == 0
-    assert "weights drawn at random" in capsys.readouterr().out
+    assert "random weights: only the checkpoint" in capsys.readouterr().out
 
 
 PRETRAIN_FAULTS = [

@@ -1,4 +1,4 @@
-"""The probe's recipe: all parts on a tiny checkpoint; a stock checkpoint and ours give the same figures."""
+"""recipes/probe.py: all parts on a tiny checkpoint; a stock checkpoint and ours give the same figures."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_all_parts_and_the_same_code_for_a_stock_checkpoint_and_ours(place, caps
     assert figures(probe(place, "ours", "ours-report")[1]) == figures(found)
 
 
-def test_a_checkpoint_without_heads_is_probed_as_far_as_it_goes(place):
+def test_a_checkpoint_without_heads_is_probed_in_the_other_parts(place):
     torch.manual_seed(2)
     BertModel(tiny_config(), add_pooling_layer=False).save_pretrained(place / "bare")
     save_tokenizer(tiny_tokenizer(), place / "bare")

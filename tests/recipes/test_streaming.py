@@ -1,4 +1,4 @@
-"""Pre-training from a corpus behind a URL: the same bytes as from the folder, whatever happens on the way."""
+"""Pre-training from a corpus behind a URL: the same bytes as from the folder, also after server errors and resume."""
 
 import contextlib
 import functools
@@ -180,7 +180,7 @@ def test_without_prefetching_it_is_the_same(place, server, expected, monkeypatch
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_cut_off_and_resumed_it_fetches_nothing_behind(place, server, expected, monkeypatch, capsys, workers):
+def test_a_resumed_run_fetches_no_shard_again(place, server, expected, monkeypatch, capsys, workers):
     words = [f"{server.address}/corpus", f"cut{workers}", "--dataloader_num_workers", workers]
     with monkeypatch.context() as patch:
         make = trainer.PreTrainer.__init__
@@ -233,7 +233,7 @@ def one_error(capsys) -> str:
 
 
 @pytest.mark.parametrize("fault", ["damaged", "dies"])
-def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(place, server, expected, capsys, fault):
+def test_a_server_error_is_one_line_and_the_same_command_resumes(place, server, expected, capsys, fault):
     order = windows(place, 0)
     assert not set(order[5]) & {shard for window in order[:5] for shard in window}
     server.faults = {f"data-{shard:05d}.arrow": fault for shard in order[5]}
@@ -249,7 +249,7 @@ def test_what_the_server_does_wrong_is_one_line_and_the_same_command_goes_on(pla
     assert results(place / f"fault-{fault}") == expected
 
 
-def test_a_server_that_is_gone_is_one_line(place, capsys):
+def test_a_missing_server_is_one_line(place, capsys):
     with Server(place) as server:
         address = server.address
     assert pretrain(place, f"{address}/corpus", "gone") == 2
@@ -258,7 +258,7 @@ def test_a_server_that_is_gone_is_one_line(place, capsys):
     assert error.count("\n") == 1
 
 
-def test_steps_and_room_have_to_be_given(place, server, capsys):
+def test_steps_and_cache_size_are_required(place, server, capsys):
     assert pretrain(place, f"{server.address}/corpus", "no", "--max_steps", "-1") == 2
     assert "give --max_steps" in capsys.readouterr().err
     assert pretrain(place, f"{server.address}/corpus", "no", "--corpus_cache_gb", "0.000001") == 2

@@ -1,4 +1,4 @@
-"""Documents that equal an earlier one, or nearly do: found in one reading of the text, in bounded memory.
+"""Finds documents that equal an earlier one, or nearly do, in one pass over the text and in bounded memory.
 
 Equal (`exact`): the same characters in the same order, white space aside. Nearly equal (`near`, which includes
 `exact`): their sets of sequences of five words, case folded, have a Jaccard similarity of 0.8 or more. MinHash
@@ -10,18 +10,22 @@ import functools
 import hashlib
 import operator
 import re
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import joblib
 import numpy as np
 
-METHOD = 1  # changes with whatever changes what is found
+from bert_hf.data.readers import Source
+
+METHOD = 1  # changes with whatever changes the result
 SIMILAR = 0.8
 SHINGLE = 5  # words; a document of fewer is one shingle
 _VALUES = 256  # of a signature, a byte each
 # Eight values are a band, read as one number; documents that share a band are compared. At 0.8 all but 0.3 % of pairs
 # share one, at 0.85 all but 1 in 20,000. (datasketch's own index is of dictionaries: kilobytes a document.)
 _LEAST = SIMILAR + (1 - SIMILAR) / 256  # share of equal bytes: unequal values agree in one of 256
-_ROUNDS = 64  # what is then still in doubt stays
+_ROUNDS = 64  # documents that are undecided after these are kept
 _LONGEST_WORD = 1 << 20  # characters: text without any white space is cut there, so that memory stays bounded
 # Scripts that put no space between words (Thai … Tibetan, Burmese, Khmer; kana, Han): each character is a word.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -30,7 +34,7 @@ _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf
 class Duplicates(dict[int, frozenset[int]]):
     """{input: numbers of the documents to leave out}, as `encoding.leave_out` counts (from 0, empty ones too).
 
-    documents: how many there are, without the empty ones. exact, near: how many of them go, and why.
+    documents: how many there are, without the empty ones. exact, near: how many are left out, and why.
     """
 
     def __init__(self, numbers: dict, documents: int, exact: int, near: int):
@@ -38,49 +42,72 @@ class Duplicates(dict[int, frozenset[int]]):
         self.documents, self.exact, self.near = documents, exact, near
 
 
-def find_duplicates(inputs: list, kind: str, num_proc: int = 1) -> Duplicates:
-    """The documents that equal ("exact"), or nearly equal ("near"), an earlier one that stays.
+def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> Duplicates:
+    """The documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
 
     Args:
-        inputs: sources: anything whose `read()` yields `sources.Piece`s.
+        inputs: sources (see `readers`).
         num_proc: processes, each of which reads whole inputs. The result does not depend on it.
     """
-    near, rows, ends = kind == "near", bytearray(), []
-    parts = (_rows(source, near) for source in inputs)
-    if num_proc > 1:
-        run = joblib.Parallel(num_proc, return_as="generator", batch_size=1, pre_dispatch=num_proc)
-        parts = run(joblib.delayed(_rows)(source, near) for source in inputs)
-    for part in parts:
+    near = kind == "near"
+    width = (8 + near * _VALUES) // 8  # a document's row of 8-byte numbers: its digest, its bands
+    rows = bytearray()
+    ends = []  # documents up to the end of each input
+    for part in _all_rows(inputs, near, num_proc):
         rows = operator.iadd(rows, part) if rows else part  # of a single input no second copy
-        ends.append(len(rows) // (8 + near * _VALUES))
-    table = np.frombuffer(rows, np.uint64).reshape(ends[-1], -1 if rows else 1)
-    order = np.argsort(table[:, 0], kind="stable")
-    again, filled = order[1:][np.diff(table[order, 0]) == 0], table[:, 0] != 0
-    exact = again[filled[again]]
-    filled[again] = False
-    alike = _alike(table[:, 1:], np.flatnonzero(filled)) if near else order[:0]
-    gone = np.sort(np.concatenate([exact, alike]))
-    own = zip([0, *ends], np.split(gone, np.searchsorted(gone, ends)), strict=True)
-    numbers = {source: frozenset((some - begin).tolist()) for source, (begin, some) in enumerate(own) if len(some)}
-    return Duplicates(numbers, int(filled.sum()) + len(exact), len(exact), len(alike))
+        ends.append(len(rows) // (8 * width))
+    table = np.frombuffer(rows, np.uint64).reshape(-1, width)
+
+    # Exact: all but the first of equal digests, those of empty documents (0) aside
+    digests = table[:, 0]
+    filled = digests != 0
+    again = _first(digests) != np.arange(len(digests))
+    exact = np.flatnonzero(again & filled)
+
+    # Near: compared with the documents that are no exact duplicates
+    alike = _alike(table[:, 1:], np.flatnonzero(filled & ~again)) if near else exact[:0]
+
+    # Numbered from 0 in each input
+    left_out = np.sort(np.concatenate([exact, alike]))
+    begins = [0, *ends[:-1]]
+    parts = np.split(left_out, np.searchsorted(left_out, ends[:-1]))
+    numbers = {}
+    for source, (begin, part) in enumerate(zip(begins, parts, strict=True)):
+        if len(part):
+            numbers[source] = frozenset((part - begin).tolist())
+    return Duplicates(numbers, int(filled.sum()), len(exact), len(alike))
 
 
-def _rows(source, near: bool) -> bytearray:
+def _all_rows(inputs: Sequence[Source], near: bool, num_proc: int) -> Iterable[bytearray]:
+    if num_proc == 1:
+        return (document_rows(source, near) for source in inputs)
+    options: dict = {"return_as": "generator", "batch_size": 1, "pre_dispatch": num_proc}
+    rows = joblib.Parallel(num_proc, **options)(joblib.delayed(document_rows)(source, near) for source in inputs)
+    return cast(Iterable[bytearray], rows)
+
+
+def document_rows(source: Source, near: bool) -> bytearray:
     """A row of bytes a document: 8 that equal documents share (0: it is empty) and, if `near`, its signature."""
     signature = _Signature() if near else None
-    rows, digest, empty = bytearray(), hashlib.blake2b(digest_size=8), True
+    rows = bytearray()
+    digest = hashlib.blake2b(digest_size=8)
+    empty = True
+
     for text, ends in source.read():
         empty = empty and not text.strip()
         digest.update(text.encode("utf-8", "surrogatepass").translate(None, b" \t\n\r\v\f"))
-        if near:
+        if signature is not None:
             signature.add(text, ends)
         if ends:
-            rows += (bytes(8) if empty else digest.digest()) + (signature.close() if near else b"")
-            digest, empty = hashlib.blake2b(digest_size=8), True
+            rows += bytes(8) if empty else digest.digest()
+            if signature is not None:
+                rows += signature.close()
+            digest = hashlib.blake2b(digest_size=8)
+            empty = True
     return rows
 
 
-@functools.lru_cache(maxsize=1 << 17)  # words come again (Zipf)
+@functools.lru_cache(maxsize=1 << 17)  # few words are most of a text (Zipf)
 def _hash(word: str) -> int:
     digest = hashlib.blake2b(word.casefold().encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
@@ -92,40 +119,61 @@ class _Signature:
     def __init__(self):
         from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
 
-        # Scheme and seed are named, so that no default decides what is found. What the sketch is given is hashed.
+        # Scheme and seed are named, so that no default decides the result. The sketch is given hashes.
         self._sketch = MinHash(_VALUES, seed=1, hashfunc=operator.index, scheme="affine32")
         self._last = np.zeros(0, np.uint64)  # words (hashes) with which the next shingle begins
-        self._rest = ""  # of a word that the next piece may go on with
+        self._rest = ""  # of a word that the next piece may continue
 
     def add(self, text: str, ends: bool) -> None:
+        """Adds a piece of the text; `ends`: it is the document's last one."""
         text = self._rest + (text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text))
         words = text.split()
         whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _LONGEST_WORD
         self._rest = "" if whole else words.pop()
+
         hashes = np.concatenate([self._last, np.fromiter(map(_hash, words), np.uint64, len(words))])
         short = ends and 0 < len(hashes) < SHINGLE and self._sketch.is_empty()
         if short or len(hashes) >= SHINGLE:
-            shingles = np.zeros(max(1, len(hashes) - SHINGLE + 1), np.uint64)
-            for offset in range(min(SHINGLE, len(hashes))):  # a polynomial modulo 2^64
-                shingles = shingles * np.uint64(0x9E3779B97F4A7C15) + hashes[offset : offset + len(shingles)]
-            values = (shingles >> np.uint64(32)).tolist()
-            for begin in range(0, len(values), 512):  # at once: what stays within a core's cache
+            values = (_shingles(hashes) >> np.uint64(32)).tolist()
+            for begin in range(0, len(values), 512):  # at once: so many fit into a core's cache
                 self._sketch.update_batch(values[begin : begin + 512])
         self._last = hashes[: 0 if ends else None][-(SHINGLE - 1) :]
 
     def close(self) -> bytes:
+        """The signature; the next piece begins another document."""
         values = self._sketch.hashvalues.astype(np.uint8)
-        self._sketch.clear()  # for the next document
+        self._sketch.clear()
         return values.tobytes()
 
 
-def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Those of the documents `numbers` (ascending) that nearly equal an earlier one that stays.
+def _shingles(hashes: np.ndarray) -> np.ndarray:
+    """A number for each sequence of `SHINGLE` words: a polynomial of their hashes modulo 2^64.
 
-    In rounds: a document that shares no band with an earlier one stays; those that share one with it go or forget it.
+    Of the words a … f and the multiplier m:
+
+        [a m⁴ + b m³ + c m² + d m + e,   b m⁴ + c m³ + d m² + e m + f]
     """
-    signatures, found = bands.view(np.uint8), [numbers[:0]]
+    shingles = np.zeros(max(1, len(hashes) - SHINGLE + 1), np.uint64)
+    for offset in range(min(SHINGLE, len(hashes))):
+        shingles = shingles * np.uint64(0x9E3779B97F4A7C15) + hashes[offset : offset + len(shingles)]
+    return shingles
+
+
+def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Those of the documents `numbers` (ascending) that nearly equal an earlier one that is kept.
+
+    In rounds: a document that shares no band with an earlier undecided one is kept; those that share a band with a
+    kept one are compared with it, and left out where they are alike. Four documents, `~` alike, `-` sharing a band:
+
+        0 ~ 1 ~ 2 - 3     undecided
+        round 1           0 is kept, 1 is left out (like 0); 2 and 3 share a band with an earlier one
+        round 2           2 is kept, 3 is compared with 2 and stays undecided
+        round 3           3 is kept: no earlier one is undecided
+    """
+    signatures = bands.view(np.uint8)
+    found = [numbers[:0]]
     for _ in range(_ROUNDS):
+        # Which share a band with an earlier one, and which are the earlier ones
         later, shares = np.zeros((2, len(numbers)), bool)
         for column in range(bands.shape[1]):
             first = _first(bands[numbers, column])
@@ -133,6 +181,8 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
             later |= mine
             shares[first[mine]] = True
         numbers, later = numbers[later | shares], later[later | shares]
+
+        # Comparisons with the first document of a band, where that is kept
         gone = np.zeros(len(numbers), bool)
         for column in range(bands.shape[1]):
             first = _first(bands[numbers, column])
@@ -146,6 +196,6 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _first(keys: np.ndarray) -> np.ndarray:
-    """Of each key the place at which it first stands."""
+    """For each key the index of its first occurrence: [0, 1, 0, 3] of [7, 5, 7, 9]."""
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     return first[place]

@@ -1,4 +1,4 @@
-"""The embedded default corpus: English documentation that is on every machine with this project.
+"""Collects the embedded default corpus: English documentation found on every machine with this project.
 
 `pydoc_data.topics` and docstrings, read with `ast` and never imported; nothing is downloaded or shipped.
 """
@@ -9,11 +9,16 @@ import functools
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import platform
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+from bert_hf.data.checksums import text_checksum
+from bert_hf.data.readers import Piece, Texts
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
 # that the text has many subjects: a NOT_NEXT segment from the same package is hard to tell from the next sentence.
@@ -26,8 +31,27 @@ _SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "
 _PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Documentation:
+    """The embedded default corpus as a source (see `readers`)."""
+
+    name: str = "documentation"
+
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
+    def checksum(self) -> str:
+        """SHA-256 of the versions that decide the text."""
+        return text_checksum(json.dumps(default_versions(), sort_keys=True))
+
+    def read(self) -> Iterator[Piece]:
+        """The documents."""
+        return Texts(default_documents()).read()
+
+
 def default_versions() -> dict[str, str]:
-    """What decides the default text: versions of Python and of the packages it is read from."""
+    """The versions that decide the default text: of Python and of the packages it is read from."""
     versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
     for name in DEFAULT_PACKAGES:
         distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
@@ -58,7 +82,7 @@ def default_documents() -> tuple[str, ...]:
     return tuple(documents)
 
 
-def _default_modules() -> Iterator[Iterator[list[str]]]:
+def _default_modules() -> Iterator[Iterable[list[str]]]:
     """Package by package, the docstrings of one module (or one help topic) after the other."""
     library = Path(sysconfig.get_path("stdlib"))
     topics = library / "pydoc_data" / "topics.py"
@@ -66,11 +90,13 @@ def _default_modules() -> Iterator[Iterator[list[str]]]:
         nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
         strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
         yield ([text] for text in strings if len(text) > 400)
+
     roots = [library]
     for name in DEFAULT_PACKAGES:
         spec = importlib.util.find_spec(name)  # finds a top-level package without importing it
         if spec is not None and spec.submodule_search_locations:
             roots.append(Path(next(iter(spec.submodule_search_locations))))
+
     for root in roots:
         paths = (path for path in sorted(root.rglob("*.py")) if not _SKIPPED & set(path.relative_to(root).parts[:-1]))
         yield map(_docstrings, paths)
@@ -84,6 +110,7 @@ def _docstrings(path: Path) -> list[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, OSError, RecursionError):
         return []
+
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return [text for node in ast.walk(tree) if isinstance(node, documented) and (text := ast.get_docstring(node))]
 
@@ -95,9 +122,12 @@ def _prose(texts: list[str]) -> Iterator[str]:
             lines = [line.strip() for line in block.splitlines()]
             if any(line.startswith((">>>", "...", "..", "|", "+-", "$", "#")) for line in lines):
                 continue
-            if len(lines) > 1 and re.match(r"^[\w, *`]+ ?: ", lines[0]):  # "axis : int" begins a parameter
+
+            # "axis : int" begins a parameter; a line of dashes underlines a heading
+            if len(lines) > 1 and re.match(r"^[\w, *`]+ ?: ", lines[0]):
                 lines = lines[1:]
             lines = [line for line in lines if not re.fullmatch(r"[-=~^*_+ ]{3,}", line)]
+
             paragraph = " ".join(lines)
             letters = sum(character.isalpha() or character == " " for character in paragraph)
             if len(paragraph.split()) >= 8 and letters > 0.85 * len(paragraph) and _PROSE.match(paragraph):

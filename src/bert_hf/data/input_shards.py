@@ -1,18 +1,18 @@
 """Writes an input (a file, a Hub shard) as one shard of a corpus, or as several where it is large.
 
-A window, the shards that are open together, is planned as a whole. So what bounds a shard bounds the time and the
-memory of planning, however large a single file is. Input 3 becomes `data-00003.arrow` and, where it holds more than
+The shards of a window, which are open together, are planned as a whole. So the bound of a shard bounds the time and
+the memory of planning, however large a single file is. Input 3 becomes `data-00003.arrow` and, if it holds more than
 `SHARD_TOKENS`, also `data-00003-00001.arrow`, `data-00003-00002.arrow`, … in the order of its documents. The record
 of each but the last has `cut_at`, the bound, and `groups`, how many groups of pieces the shard holds: an interrupted
-preparation resumes behind the last finished shard.
+preparation resumes after the last finished shard.
 """
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 
-from bert_hf.data.corpus_store import ShardWriter, finished_shard, remove_leftovers
+from bert_hf.data.checksums import text_checksum
+from bert_hf.data.shard_writer import ShardWriter, finished_shard, remove_leftovers
 
 SHARD_TOKENS = 64_000_000  # a shard ends with the document that fills it; four make a window
 
@@ -28,7 +28,8 @@ class InputShards:
 
     Args:
         path: of the first shard.
-        source: name of the input. fingerprint: of what the shards are made of.
+        source: name of the input.
+        fingerprint: of what the shards are made from.
         finished: records of its first shards, if they are there already.
     """
 
@@ -48,8 +49,8 @@ class InputShards:
 
     def _begin(self) -> None:
         number = len(self.entries)
-        facts = {"source": self.source, "fingerprint": _fingerprint(self.fingerprint, number, self.cut_at)}
-        self._shard = ShardWriter(_path(self.path, number), facts)
+        facts = {"source": self.source, "fingerprint": _shard_fingerprint(self.fingerprint, number, self.cut_at)}
+        self._shard = ShardWriter(_shard_path(self.path, number), facts)
         self._groups = self._tokens = 0
         self._shard.__enter__()
 
@@ -59,6 +60,7 @@ class InputShards:
             self._shard.facts |= {"cut_at": self.cut_at, "groups": self._groups}
             self._end()
             self._begin()
+
         self._shard.add(encoded)
         self._tokens += len(encoded.ids)
         self._groups += 1
@@ -68,34 +70,34 @@ class InputShards:
         self.entries.append(self._shard.entry)
 
     def __exit__(self, kind, *rest) -> None:
-        if kind is not None:  # what is finished stays, for the next time
+        if kind is not None:  # finished shards stay for the next run
             self._shard.__exit__(kind, *rest)
             return
         self._end()
         self._remove_later_shards()
 
     def _remove_later_shards(self) -> None:
-        """Removes what an earlier, longer version of the input left."""
-        ours = {_path(self.path, number).stem for number in range(len(self.entries))}
-        for pattern in (f"{self.path.stem}-*.json", f"{self.path.stem}-*.arrow"):
-            for path in self.path.parent.glob(pattern):
+        """Removes the shards that an earlier, longer version of the input left."""
+        ours = {_shard_path(self.path, number).stem for number in range(len(self.entries))}
+        for suffix in ("json", "arrow"):
+            for path in self.path.parent.glob(f"{self.path.stem}-*.{suffix}"):
                 if path.stem not in ours:
                     path.unlink(missing_ok=True)
 
 
-def _path(first: Path, number: int) -> Path:
+def _shard_path(first: Path, number: int) -> Path:
     return first if number == 0 else first.with_name(f"{first.stem}-{number:05d}.arrow")
 
 
-def _fingerprint(first: str, number: int, cut_at: int) -> str:
-    """Of a shard of an input. The first one's does not depend on where it ends: an input of one shard has no cut."""
+def _shard_fingerprint(first: str, number: int, cut_at: int) -> str:
+    """The first shard's does not depend on where it ends: an input of one shard is not cut."""
     if number == 0:
         return first
-    return hashlib.sha256(json.dumps([first, number, cut_at]).encode()).hexdigest()
+    return text_checksum(json.dumps([first, number, cut_at]))
 
 
 def finished_shards(path: Path, fingerprint: str) -> list[dict]:
-    """The records of an input's shards that are there, whole and made of just this, from the first one on.
+    """The records of an input's shards that are complete, undamaged and up to date, up to the first that is not.
 
     Args:
         path: of the first shard.
@@ -103,7 +105,7 @@ def finished_shards(path: Path, fingerprint: str) -> list[dict]:
     entries: list[dict] = []
     while not is_complete(entries):
         number = len(entries)
-        entry = finished_shard(_path(path, number), _fingerprint(fingerprint, number, SHARD_TOKENS))
+        entry = finished_shard(_shard_path(path, number), _shard_fingerprint(fingerprint, number, SHARD_TOKENS))
         if entry is None or entry.get("cut_at", SHARD_TOKENS) != SHARD_TOKENS:
             break
         entries.append(entry)
@@ -111,25 +113,24 @@ def finished_shards(path: Path, fingerprint: str) -> list[dict]:
 
 
 def is_complete(entries: list[dict]) -> bool:
-    """Are these the records of all shards of an input?"""
+    """Whether these are the records of all shards of an input."""
     return bool(entries) and "cut_at" not in entries[-1]
 
 
 def all_recorded(path: Path) -> bool:
-    """Does each shard of an input have its record? Nothing is verified: this reads a few small files."""
-    number = 0
-    while True:
+    """Whether each shard of an input has its record. Nothing is verified: this reads a few small files."""
+    entries: list[dict] = []
+    while not is_complete(entries):
+        record = _shard_path(path, len(entries)).with_suffix(".json")
         try:
-            entry = json.loads(_path(path, number).with_suffix(".json").read_text(encoding="utf-8"))
+            entries.append(json.loads(record.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return False
-        if "cut_at" not in entry:
-            return True
-        number += 1
+    return True
 
 
 def remove_input_leftovers(path: Path) -> None:
-    """Removes what killed processes of this machine left of an input's shards that they were writing."""
+    """Removes the temporary files that killed processes of this machine left of an input's shards."""
     remove_leftovers(path)
     with contextlib.suppress(OSError):
         for leftover in path.parent.glob(f".{path.stem}-*.arrow.*.tmp"):

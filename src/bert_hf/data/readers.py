@@ -1,61 +1,59 @@
-"""Where text comes from: files of any common kind, here or behind a URL, or a Hub dataset.
+"""Reads raw text as documents: from files of any common kind, local or behind a URL, and from Hub datasets.
 
-A source is one input: it has a `name`, a `checksum()` of what it holds, and `read()`, which yields its documents in
-order, as `Piece`s that are never longer than `PIECE` characters, whatever stands in the file. Sources travel between
-processes.
+A source is one input. It has a `name`, a `checksum()` of its content, and `read()`, which yields its documents in
+order, as `Piece`s of at most `PIECE` characters, however long a document is. Sources are sent to worker processes.
 """
 
+import bisect
 import contextlib
 import csv
-import glob
-import gzip
-import hashlib
 import json
 import lzma
-import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.files import named_file
+from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
 from bert_hf.errors import InputError, did_you_mean
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet", ".csv", ".tsv")
 TABLES = {".csv": ",", ".tsv": "\t"}  # their separators
 TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # usual names of the column that holds the text
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
-_BEGINNINGS = {
+_MAGIC_BYTES = {
     "gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04", "zstandard": b"\x28\xb5\x2f\xfd",
     "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
     "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
 }  # fmt: skip
-_SAID = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
-_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a packed file may raise
+# What servers report of a file that changes when the file does
+_VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
+_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a compressed file may raise
 
 
 class Piece(NamedTuple):
-    """A document, or a part of one that is too long to be held at once."""
+    """A document, or a part of one that is too long to be held in memory at once."""
 
     text: str
     ends: bool = True  # the document ends with it
 
 
 def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
-    """A document as pieces of at most `longest` characters, cut at a line's end, else at white space, else there."""
+    """A document as pieces of at most `longest` characters, cut after a line, else after a space, else anywhere."""
     begin = 0
     while len(text) - begin > longest:
         at = text.rfind("\n", begin, begin + longest)
-        at = at if at > begin else text.rfind(" ", begin, begin + longest)
-        at = at + 1 if at > begin else begin + longest
-        yield Piece(text[begin:at], False)
-        begin = at
+        if at <= begin:
+            at = text.rfind(" ", begin, begin + longest)
+        end = at + 1 if at > begin else begin + longest
+        yield Piece(text[begin:end], False)
+        begin = end
     yield Piece(text[begin:] if begin else text, True)
 
 
@@ -72,6 +70,23 @@ def documents(pieces: Iterable[Piece]) -> Iterator[str]:
 # ---- sources
 
 
+class Source(Protocol):
+    """One input of a corpus."""
+
+    @property
+    def name(self) -> str:
+        """Its name: the same on every machine."""
+        ...
+
+    def checksum(self) -> str:
+        """SHA-256 of its content, or of what identifies its content."""
+        ...
+
+    def read(self) -> Iterator[Piece]:
+        """Its documents."""
+        ...
+
+
 @dataclass(frozen=True)
 class Texts:
     """Documents that are in memory already."""
@@ -81,7 +96,7 @@ class Texts:
 
     def checksum(self) -> str:
         """SHA-256 of all that `read` yields."""
-        return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
+        return text_checksum(json.dumps(self.texts))
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
@@ -94,7 +109,7 @@ class TextFile:
     """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
 
     In plain text blank lines separate documents; elsewhere a row is a document. `text_column` defaults to "text", in a
-    table to the one usual name there is, or to the only column that holds strings.
+    table to the only column with a usual name, or to the only column that holds strings.
     """
 
     path: str
@@ -103,24 +118,24 @@ class TextFile:
     @property
     def name(self) -> str:
         """The last part of its path: the same on every machine."""
-        return _plain_path(self.path).name
+        return path_without_query(self.path).name
 
     def stamp(self) -> list:
-        """Enough to notice without reading it that it is another file: path, size, time of change."""
+        """Enough to notice that the file changed, without reading it: path, size, modification time."""
         if is_url(self.path):
             return [self.path, self.checksum()]
         stat = Path(self.path).stat()
         return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
 
     def checksum(self) -> str:
-        """SHA-256 of its bytes; of a URL, of what the server says of it: size and, where it does, version and time."""
-        with reading(self.path):
-            if is_url(self.path):
-                system, path = fsspec.url_to_fs(self.path)
-                said = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
-                return hashlib.sha256(json.dumps({key: said.get(key) for key in _SAID}).encode()).hexdigest()
-            with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+        """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
+        with access_errors(self.path):
+            if not is_url(self.path):
+                return file_checksum(self.path)
+
+            system, path = fsspec.url_to_fs(self.path)
+            info = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
+            return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
 
     def read(self) -> Iterator[Piece]:
         """Its documents.
@@ -128,27 +143,13 @@ class TextFile:
         Raises:
             InputError: what is wrong with it, and in which line.
         """
-        with reading(self.path) if is_url(self.path) else contextlib.nullcontext():
-            yield from self._read()
-
-    def _read(self) -> Iterator[Piece]:
-        kind = kind_of(self.path)
-        if kind == ".parquet":
-            yield from _read_parquet(self.path, self.text_column)
-        elif kind in (".jsonl", ".json"):
-            yield from _read_json_lines(self.path, self.text_column)
-        elif kind in TABLES:
-            yield from _read_table(self.path, TABLES[kind], self.text_column)
-        elif kind in (".txt", ""):
-            yield from _read_plain(self.path)
-        else:
-            remedy = f"use {' '.join(KINDS)}, also .gz or .xz"
-            raise InputError(f"unknown kind {kind!r}", where=self.path, remedy=remedy)
+        with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
+            yield from _read_file(self.path, self.text_column)
 
 
 @dataclass(frozen=True)
 class HubShard:
-    """One shard of a Hub dataset, streamed; no script of it is run."""
+    """One shard of a Hub dataset, streamed; no script of the dataset is run."""
 
     dataset: str
     config: str | None
@@ -170,25 +171,21 @@ class HubShard:
         """SHA-256 of the shard's name and the dataset's revision."""
         import huggingface_hub
 
-        with reading(self.dataset, _HUB):
+        with access_errors(self.dataset, _HUB_REMEDY):
             revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
-        return hashlib.sha256(f"{self.name} {revision}".encode()).hexdigest()
+        return text_checksum(f"{self.name} {revision}")
 
     def read(self) -> Iterator[Piece]:
         """Its rows, a document each."""
-        column = self.text_column
-        with reading(self.dataset, _HUB):
-            rows = _stream(self.dataset, self.config, self.split).shard(self.shards, self.index)
-            for row in rows:
-                strings = [name for name, value in row.items() if isinstance(value, str)]
-                column = column or choose_column(list(row), strings, self.dataset)
-                if not isinstance(row.get(column, 0), str | None):
-                    raise _no_text(column, list(row), self.dataset)
-                if row[column]:
-                    yield from cut_pieces(whole_text(row[column]))
+        with access_errors(self.dataset, _HUB_REMEDY):
+            shard = _stream(self.dataset, self.config, self.split).shard(self.shards, self.index)
+            rows = ((None, row) for row in shard)
+            for text in _row_texts(rows, self.text_column, self.dataset):
+                if text:
+                    yield from cut_pieces(text)
 
 
-_HUB = "check the id, --dataset_config_name and the network, or give --train_file"
+_HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
 
 def _stream(dataset: str, config: str | None, split: str):
@@ -199,157 +196,28 @@ def _stream(dataset: str, config: str | None, split: str):
 
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
     """The shards of a Hub dataset's `train` split."""
-    with reading(dataset, _HUB):
+    with access_errors(dataset, _HUB_REMEDY):
         count = _stream(dataset, config, "train").num_shards
     return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
 
 
-@contextlib.contextmanager
-def reading(where: str | Path, remedy: str = "check the address and the network"):
-    """What a server or a file system answers in place of data becomes one line.
-
-    Each protocol has a client of its own, with errors of its own (aiohttp's and httpx's are not even `OSError`s).
-    """
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        reason = "not there, or nobody answers" if reason == str(where) else reason  # what fsspec's clients say
-        raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
-
-
-def is_url(path: str | Path) -> bool:
-    """Has it a protocol (s3://, hf://, https://, …)?"""
-    return "://" in str(path)
+def _read_file(path: str, text_column: str | None) -> Iterator[Piece]:
+    kind = kind_of(path)
+    if kind == ".parquet":
+        yield from _read_parquet(path, text_column)
+    elif kind in (".jsonl", ".json"):
+        for text in _row_texts(read_rows(path), text_column, path):
+            yield from cut_pieces(text)
+    elif kind in TABLES:
+        yield from _read_table(path, TABLES[kind], text_column)
+    elif kind in (".txt", ""):
+        yield from _read_plain(path)
+    else:
+        remedy = f"use {' '.join(KINDS)}, also .gz or .xz"
+        raise InputError(f"unknown kind {kind!r}", where=path, remedy=remedy)
 
 
-def expand(patterns: list[str]) -> list[str]:
-    """The files that paths, URLs and globs mean, in the order given, a glob's files sorted.
-
-    Raises:
-        InputError: a path or a glob that names no file, or an empty file.
-    """
-    files: list[str] = []
-    for pattern in patterns:
-        files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
-    return files
-
-
-def _expand_path(pattern: str) -> list[str]:
-    remedy = "check the path (globs need quotes)"
-    there = os.path.lexists(pattern) or not glob.has_magic(pattern)
-    found = [pattern] if there else sorted(glob.glob(pattern, recursive=True))
-    if not found:
-        raise InputError("no such file", where=pattern, remedy=remedy)
-    for path in map(Path, found):
-        if os.path.isdir(path):
-            raise InputError(
-                "a folder",
-                where=path,
-                remedy=f"name files, e.g. '{path}/*.txt' (one that prepare.py made stands alone, for pretrain.py)",
-            )
-        named_file(path, remedy)
-        if path.stat().st_size == 0:
-            raise InputError("the file is empty", where=path, remedy="give a file that holds text")
-    return found
-
-
-def _expand_url(pattern: str) -> list[str]:
-    with reading(pattern):
-        system, path = fsspec.url_to_fs(pattern)
-        if not glob.has_magic(path):
-            return [pattern]
-        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
-    if not found:
-        raise InputError("no such file", where=pattern, remedy="check the address")
-    return found
-
-
-def kind_of(path: str | Path) -> str:
-    """The suffix below a compression suffix: `.txt`, `.jsonl`, …"""
-    path = _plain_path(path)
-    return Path(path.stem).suffix.lower() if packing(path) else path.suffix.lower()
-
-
-def _plain_path(path: str | Path) -> Path:
-    """Without the query of a URL, which may hold a signature."""
-    return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
-
-
-def packing(path: str | Path) -> str | None:
-    """`.gz`, `.xz` or None."""
-    suffix = _plain_path(path).suffix.lower()
-    return suffix if suffix in _OPENERS else None
-
-
-def open_bytes(path: str | Path) -> BinaryIO:
-    """Opens a file or a URL for reading, decompressed."""
-    opener = _OPENERS.get(packing(path))
-    if is_url(path):
-        file = fsspec.open(str(path), "rb").open()
-        return opener(file, "rb") if opener else file
-    return (opener or open)(path, "rb")
-
-
-def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
-    """(line number, column, bytes, whether the line ends with them): lines, in parts of at most `longest` bytes.
-
-    A part ends at a space, or at least between two characters.
-    """
-    number, column, rest = 1, 0, b""
-    try:
-        with open_bytes(path) as file:
-            while raw := file.readline(longest - len(rest) if longest > 0 else -1):
-                if number == 1 and column == 0 and not rest:
-                    _refuse_kind(raw, path)
-                    raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
-                raw, rest = rest + raw, b""
-                ends = raw.endswith(b"\n")
-                if not ends and 0 < longest <= len(raw):
-                    cut = raw.rfind(b" ") + 1 or _between_characters(raw)
-                    raw, rest = raw[:cut], raw[cut:]
-                yield number, column, raw, ends
-                number, column = (number + 1, 0) if ends else (number, column + len(raw))
-            if rest:
-                yield number, column, rest, True
-    except _DAMAGED as error:
-        packed = packing(path)
-        what = f"cannot be decompressed: {error}" if packed else f"cannot be read: {error}"
-        raise InputError(what, where=path, line=number, remedy="fetch the file again") from None
-
-
-def _refuse_kind(raw: bytes, path: str | Path) -> None:
-    if kind := next((kind for kind, begin in _BEGINNINGS.items() if raw.startswith(begin)), None):
-        what = f"it begins like {kind}, and not like text"
-        raise InputError(
-            what, where=path, remedy="unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"
-        )
-
-
-def _between_characters(raw: bytes) -> int:
-    """The last place at which UTF-8 may be cut."""
-    for back in range(1, min(4, len(raw))):
-        if raw[-back] & 0xC0 != 0x80:  # a first byte: is its character whole?
-            need = 1 if raw[-back] < 0x80 else 2 if raw[-back] < 0xE0 else 3 if raw[-back] < 0xF0 else 4
-            return len(raw) if need <= back else max(1, len(raw) - back)
-    return len(raw)
-
-
-def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
-    """Text of (a part of) a line; Windows' line end becomes Unix'."""
-    try:
-        text = raw.decode("utf-8")
-        return text[:-2] + "\n" if text.endswith("\r\n") else text
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
-            where=path,
-            line=number,
-            column=column + error.start + 1,
-            remedy="convert the file, e.g. with iconv -t UTF-8",
-        ) from None
+# ---- lines
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -362,9 +230,77 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         yield number, _decode(raw, path, number).removesuffix("\n")
 
 
+def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
+    """(line number, column, bytes, whether the line ends with them): lines, in parts of at most `longest` bytes.
+
+    A part ends at a space, or at least between two characters. With `longest` = 8:
+
+        b"a long line\\nnext"   →   (1, 0, b"a long ", False), (1, 7, b"line\\n", True), (2, 0, b"next", False)
+    """
+    number, column, rest = 1, 0, b""
+    try:
+        with open_bytes(path) as file:
+            while raw := file.readline(longest - len(rest) if longest > 0 else -1):
+                if number == 1 and column == 0 and not rest:
+                    _refuse_binary(raw, path)
+                    raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
+
+                # What was left over of the last part belongs to this one
+                raw, rest = rest + raw, b""
+                ends = raw.endswith(b"\n")
+                if not ends and 0 < longest <= len(raw):
+                    cut = raw.rfind(b" ") + 1 or _end_of_characters(raw)
+                    raw, rest = raw[:cut], raw[cut:]
+
+                yield number, column, raw, ends
+                number, column = (number + 1, 0) if ends else (number, column + len(raw))
+            if rest:
+                yield number, column, rest, True
+    except _DAMAGED as error:
+        what = "decompressed" if compression(path) else "read"
+        remedy = "fetch the file again"
+        raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
+
+
+def _refuse_binary(raw: bytes, path: str | Path) -> None:
+    for kind, magic in _MAGIC_BYTES.items():
+        if raw.startswith(magic):
+            remedy = "unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"
+            raise InputError(f"it begins like {kind}, and not like text", where=path, remedy=remedy)
+
+
+def _end_of_characters(raw: bytes) -> int:
+    """How many of the bytes are whole UTF-8 characters: 2 of b"ab\\xc3"."""
+    for back in range(1, min(4, len(raw))):
+        byte = raw[-back]
+        if byte & 0xC0 != 0x80:  # the first byte of the last character, which says how long that is
+            length = 1 + bisect.bisect((0x80, 0xE0, 0xF0), byte)
+            return len(raw) if length <= back else max(1, len(raw) - back)
+    return len(raw)
+
+
+def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
+    """Text of (a part of) a line, its end "\\n" also where it is "\\r\\n" in the file."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
+            where=path,
+            line=number,
+            column=column + error.start + 1,
+            remedy="convert the file, e.g. with iconv -t UTF-8",
+        ) from None
+    return text[:-2] + "\n" if text.endswith("\r\n") else text
+
+
 def _read_plain(path: str) -> Iterator[Piece]:
-    held: list[str] = []  # of the document that has begun
-    size, begun, blank = 0, False, True  # blank: the line so far
+    """Documents are separated by blank lines."""
+    held: list[str] = []  # parts of the present document that were not yielded yet
+    size = 0  # characters held
+    begun = False  # the present document has text, held or yielded
+    blank = True  # the present line, so far
+
     for number, column, raw, ends in _raw_lines(path, PIECE):
         part = _decode(raw, path, number, column)
         blank = blank and not part.strip()
@@ -373,32 +309,43 @@ def _read_plain(path: str) -> Iterator[Piece]:
                 yield Piece("".join(held), False)
                 held, size = [], 0
             held.append(part)
-            size, begun = size + len(part), True
+            size += len(part)
+            begun = True
         elif ends and begun:
             yield Piece("".join(held).rstrip("\n"), True)
             held, size, begun = [], 0, False
         blank = blank or ends
+
     if begun:
         yield Piece("".join(held).rstrip("\n"), True)
 
 
+# ---- rows
+
+
 def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
-    """(line number, object) of a file of JSON lines; blank lines are passed over."""
+    """(line number, object) of a file of JSON lines; blank lines are skipped.
+
+    Raises:
+        InputError: a line that is not a JSON object.
+    """
+    remedy = "write one object a line"
     for number, line in read_lines(path):
         if not line.strip():
             continue
+
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InputError(
-                f"not JSON: {error.msg}", where=path, line=number, column=error.colno, remedy="write one object a line"
-            ) from None
+            what = f"not JSON: {error.msg}"
+            raise InputError(what, where=path, line=number, column=error.colno, remedy=remedy) from None
         except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
             reason = str(error).split(";")[0]
-            raise InputError(f"not JSON: {reason}", where=path, line=number, remedy="mend the line") from None
+            raise InputError(f"not JSON: {reason}", where=path, line=number, remedy="correct the line") from None
+
         del line  # it may be of any length
         if not isinstance(row, dict):
-            raise InputError("not a JSON object", where=path, line=number, remedy="write one object a line")
+            raise InputError("not a JSON object", where=path, line=number, remedy=remedy)
         yield number, row
 
 
@@ -409,7 +356,7 @@ def read_separated(path: str | Path, separator: str) -> Iterator[tuple[int, dict
         separator: a comma; or a tab, where quotes are part of the text.
 
     Raises:
-        InputError: a row with another number of fields than the header, or an open quote.
+        InputError: a row has another number of fields than the header, or a quote is not closed.
     """
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
     lines = (f"{line}\n" for _, line in read_lines(path))
@@ -431,12 +378,12 @@ def read_separated(path: str | Path, separator: str) -> Iterator[tuple[int, dict
     for line, row in rows:
         if len(row) != len(header):
             what = f"{len(row)} fields instead of {len(header)}"
-            raise InputError(what, where=path, line=line, remedy="mend the row")
+            raise InputError(what, where=path, line=line, remedy="correct the row")
         yield line, dict(zip(header, row, strict=True))
 
 
 def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[Piece]:
-    """The text column of a table, a document a row: a labelled set read as raw text, its labels left out."""
+    """The text column of a table, a document a row: a labelled data set read as raw text, without its labels."""
     for number, row in read_separated(path, separator):
         if text_column is None:
             usual = [name for name in row if name.lower() in TEXT_NAMES]
@@ -447,8 +394,44 @@ def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[
             yield from cut_pieces(row[text_column])
 
 
+def _row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None, where: str | Path) -> Iterator[str]:
+    """The text of each (line number, row); rows whose text is null are skipped."""
+    for line, row in rows:
+        if text_column is None:
+            strings = [name for name, value in row.items() if isinstance(value, str)]
+            text_column = choose_column(list(row), strings, where, line)
+
+        text = row.get(text_column, 0)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise _no_text(text_column, list(row), where, line)
+        yield whole_text(text)
+
+
+def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
+    try:
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
+        schema = file.schema_arrow
+        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        column = text_column or choose_column(schema.names, strings, path)
+        if column not in strings:
+            raise _no_text(column, schema.names, path)
+
+        for batch in file.iter_batches(batch_size=256, columns=[column]):
+            for text in batch.column(0).to_pylist():
+                if text is not None:
+                    yield from cut_pieces(text)
+    except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
+        what = f"not a Parquet file: {str(error).rstrip('.')}"
+        raise InputError(what, where=path, remedy="fetch it again") from None
+
+
+# ---- the text of a row
+
+
 def whole_text(text: str) -> str:
-    """JSON can hold halves of surrogate pairs, which no tokenizer takes: U+FFFD stands for them."""
+    """The text with U+FFFD for halves of surrogate pairs, which JSON can hold and no tokenizer takes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -456,49 +439,25 @@ def whole_text(text: str) -> str:
     return text
 
 
-def _read_json_lines(path: str, text_column: str | None) -> Iterator[Piece]:
-    for number, row in read_rows(path):
-        strings = [name for name, value in row.items() if isinstance(value, str)]
-        text_column = text_column or choose_column(list(row), strings, path, number)
-        text = row.get(text_column, 0)
-        if text is None:  # as in Parquet: no document
-            continue
-        if not isinstance(text, str):
-            raise _no_text(text_column, list(row), path, number)
-        yield from cut_pieces(whole_text(text))
-
-
-def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
-    try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or packing(path) else path)
-        schema = file.schema_arrow
-        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-        column = text_column or choose_column(schema.names, strings, path)
-        if column not in strings:
-            raise _no_text(column, schema.names, path)
-        for batch in file.iter_batches(batch_size=256, columns=[column]):
-            for text in batch.column(0).to_pylist():
-                if text is not None:
-                    yield from cut_pieces(text)
-    except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
-        raise InputError(
-            f"not a Parquet file: {str(error).rstrip('.')}", where=path, remedy="fetch it again"
-        ) from None
-
-
-def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
-    remedy = f"{did_you_mean(column, columns)}--text_column, one of: {', '.join(columns)}"
-    if column in columns:
-        what, remedy = f"column {column!r} is not text", "put text there, or name another column by --text_column"
-        return InputError(what, where=where, line=line, remedy=remedy)
-    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)
-
-
 def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:
-    """The column that plainly holds the text: `text`, or the only one of strings."""
+    """The column that plainly holds the text: `text`, or the only one of strings.
+
+    Raises:
+        InputError: there is no such column.
+    """
     if "text" in columns:
         return "text"
     if len(strings) == 1:
         return strings[0]
-    names = ", ".join(columns)
-    raise InputError("which column holds the text?", where=where, line=line, remedy=f"--text_column, one of: {names}")
+    remedy = f"--text_column, one of: {', '.join(columns)}"
+    raise InputError("which column holds the text?", where=where, line=line, remedy=remedy)
+
+
+def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
+    if column in columns:
+        what = f"column {column!r} is not text"
+        remedy = "put text there, or name another column by --text_column"
+    else:
+        what = f"no column {column!r}"
+        remedy = f"{did_you_mean(column, columns)}--text_column, one of: {', '.join(columns)}"
+    return InputError(what, where=where, line=line, remedy=remedy)

@@ -1,7 +1,6 @@
-"""A prepared corpus behind a URL: its shards are fetched when needed and ahead, and kept within a limit of disk."""
+"""Fetches the shards of a corpus behind a URL when they are needed, and ahead, into a cache of limited size."""
 
 import contextlib
-import hashlib
 import math
 import os
 import socket
@@ -9,24 +8,26 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.input_files import first_line
 from bert_hf.errors import InputError
 from bert_hf.progress import busy
 
 
 class RemoteShards:
-    """The files of a corpus behind a URL, in place of a `store.LocalShards`.
+    """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
 
-    Shards are fetched when they are needed, and ahead; those whose use lies back longest make room.
-    Processes of one machine share the folder, and one at a time fetches or removes: so no shard comes twice, the limit
-    holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is removed
-    stays readable, and its disk space is free when nobody has it open any more.)
+    Shards are fetched when they are needed, and ahead; the least recently used are removed when the cache is full.
+    Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
+    the limit holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is
+    removed stays readable; its disk space is free when no process has it open any more.)
     """
 
     def __init__(self, url: str, cache: Path, limit: int | None = None):
         """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number."""
         self.url = url.rstrip("/")
         self.limit = limit
-        self.folder = cache / f"remote-{hashlib.sha256(self.url.encode()).hexdigest()[:16]}"
+        self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
         self._kept: set[Path] = set()
         self._ahead: threading.Thread | None = None
 
@@ -34,18 +35,21 @@ class RemoteShards:
         return {**self.__dict__, "_ahead": None}
 
     def file(self, name: str) -> Path:
-        """Fetches a file other than a shard, anew: the corpus may be another one by now."""
+        """Fetches a file other than a shard, every time: the corpus at the address may have changed."""
         self._download(name, self.folder / name)
         return self.folder / name
 
     def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Is there room for three windows: the first, which is kept, the open one and the next?"""
+        """Checks that three windows fit into the cache: the first, which is kept, the open one and the next."""
+        if self.limit is None:
+            return
         largest = max((entry["bytes"] for entry in entries), default=0)
         total = sum(entry["bytes"] for entry in entries)
-        a_token = total / max(1, sum(entry["tokens"] for entry in entries))
+        bytes_per_token = total / max(1, sum(entry["tokens"] for entry in entries))
+
         # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
-        need = min(total, 3 * largest + int(3.5 * window_tokens * a_token))
-        if self.limit is not None and self.limit < need:
+        need = min(total, 3 * largest + int(3.5 * window_tokens * bytes_per_token))
+        if self.limit < need:
             raise InputError(
                 f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
                 where="--corpus_cache_gb",
@@ -53,20 +57,21 @@ class RemoteShards:
             )
 
     def keep(self, entries: list[dict]) -> None:
-        """Says that these shards are needed to the end: they are never removed."""
+        """Never removes these shards: they are needed until the end."""
         self._kept |= {self._path(entry) for entry in entries}
 
     @contextlib.contextmanager
     def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
-        """Fetches what is not there; what comes next is fetched in the background."""
+        """Fetches the shards that are missing; `following` are then fetched in the background."""
         needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
         with contextlib.ExitStack() as opened:
-            with busy(self._fetched_bytes):  # by us, or by whom the lock is waited for
+            with busy(self._fetched_bytes):  # by this process, or by the one that holds the lock
                 if self._ahead is not None:
                     self._ahead.join()
-                opened.enter_context(self._alone())
+                opened.enter_context(self._lock())
                 files = [self._fetch(entry, needed) for entry in entries]
             yield files
+
         if not all(self._path(entry).is_file() for entry in following):
             self._ahead = threading.Thread(target=self._fetch_ahead, args=(following, needed), daemon=True)
             self._ahead.start()
@@ -75,15 +80,15 @@ class RemoteShards:
         """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
         return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
 
-    def _alone(self):
-        """The lock of the folder, for as long as a file is fetched or opened; a process that dies loses it."""
+    def _lock(self):
+        """The lock of the folder, held while a file is fetched or opened; a process that dies releases it."""
         import filelock
 
         self.folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(self.folder / ".lock")
 
     def _fetched_bytes(self) -> int:
-        """Bytes of the shards that are here, in whole or in part: they grow as long as something is fetched."""
+        """Bytes of the shards that are here, complete or not: they grow as long as something is fetched."""
         size = 0
         for path in self.folder.glob("*data-*"):
             with contextlib.suppress(OSError):  # renamed or removed meanwhile
@@ -93,22 +98,23 @@ class RemoteShards:
     def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
         with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed
             for entry in entries:
-                with self._alone():
+                with self._lock():
                     self._fetch(entry, needed)
 
     def _fetch(self, entry: dict, needed: set[Path]) -> Path:
         path = self._path(entry)
         if path.is_file() and path.stat().st_size == entry["bytes"]:
-            os.utime(path)  # used just now
+            os.utime(path)  # marks it as just used
         else:
             self._make_room(entry["bytes"], needed)
             self._download(entry["file"], path, entry)
         return path
 
     def _make_room(self, size: int, needed: set[Path]) -> None:
-        """Removes what a killed process left, then the shards whose use lies back longest."""
+        """Removes leftovers of killed processes, then the least recently used shards."""
         for leftover in self.folder.glob(".data-*.tmp"):
             leftover.unlink()
+
         kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
         held = sum(path.stat().st_size for path in kept)
         for path in kept:
@@ -117,33 +123,32 @@ class RemoteShards:
                 path.unlink()
 
     def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
+        """Fetches a file atomically. `entry`: the record of a shard, whose checksum it must have."""
         import fsspec
         from fsspec.callbacks import TqdmCallback
 
         temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_options(self.url))
-            # huggingface_hub draws a bar of its own unless it is given one
+            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_client_options(self.url))
+            # huggingface_hub draws a progress bar unless it is given one
             system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
-            if entry is not None:
-                with open(temporary, "rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                        raise ValueError("its checksum is not the manifest's")
+
+            if entry is not None and file_checksum(temporary) != entry["sha256"]:
+                raise ValueError("its checksum is not the manifest's")
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
-        except Exception as error:  # each protocol has a client of its own, with errors of its own
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(
-                f"cannot be fetched: {reason}", where=f"{self.url}/{name}", remedy="check the address and the network"
-            ) from None
+        except Exception as error:  # each protocol has a client with other exception classes
+            where = f"{self.url}/{name}"
+            remedy = "check the address and the network"
+            raise InputError(f"cannot be fetched: {first_line(error)}", where=where, remedy=remedy) from None
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def _options(url: str) -> dict:
-    """What the client of this protocol is told: aiohttp ends any transfer after five minutes unless it is."""
+def _client_options(url: str) -> dict:
+    """Options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
     if not url.startswith(("http://", "https://")):
         return {}
     import aiohttp

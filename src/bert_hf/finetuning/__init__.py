@@ -1,1 +1,1 @@
-"""Downstream tasks: labelled data, splits, metrics, baselines."""
+"""Fine-tuning on downstream tasks: labelled data, splits, metrics, baselines."""

@@ -1,7 +1,9 @@
-"""`evaluate.Metric` subclasses over scikit-learn, instantiated directly.
+"""Computes accuracy, F1 and Matthews correlation as `evaluate.Metric`s over scikit-learn, without a download.
 
 `evaluate.load(name)` fetches a script from the Hub and runs it; these have the same interface and need no network.
 """
+
+from collections.abc import Callable
 
 import datasets
 import evaluate
@@ -26,14 +28,20 @@ class ClassificationMetric(evaluate.Metric):
             description="accuracy, F1, Matthews correlation", citation="", inputs_description="", features=integers
         )
 
-    def _compute(self, predictions, references) -> dict[str, float]:
-        average = "binary" if self.num_labels == 2 else "macro"
-        labels = None if self.num_labels == 2 else list(range(self.num_labels))
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         return {
             "accuracy": float(accuracy_score(references, predictions)),
-            "f1": float(f1_score(references, predictions, average=average, labels=labels, zero_division=0)),
+            "f1": f1(references, predictions, self.num_labels),
             "matthews_correlation": float(matthews_corrcoef(references, predictions)),
         }
+
+
+def f1(references, predictions, classes: int) -> float:
+    """F1 of class 1 (two classes), or macro F1 over all classes; 0 for a class that is never predicted."""
+    options: dict = {"zero_division": 0}
+    if classes > 2:
+        options |= {"average": "macro", "labels": range(classes)}
+    return float(f1_score(references, predictions, **options))
 
 
 def confusion(references, predictions, names: tuple[str, ...]) -> str:
@@ -46,10 +54,10 @@ def confusion(references, predictions, names: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-def compute_from_logits(metric: ClassificationMetric):
-    """`compute_metrics` for Trainer: logits (N, classes) and labels (N,) → the metric's figures."""
+def compute_from_logits(metric: ClassificationMetric) -> Callable:
+    """`compute_metrics` for the Trainer: logits (N, classes) and labels (N,) → the metric's figures."""
 
-    def compute(prediction) -> dict[str, float]:
+    def compute(prediction):
         guesses = np.argmax(prediction.predictions, axis=-1)
         return metric.compute(predictions=guesses, references=prediction.label_ids)
 

@@ -1,117 +1,141 @@
-"""Splits labelled rows into training, validation and test rows, near-duplicates on one side."""
+"""Splits labelled rows into training, validation and test rows, near-duplicates in the same part."""
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.config.arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.datasets import LabelledTexts, read_hub, read_labelled
-from bert_hf.finetuning.tasks import TASKS, order_labels
+from bert_hf.finetuning.tasks import TASKS, Task, order_labels
+
+_FREQUENT = 50  # a three-word sequence of more texts than this does not tell which texts are alike
+
+
+# ---- near-duplicates
 
 
 def near_duplicate_groups(texts: list[str]) -> np.ndarray:
-    """(N,) group numbers: texts that read alike share one, and must stay on one side of a split.
+    """(N,) group numbers: near-duplicates have the same one. Groups are numbered by their first text.
 
-    Alike: equal but for case, digits and signs; or half of their three-word sequences in common (Jaccard ≥ 0.5).
+    Near-duplicates: equal but for case, digits and signs; or half of their three-word sequences in common (Jaccard ≥
+    0.5); or linked by such texts.
     """
     words = [re.findall(r"[^\W\d_]+", text.lower()) for text in texts]
-    leader = list(range(len(texts)))
 
-    def find(node: int) -> int:
-        while leader[node] != node:
-            leader[node] = leader[leader[node]]
-            node = leader[node]
-        return node
-
-    def unite(one: int, two: int) -> None:
-        # The smaller number leads: groups, and with them the split, must not depend on the order of a set.
-        small, large = sorted((find(one), find(two)))
-        leader[large] = small
-
+    # Each text is linked to the first one of the same words, and those to similar ones
     first: dict[str, int] = {}
-    for number, sequence in enumerate(words):
-        other = first.setdefault(" ".join(sequence) or texts[number], number)
-        unite(number, other)
-    shingles = [set(zip(sequence, sequence[1:], sequence[2:], strict=False)) for sequence in words]
-    holders: dict[tuple, list[int]] = defaultdict(list)
-    for number in sorted(set(first.values())):
-        for shingle in shingles[number]:
-            holders[shingle].append(number)
-    shared: Counter = Counter()
-    for numbers in holders.values():
-        if len(numbers) <= 50:  # a sequence that half the texts share says nothing
-            shared.update(combinations(numbers, 2))
-    for (one, two), count in shared.items():
-        if count >= 0.5 * len(shingles[one] | shingles[two]):
-            unite(one, two)
-    return np.unique([find(number) for number in range(len(texts))], return_inverse=True)[1]
+    links = [(first.setdefault(" ".join(words[row]) or texts[row], row), row) for row in range(len(texts))]
+    links += _similar(words, list(first.values()))
+
+    rows, others = np.array(links).T
+    graph = coo_matrix((np.ones(len(links)), (rows, others)), shape=(len(texts), len(texts)))
+    return connected_components(graph, directed=False)[1]
+
+
+def _similar(words: list[list[str]], rows: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of these rows that have half of their three-word sequences in common."""
+    shingles = {row: set(zip(words[row], words[row][1:], words[row][2:], strict=False)) for row in rows}
+    rows_with: dict[tuple, list[int]] = defaultdict(list)
+    for row in rows:
+        for shingle in shingles[row]:
+            rows_with[shingle].append(row)
+
+    shared: Counter[tuple[int, int]] = Counter()
+    for holders in rows_with.values():
+        if len(holders) <= _FREQUENT:
+            shared.update(combinations(holders, 2))
+
+    for (one, other), count in shared.items():
+        if count >= 0.5 * len(shingles[one] | shingles[other]):
+            yield one, other
+
+
+# ---- splits
 
 
 def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[LabelledTexts, LabelledTexts]:
-    """(rest, part of `percentage` %), stratified by label, near-duplicates on one side, the same for equal seeds."""
+    """(rest, part of `percentage` %), stratified by label, near-duplicates in one of the two, equal for equal seeds.
+
+    Raises:
+        InputError: there are too few rows of a label, or too few that are no near-duplicates.
+    """
     folds = max(2, round(100 / percentage))
     groups = near_duplicate_groups(rows.texts)
     fewest = min(Counter(rows.labels).values())
-    apart = min(fewest, groups.max() + 1)
-    if apart < folds:
-        kinds = (
-            f"a label has {fewest} rows" if fewest < folds else f"there are {apart} texts that differ in their words"
-        )
+    different = int(groups.max()) + 1
+    if min(fewest, different) < folds:
+        few = f"there are {different} texts that differ in their words"
+        if fewest < folds:
+            few = f"a label has {fewest} rows"
         raise InputError(
-            f"{kinds}, too few to hold {percentage:g} % of them out",
-            where=rows.places[0][0] if rows.places else "--train_file",
+            f"{few}, too few to hold {percentage:g} % of them out",
+            where=_file_of(rows, "--train_file"),
             remedy="give more rows, or --validation_file and --test_file",
         )
+
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
     rest, part = next(splitter.split(rows.texts, rows.labels, groups))
     return rows.take(rest), rows.take(part)
 
 
+def _file_of(rows: LabelledTexts, otherwise: str) -> str:
+    return rows.places[0][0] if rows.places else otherwise
+
+
 def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
-    """What there is of `train`, `validation` and `test`, and the label names by id.
+    """Those of `train`, `validation` and `test` that are given, and the label names by id.
 
     Raises:
         InputError: no data named, unknown task, one label only, or a label that training does not have.
     """
     if args.task is not None and args.task not in TASKS:
         raise InputError(f"unknown task {args.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
-    columns = (args.text_column, args.label_column)
-    if args.train_file:
-        given = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
-        splits = {name: read_labelled(files, *columns) for name, files in given.items() if files}
-    elif args.dataset_name or args.task:
-        task = TASKS.get(args.task)
-        columns = (args.text_column or (task and task.text), args.label_column or (task and task.label))
-        name = args.dataset_name or task.hub_id
-        splits = read_hub(name, args.dataset_config_name, *columns)
-        splits = {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}
-    else:
-        raise InputError(
-            "no data are named", where="--train_file", remedy="give --train_file, --dataset_name or --task"
-        )
-    labels = order_labels(set(splits["train"].labels), args.task)
-    if len(set(splits["train"].labels)) < 2:
-        raise InputError(
-            f"only one label: {labels[0]}",
-            where=splits["train"].places[0][0] if splits["train"].places else "train",
-            remedy="give rows of two labels or more",
-        )
+    splits = _given_splits(args)
+
+    train = splits["train"]
+    labels = order_labels(set(train.labels), args.task)
+    if len(set(train.labels)) < 2:
+        remedy = "give rows of two labels or more"
+        raise InputError(f"only one label: {labels[0]}", where=_file_of(train, "train"), remedy=remedy)
     for name, rows in splits.items():
-        for number, label in enumerate(rows.labels):
-            if label not in labels:
-                where, line = rows.places[number] if rows.places else (name, None)
-                near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-                remedy = f"{near}correct or remove the row"
-                raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)
+        _check_labels(rows, labels, name)
     return splits, labels
 
 
+def _given_splits(args: ClassificationArguments) -> dict[str, LabelledTexts]:
+    if args.train_file:
+        given = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
+        columns = (args.text_column, args.label_column)
+        return {name: read_labelled(files, *columns) for name, files in given.items() if files}
+
+    if not (args.dataset_name or args.task):
+        remedy = "give --train_file, --dataset_name or --task"
+        raise InputError("no data are named", where="--train_file", remedy=remedy)
+    task = TASKS[args.task] if args.task else Task(str(args.dataset_name), None, None, ())
+    text, label = args.text_column or task.text, args.label_column or task.label
+    splits = read_hub(args.dataset_name or task.hub_id, args.dataset_config_name, text, label)
+    return {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}
+
+
+def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
+    """Refuses a label that training does not have."""
+    for number, label in enumerate(rows.labels):
+        if label not in labels:
+            where, line = rows.places[number] if rows.places else (name, None)
+            near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
+            remedy = f"{near}correct or remove the row"
+            raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)
+
+
 def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
-    """`train`, `validation` and `test`, of which what is not there is split off; and the label names by id.
+    """`train`, `validation` and `test`, the missing ones split off; and the label names by id.
 
     Raises:
         InputError: see `read_splits`; or there are too few rows to split off.

@@ -1,33 +1,30 @@
-"""A table: downstream task → where its data are, what they are called, and what it is judged by."""
+"""Lists the downstream tasks: where the data of each are, its columns and its labels."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Task:
-    """One row of the table.
+    """A downstream task.
 
     Attributes:
         hub_id: data set on the Hub, used where no file is given.
-        text, label: its columns.
+        text, label: its columns; None: they are found.
         labels: names by id; of two, the second is the positive class.
-        best: the figure by which the best model is kept.
     """
 
     hub_id: str
-    text: str
-    label: str
+    text: str | None
+    label: str | None
     labels: tuple[str, ...]
-    best: str
 
 
 TASKS = {
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": Task("ucirvine/sms_spam", "sms", "label", ("ham", "spam"), "f1"),
+    "spam": Task("ucirvine/sms_spam", "sms", "label", ("ham", "spam")),
 }
 
-# Where no task is named: which of two labels is the one looked for.
-POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")
+POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
 
 
 def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""What a checkpoint knows: the parts of recipes/probe.py."""
+"""The probe of a checkpoint: the parts of recipes/probe.py."""

@@ -1,11 +1,11 @@
-"""The options of `recipes/probe.py`, and what can be checked of them before a network is loaded."""
+"""Declares the options of `recipes/probe.py` and checks them before a network is loaded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import FolderArguments, option
 from bert_hf.config.value_ranges import check_ranges
-from bert_hf.data.readers import expand
+from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.preflight import model_shape, output_folder
 
@@ -30,7 +30,7 @@ class ProbeArguments:
     tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PARTS)}. By default all that have data.")
 
-    train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a task of its own.")
+    train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a separate task.")
     text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
     text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
     label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
@@ -60,16 +60,17 @@ class ProbeArguments:
 
     def __post_init__(self):
         self.labels = self.labels or [10, 50, 100, 500]
-        counts = ("max_rows", "max_eval_samples", "max_pairs", "tune_steps", "tune_batch_size", "tune_draws")
-        for name in (*counts, "random_draws"):
+
+        counts = "max_rows max_eval_samples max_pairs tune_steps tune_batch_size tune_draws random_draws"
+        for name in counts.split():
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, not {getattr(self, name)}")
+
         if self.folds < 2:
             raise ValueError(f"--folds must be at least 2, not {self.folds}")
         if self.tune_draws > self.folds:
-            raise ValueError(
-                f"--tune_draws must be at most --folds ({self.folds}): each draw is tested on its own fold"
-            )
+            what = f"--tune_draws must be at most --folds ({self.folds})"
+            raise ValueError(f"{what}: each draw is tested on its own fold")
         if min(*self.labels, self.tune_labels) < 4:
             raise ValueError("--labels and --tune_labels must be at least 4")
 
@@ -86,6 +87,7 @@ class ProbeArguments:
             if not self._has_data(part):
                 options = " or ".join(f"--{name}" for name in NEEDS[part])
                 raise InputError(f"the part {part!r} has no data", where="--parts", remedy=f"give {options}")
+
         chosen = tuple(part for part in PARTS if part in (self.parts or PARTS) and self._has_data(part))
         if not chosen:
             remedy = "give --train_file, --validation_file or --blimp"
@@ -97,11 +99,12 @@ class ProbeArguments:
 
 
 def check_probe(asked: ProbeArguments, out: FolderArguments) -> Iterator[str]:
-    """Checks options, paths and the model's shape; yields a line for each thing found good (see `preflight.py`)."""
+    """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
     if asked.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
     if out.output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")
+
     yield check_ranges(asked)
     yield f"parts: {', '.join(asked.chosen_parts())}"
     yield output_folder(out.output_dir, out.overwrite_output_dir, "probe.json")

@@ -1,4 +1,4 @@
-"""The data of the probe: labelled rows with their folds, draws of few labels, held-out examples, minimal pairs."""
+"""Reads the data of the probe: labelled rows with their folds, draws of few labels, held-out text, minimal pairs."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,14 +12,16 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.arguments import CorpusArguments
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.prepare import corpus_for
-from bert_hf.data.readers import expand, packing, read_rows
+from bert_hf.data.input_files import compression, expand
+from bert_hf.data.readers import read_rows
+from bert_hf.data.requested_corpus import corpus_for
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
 from bert_hf.finetuning.datasets import read_labelled
 from bert_hf.finetuning.splits import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
 from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.pieces import outside_ids, special_id
 
 LEAST_OF_A_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
 
@@ -33,7 +35,7 @@ class LabelledTask:
 
     Attributes:
         labels: (N,) class numbers; of two classes, 1 is the positive one.
-        groups: (N,) equal for rows that read alike and must stay on one side of a split.
+        groups: (N,) equal for near-duplicates, which must stay in one part of a split.
     """
 
     name: str
@@ -59,9 +61,9 @@ class LabelledTask:
 
     def encoded(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> list[dict]:
         """`input_ids` and `token_type_ids` of each row, special tokens included, cut to `max_seq_length`."""
-        found = tokenizer(self.texts, self.pairs, truncation=True, max_length=max_seq_length)
-        names = ("input_ids", "token_type_ids")
-        return [dict(zip(names, row, strict=True)) for row in zip(*(found[name] for name in names), strict=True)]
+        found = tokenizer(self.texts, self.pairs, truncation=True, max_length=max_seq_length).data
+        rows = zip(found["input_ids"], found["token_type_ids"], strict=True)
+        return [{"input_ids": ids, "token_type_ids": types} for ids, types in rows]
 
 
 def read_tasks(asked: ProbeArguments) -> list[LabelledTask]:
@@ -95,16 +97,21 @@ def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
     pairs = pairs and [pairs[row] for row in chosen]
     numbers = {name: number for number, name in enumerate(label_names)}
     labels = np.array([numbers[rows.labels[row]] for row in chosen])
-    path = Path(expand([pattern])[0])
-    stem = Path(path.stem).stem if packing(path) else path.stem
-    name = f"{path.parent.name}-{stem}" if stem in ("train", "dev", "test") else stem
-    task = LabelledTask(name, texts, pairs, labels, label_names, np.zeros(len(texts), np.int64))
+
+    task = LabelledTask(_task_name(pattern), texts, pairs, labels, label_names, np.zeros(len(texts), np.int64))
     task.groups = near_duplicate_groups(task.joined())
     return task
 
 
+def _task_name(pattern: str) -> str:
+    """The name of the (first) file, with its folder's where it is `train`, `dev` or `test`."""
+    path = Path(expand([pattern])[0])
+    stem = Path(path.stem).stem if compression(path) else path.stem
+    return f"{path.parent.name}-{stem}" if stem in ("train", "dev", "test") else stem
+
+
 def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(training rows, test rows) of each fold: stratified, near-duplicates on one side.
+    """(training rows, test rows) of each fold: stratified, near-duplicates in one of the two.
 
     Raises:
         InputError: a class has fewer rows, or fewer rows that differ in their words, than there are folds.
@@ -127,14 +134,18 @@ def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.G
     if count > len(rows):
         return None
     shuffled = rng.permutation(rows)
+
     classes, sizes = np.unique(labels[rows], return_counts=True)
     least = np.minimum(sizes, min(LEAST_OF_A_CLASS, count // len(classes)))
     share = sizes / len(rows) * count
     quota = np.minimum(sizes, np.maximum(least, np.round(share).astype(int)))
-    while quota.sum() < count:  # rounding left rows over: to the class that is most below its share
+
+    # Rounding: a row more for the class that is most below its share, a row less for the one most above
+    while quota.sum() < count:
         quota[np.where(quota < sizes, share - quota, -np.inf).argmax()] += 1
     while quota.sum() > count:
         quota[np.where(quota > least, quota - share, -np.inf).argmax()] -= 1
+
     taken = [shuffled[labels[shuffled] == one][:number] for one, number in zip(classes, quota, strict=True)]
     return np.sort(np.concatenate(taken))
 
@@ -147,7 +158,7 @@ class MaskedExample(NamedTuple):
 
     input_ids: np.ndarray
     token_type_ids: np.ndarray
-    labels: np.ndarray  # the token that is predicted, −100 elsewhere
+    labels: np.ndarray  # the token to predict, −100 elsewhere
     next_sentence_label: int
 
 
@@ -156,7 +167,7 @@ class HeldOutText:
     """Masked examples of a text, with the text's token frequencies.
 
     Attributes:
-        counts: (V,) how often each token stands in the text.
+        counts: (V,) how often each token occurs in the text.
         characters_per_token: of the text, spaces included; None where it is not known.
         pairs: whether an example is a sentence pair.
     """
@@ -167,20 +178,24 @@ class HeldOutText:
     pairs: bool
 
 
+NO_TEXT = HeldOutText([], np.zeros(0, np.int64), None, pairs=False)
+
+
 def read_held_out(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
     """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text."""
     corpus = corpus_for(CorpusArguments(cache_dir=asked.cache_dir), tokenizer, asked.validation_file)
     window = corpus.window(corpus.windows()[0])
-    two_sentences = window.document_ends - window.document_starts > 1
-    pairs = len(two_sentences) > 1 and bool(two_sentences.any())
+    pairs = len(window) > 1 and bool((window.sentences > 1).any())
     examples = PreTrainingExamples(
         corpus, (Phase(asked.max_seq_length, None),), nsp=pairs, seed=0, fixed=True, limit=asked.max_eval_samples
     )
+
     collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
     masked = []
     for index in range(len(examples)):
         feature = examples[index]
         masked.append(MaskedExample(**collator.example(feature), next_sentence_label=feature["next_sentence_label"]))
+
     counts = corpus.unigram_counts(len(tokenizer))
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), pairs)
 
@@ -202,7 +217,7 @@ def masked_texts(task: LabelledTask, tokenizer: PreTrainedTokenizerBase, asked: 
 
 
 def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTokenizerBase) -> float | None:
-    """Characters of the normalised text that a token of the examples stands for.
+    """Characters of the normalised text for each token of the examples.
 
     One space a word counts, and [UNK] as one character, so that the same words have the same number of characters
     under every vocabulary of the same normalisation.
@@ -210,9 +225,9 @@ def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTo
     lengths = np.zeros(max(tokenizer.get_vocab().values()) + 1)
     for piece, index in tokenizer.get_vocab().items():
         lengths[index] = len(piece) - 2 if piece.startswith("##") else len(piece) + 1
-    lengths[tokenizer.unk_token_id] = 2
-    outside = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
-    lengths[list(outside)] = 0
+    lengths[special_id(tokenizer, "unk")] = 2
+    outside = outside_ids(tokenizer)
+    lengths[outside] = 0
 
     originals = [np.where(example.labels >= 0, example.labels, example.input_ids) for example in examples]
     tokens = np.concatenate(originals) if originals else np.zeros(0, np.int64)
@@ -243,13 +258,15 @@ def read_minimal_pairs(files: list[str], most: int, seed: int) -> list[MinimalPa
     by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
     for path in expand(files):
         for line, row in read_rows(path):
-            sentences = [row.get(name) for name in ("sentence_good", "sentence_bad")]
-            if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
-                what, remedy = "no minimal pair", "give sentence_good and sentence_bad, both text"
-                raise InputError(what, where=path, line=line, remedy=remedy)
+            good, bad = row.get("sentence_good"), row.get("sentence_bad")
+            if not all(isinstance(sentence, str) and sentence.strip() for sentence in (good, bad)):
+                remedy = "give sentence_good and sentence_bad, both text"
+                raise InputError("no minimal pair", where=path, line=line, remedy=remedy)
+
             paradigm = str(row.get("UID") or Path(path).name)
             phenomenon = str(row.get("linguistics_term") or row.get("field") or paradigm)
-            by_paradigm[paradigm].append(MinimalPair(*sentences, paradigm, phenomenon))
+            by_paradigm[paradigm].append(MinimalPair(str(good), str(bad), paradigm, phenomenon))
+
     rng = np.random.default_rng(seed)
     chosen = []
     for paradigm in sorted(by_paradigm):
@@ -262,10 +279,10 @@ def read_minimal_pairs(files: list[str], most: int, seed: int) -> list[MinimalPa
 
 
 class ProbeData(NamedTuple):
-    """What a checkpoint is probed with; what no part needs is empty."""
+    """All data of a probe; data that no part needs are empty."""
 
     tasks: list[LabelledTask]
-    held_out: HeldOutText | None
+    held_out: HeldOutText
     pairs: list[MinimalPair]
 
 
@@ -278,6 +295,6 @@ def read_data(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> Prob
     parts = set(asked.chosen_parts())
     tasks = read_tasks(asked) if parts - {"nsp", "grammar"} else []
     wants_text = asked.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
-    held_out = read_held_out(asked, tokenizer) if wants_text else None
-    pairs = read_minimal_pairs(asked.blimp, asked.max_pairs, asked.seed) if "grammar" in parts else []
+    held_out = read_held_out(asked, tokenizer) if wants_text else NO_TEXT
+    pairs = read_minimal_pairs(asked.blimp or [], asked.max_pairs, asked.seed) if "grammar" in parts else []
     return ProbeData(tasks, held_out, pairs)

@@ -1,4 +1,4 @@
-"""What frozen features are worth: logistic regression on the states of every layer, beside TF-IDF.
+"""Measures frozen features: logistic regression on the states of every layer, compared with TF-IDF.
 
 All methods see the same labelled rows and are tested on the same held-out fold. Layer, pooling and C are chosen by
 cross-validation inside the labelled rows, and below `LEAST_TO_CHOOSE` rows not at all.
@@ -10,16 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from sklearn import config_context
-from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import average_precision_score, f1_score
+from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 from transformers import BertForPreTraining
 
+from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.data import LabelledTask, draw_rows, outer_folds
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
+from bert_hf.probe.pieces import special_id
 
 LEAST_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
 INNER_FOLDS = 3
@@ -27,6 +28,7 @@ INNER_FOLDS = 3
 CHOICES_OF_C = (0.1, 0.01, 1.0)
 TFIDF_CHOICES = (10.0, 1.0, 100.0)
 POOLINGS = ("mean", "cls")
+METHODS = ("checkpoint", "random", "tfidf_words", "tfidf_characters", "majority")
 
 
 # ---- states
@@ -44,12 +46,14 @@ def pooled_states(model: BertForPreTraining, rows: list[dict], subject: Subject)
     """
     shape = (model.config.num_hidden_layers + 1, len(rows), model.config.hidden_size)
     pooled = {pooling: np.zeros(shape, np.float32) for pooling in POOLINGS}
-    outside = torch.tensor([subject.tokenizer.cls_token_id, subject.tokenizer.sep_token_id], device=subject.device)
+    special = [special_id(subject.tokenizer, name) for name in ("cls", "sep")]
+    outside = torch.tensor(special, device=subject.device)
     for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
         inputs = model_inputs([rows[row] for row in batch], subject)
         states = torch.stack(model.bert(**inputs, output_hidden_states=True).hidden_states)  # (layers + 1, B, L, H)
         inside = inputs["attention_mask"].bool() & ~torch.isin(inputs["input_ids"], outside)
         inside[~inside.any(1), 0] = True  # an empty text: its [CLS]
+
         weights = (inside / inside.sum(1, keepdim=True)).to(states.dtype)
         pooled["mean"][:, batch] = torch.einsum("klth,lt->klh", states, weights).cpu().numpy()
         pooled["cls"][:, batch] = states[:, :, 0].cpu().numpy()
@@ -78,7 +82,7 @@ def candidates(layers: int) -> list[Candidate]:
 
 
 def classifier(c: float) -> LogisticRegression:
-    """Logistic regression with classes weighted alike."""
+    """Logistic regression in which all classes have the same weight."""
     return LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
 
 
@@ -89,22 +93,22 @@ def tfidf(characters: bool) -> TfidfVectorizer:
     return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
 
 
-def score(model: BaseEstimator, rows, labels: np.ndarray, classes: int) -> float:
+def score(model: LogisticRegression, rows, labels: np.ndarray, classes: int) -> float:
     """Average precision of class 1 (two classes), or macro F1 over all classes."""
     if classes == 2:
         return float(average_precision_score(labels, model.decision_function(rows)))
-    guesses = model.predict(rows)
-    return float(f1_score(labels, guesses, average="macro", labels=range(classes), zero_division=0))
+    return f1(labels, model.predict(rows), classes)
 
 
 def inner_splits(labels: np.ndarray, groups: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Splits of the labelled rows by which something is chosen; none where they are too few."""
+    """Splits of the labelled rows for choosing layer, pooling and C; none where the rows are too few."""
     if len(labels) < LEAST_TO_CHOOSE:
         return []
     apart = min(len(np.unique(groups[labels == one])) for one in np.unique(labels))
     folds = min(INNER_FOLDS, apart)
     if folds < 2:
         return []
+
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
     splits = splitter.split(labels, labels, groups)
     every = len(np.unique(labels))
@@ -139,8 +143,10 @@ def probe_states(states: dict[str, np.ndarray], task: LabelledTask, fold: Fold) 
 
     Of equal mean scores over the inner splits the first candidate wins; without inner splits the first is taken.
     """
-    labels, best, best_score = task.labels[fold.train], None, -np.inf
-    for first in candidates(len(states["mean"]) - 1)[:: len(CHOICES_OF_C)]:  # one for each pooling of each layer
+    labels = task.labels[fold.train]
+    choices = candidates(len(states["mean"]) - 1)
+    best, best_score = choices[0], -np.inf
+    for first in choices[:: len(CHOICES_OF_C)]:  # one for each pooling of each layer
         rows = states[first.pooling][first.layer][fold.train].astype(np.float64)
         scores = [
             fit_and_score(StandardScaler(), rows, labels, a, b, CHOICES_OF_C, task.classes) for a, b in fold.inner
@@ -177,7 +183,7 @@ def majority_score(task: LabelledTask, fold: Fold) -> float:
     if task.classes == 2:
         return float(labels.mean())  # the average precision of equal scores
     guesses = np.full(len(labels), np.bincount(task.labels[fold.train]).argmax())
-    return float(f1_score(labels, guesses, average="macro", labels=range(task.classes), zero_division=0))
+    return f1(labels, guesses, task.classes)
 
 
 # ---- the part
@@ -207,27 +213,29 @@ def probe_features(
         counts: numbers of labels.
 
     Returns:
-        metric; scores {method: {count: values, (folds,) or (folds × draws)}}; chosen {count: [one a fold]};
-        difference {count: checkpoint − random by fold (its draws' mean)}; by_layer {method: {pooling: means}} at the
-        largest count.
+        metric; scores {method: {count: values, (folds,) or (folds × draws)}}; chosen {count: [one a fold]}; difference
+        {count: checkpoint − random by fold}; by_layer {method: {pooling: means}} at the largest count.
     """
     texts = np.array(task.joined(), dtype=object)
     by_count = labelled_folds(task, counts, folds, seed)
-    methods = ("checkpoint", "random", "tfidf_words", "tfidf_characters", "majority")
-    scores: dict[str, dict] = {method: {} for method in methods}
+    scores: dict[str, dict] = {method: {} for method in METHODS}
     chosen, difference = {}, {}
-    for count, fits in by_count.items():
-        results = {
-            name: [[probe_states(one, task, fit) for one in networks[name]] for fit in fits] for name in networks
-        }
-        for name, rows in results.items():
-            scores[name][count] = [value for row in rows for value, _ in row]
-        chosen[count] = [list(row[0][1]) for row in results["checkpoint"]]
-        scores["tfidf_words"][count] = [probe_tfidf(texts, task, fit, False) for fit in fits]
-        scores["tfidf_characters"][count] = [probe_tfidf(texts, task, fit, True) for fit in fits]
-        scores["majority"][count] = [majority_score(task, fit) for fit in fits]
-        means = {name: np.array([np.mean([value for value, _ in row]) for row in results[name]]) for name in results}
+
+    for count, folds_of_count in by_count.items():
+        means = {}  # of a network's draws, by fold
+        for name, draws in networks.items():
+            results = [[probe_states(states, task, fold) for states in draws] for fold in folds_of_count]
+            values = [[value for value, _ in row] for row in results]
+            scores[name][count] = [value for row in values for value in row]
+            means[name] = np.array([np.mean(row) for row in values])
+            if name == "checkpoint":
+                chosen[count] = [list(row[0][1]) for row in results]
         difference[count] = (means["checkpoint"] - means["random"]).tolist()
+
+        scores["tfidf_words"][count] = [probe_tfidf(texts, task, fold, False) for fold in folds_of_count]
+        scores["tfidf_characters"][count] = [probe_tfidf(texts, task, fold, True) for fold in folds_of_count]
+        scores["majority"][count] = [majority_score(task, fold) for fold in folds_of_count]
+
     return {
         "metric": "average precision" if task.classes == 2 else "macro F1",
         "scores": scores,
@@ -242,21 +250,16 @@ def _by_layer(networks: dict[str, list], task: LabelledTask, by_count: dict[int,
     if not by_count:
         return {}
     count = max(by_count)
+
+    def mean_score(draws: list, choice: Candidate) -> float:
+        return float(
+            np.mean([layer_score(states, task, fold, choice) for states in draws for fold in by_count[count]])
+        )
+
     found: dict = {"labels": count}
     for name, draws in networks.items():
-        found[name] = {}
+        found[name] = {pooling: {} for pooling in POOLINGS}
         for pooling in POOLINGS:
-            layers = range(1 if pooling == "cls" else 0, len(draws[0]["mean"]))
-            found[name][pooling] = {
-                layer: float(
-                    np.mean(
-                        [
-                            layer_score(states, task, fit, Candidate(pooling, layer, CHOICES_OF_C[0]))
-                            for states in draws
-                            for fit in by_count[count]
-                        ]
-                    )
-                )
-                for layer in layers
-            }
+            for layer in range(1 if pooling == "cls" else 0, len(draws[0]["mean"])):
+                found[name][pooling][layer] = mean_score(draws, Candidate(pooling, layer, CHOICES_OF_C[0]))
     return found

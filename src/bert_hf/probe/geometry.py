@@ -1,4 +1,4 @@
-"""The shape of the states: do different texts get different [CLS] vectors, and how many directions do tokens use?"""
+"""Measures the geometry of the states: how different [CLS] vectors of texts are, how many directions tokens use."""
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
     Returns:
         layers: [{layer, cls_cosine, cls_rank, token_cosine, token_rank, collapsed}], layer 0 the embeddings; pooler
         {cosine, rank, nsp_share}, where nsp_share is the share of its variance along the direction that the
-        next-sentence head reads; width; collapsed: names of all that is.
+        next-sentence head reads; width; texts; collapsed: names of the collapsed layers.
     """
     rows = rows[:MOST_TEXTS]
     firsts, tokens, pooled = [], [], []
@@ -63,6 +63,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
         inside[:, 0] = False
         tokens.append(states[:, inside].cpu())  # (layers + 1, tokens, H)
         pooled.append(output.pooler_output.cpu())
+
     first, token = torch.cat(firsts, 1).double().numpy(), torch.cat(tokens, 1)
     chosen = np.random.default_rng(subject.seed).permutation(token.shape[1])[:MOST_TOKENS]
     token = token[:, chosen].double().numpy()
@@ -70,9 +71,12 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
     layers = [_layer(number, *states) for number, states in enumerate(zip(first, token, strict=True))]
     vectors = torch.cat(pooled).double().numpy()
     weight = model.cls.seq_relationship.weight.double().cpu().numpy()
-    direction = weight[0] - weight[1]
-    pooler = {"cosine": mean_cosine(vectors), "rank": effective_rank(vectors)}
-    pooler["nsp_share"] = share_along(vectors, direction)
+    pooler = {
+        "cosine": mean_cosine(vectors),
+        "rank": effective_rank(vectors),
+        "nsp_share": share_along(vectors, weight[0] - weight[1]),
+    }
+
     names = [name for layer in layers for name in layer["collapsed"]]
     if pooler["cosine"] >= COLLAPSED_COSINE:
         names.append("pooler output")
@@ -96,7 +100,7 @@ def _layer(number: int, first: np.ndarray, token: np.ndarray) -> dict:
 
 
 def vocabulary_use(task: LabelledTask, subject: Subject) -> dict:
-    """How the tokenizer cuts a task's texts.
+    """How the tokenizer splits the words of a task's texts.
 
     Returns:
         fertility (tokens a word; words as the pre-tokenizer has them, punctuation marks among them; Rust et al. 2021),
@@ -104,11 +108,13 @@ def vocabulary_use(task: LabelledTask, subject: Subject) -> dict:
     """
     encoded = subject.tokenizer(task.joined(), add_special_tokens=False)
     ids = np.array([index for row in encoded["input_ids"] for index in row], dtype=np.int64)
-    pieces = []
+
+    pieces = []  # of each word, text by text
     for number in range(len(task)):
         words = np.array(encoded.word_ids(number), dtype=np.int64)
         pieces.append(np.unique(words, return_counts=True)[1])
     pieces_of_word = np.concatenate(pieces)
+
     return {
         "tokens": len(ids),
         "fertility": float(pieces_of_word.mean()),

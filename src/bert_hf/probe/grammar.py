@@ -1,9 +1,9 @@
-"""Grammar: of two sentences that differ in grammaticality, does the good one get the higher pseudo-log-likelihood?
+"""Compares the pseudo-log-likelihoods of a grammatical and an ungrammatical sentence: is the first one higher?
 
 Salazar et al. 2020, "Masked Language Model Scoring": each token is masked in turn, and its log-probability given all
 others is summed. That overrates words of several pieces, whose pieces give each other away. Kauf & Ivanova 2023, "A
 Better Way to Do Masked Language Model Scoring", therefore also mask the pieces of the same word that follow
-(PLL-word-l2r). That is the default here: small vocabularies cut many of BLiMP's words in pieces.
+(PLL-word-l2r). That is the default here: small vocabularies split many of BLiMP's words into pieces.
 """
 
 from collections import defaultdict
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from transformers import BertForPreTraining
 
-from bert_hf.probe.arguments import PLL_WORD
 from bert_hf.probe.data import MinimalPair
 from bert_hf.probe.network import Subject, batches_by_length, padded
+from bert_hf.probe.pieces import continuing_pieces, special_id
 
 TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
@@ -47,13 +47,11 @@ def pseudo_log_likelihoods(
 ) -> np.ndarray:
     """(N,) pseudo-log-likelihood of each sentence, in nats."""
     tokenizer = subject.tokenizer
-    vocabulary = tokenizer.get_vocab()
-    continues = np.zeros(max(vocabulary.values()) + 1, bool)
-    continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
+    continues = continuing_pieces(tokenizer)
     rows, positions, owners, targets = [], [], [], []
     longest = model.config.max_position_embeddings
     for number, ids in enumerate(tokenizer(sentences, truncation=True, max_length=longest)["input_ids"]):
-        for row, position in masked_copies(ids, continues, tokenizer.mask_token_id, whole_words):
+        for row, position in masked_copies(ids, continues, special_id(tokenizer, "mask"), whole_words):
             rows.append(row)
             positions.append(position)
             owners.append(number)
@@ -61,12 +59,14 @@ def pseudo_log_likelihoods(
 
     scores = np.zeros(len(sentences))
     for batch in batches_by_length([len(row) for row in rows]):
-        inputs = padded([rows[row] for row in batch], tokenizer.pad_token_id, subject.device)
+        inputs = padded([rows[row] for row in batch], special_id(tokenizer, "pad"), subject.device)
         real = padded([[1] * len(rows[row]) for row in batch], 0, subject.device)
         states = model.bert(input_ids=inputs, attention_mask=real)[0]
+
         places = torch.tensor([positions[row] for row in batch], device=subject.device)
         wanted = torch.tensor([targets[row] for row in batch], device=subject.device)
         logits = model.cls.predictions(states[torch.arange(len(batch), device=subject.device), places]).float()
+
         found = logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0]
         np.add.at(scores, [owners[row] for row in batch], found.double().cpu().numpy())
     return scores
@@ -100,8 +100,3 @@ def _shares(names: list[str], right: np.ndarray) -> dict:
     for name, one in zip(names, right.tolist(), strict=True):
         found[name].append(one)
     return {name: {"pairs": len(found[name]), "accuracy": float(np.mean(found[name]))} for name in sorted(found)}
-
-
-def uses_whole_words(pll: str) -> bool:
-    """What `--pll` means."""
-    return pll == PLL_WORD

@@ -1,4 +1,4 @@
-"""What the pre-training heads know of a text: by word frequency, with context shuffled or replaced; next sentence."""
+"""Measures the pre-training heads on held-out text: by word frequency, with disturbed context; next sentence."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,10 +12,11 @@ from transformers import BertForPreTraining, PreTrainedTokenizerBase
 
 from bert_hf.probe.data import HeldOutText, MaskedExample
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs, padded
+from bert_hf.probe.pieces import continuing_pieces, outside_ids, special_id
 
 NOT_PREDICTED = -100
 BANDS = (10_000, 1_000, 100, 10, 0)  # lowest frequency of each, in tokens of a million
-LEAST_PAIRS = 40  # below which nothing is said of next-sentence prediction
+LEAST_PAIRS = 40  # below which next-sentence prediction is not measured
 
 
 # ---- disturbed examples
@@ -30,18 +31,16 @@ class Disturber:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, counts: np.ndarray, seed: int):
         self.rng = np.random.default_rng(seed)
-        vocabulary = tokenizer.get_vocab()
-        self._continues = np.zeros(max(vocabulary.values()) + 1, bool)
-        self._continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
-        self._outside = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
+        self._continues = continuing_pieces(tokenizer)
+        self._outside = outside_ids(tokenizer)
         drawn_from = counts.astype(np.float64)
-        drawn_from[list(self._outside)] = 0
+        drawn_from[self._outside] = 0
         self._frequencies = drawn_from / drawn_from.sum()
 
     def shuffled(self, example: MaskedExample, segments: tuple[int, ...] = (0, 1)) -> MaskedExample:
         """The words of each segment in random order, whole words, the predicted ones among them.
 
-        What is predicted, and from which words of its segment, stays the same: only order is lost.
+        The predicted words, and the other words of their segment, stay the same: only order is lost.
 
             [CLS] a ##b [MASK] d [SEP]   →   [CLS] d a ##b [MASK] [SEP], the prediction moved along
         """
@@ -57,7 +56,7 @@ class Disturber:
         return example._replace(input_ids=input_ids, labels=labels)
 
     def replaced(self, example: MaskedExample, keep_predicted: bool = True) -> MaskedExample:
-        """Every context token replaced by a draw from the text's frequencies: lengths and frequencies are left.
+        """Every context token replaced by a draw from the text's frequencies: only lengths and frequencies are kept.
 
         Args:
             keep_predicted: leave the predicted positions as they are; else they are replaced, too.
@@ -80,13 +79,13 @@ def _original(example: MaskedExample) -> np.ndarray:
 
 
 class LanguageOutputs(NamedTuple):
-    """Of one pass over N examples with M predicted tokens."""
+    """The outputs of one pass over N examples with M predicted tokens."""
 
     targets: np.ndarray  # (M,) the tokens to predict
     losses: np.ndarray  # (M,) nats
     correct: np.ndarray  # (M,) bool
     next_sentence: np.ndarray  # (N,) logit of "B follows A" minus that of "B is from another document"
-    shown: np.ndarray  # (M,) what the input has in their place: [MASK], a random token, the token itself
+    shown: np.ndarray  # (M,) the input in their place: [MASK], a random token, the token itself
 
 
 @torch.no_grad()
@@ -99,6 +98,7 @@ def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], s
         labels = padded([row.labels for row in rows], NOT_PREDICTED, subject.device)
         inputs = model_inputs([row._asdict() for row in rows], subject)
         states, pooled = model.bert(**inputs)[:2]
+
         predicted = labels != NOT_PREDICTED
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         wanted = labels[predicted]
@@ -106,10 +106,17 @@ def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], s
         shown.append(inputs["input_ids"][predicted].cpu().numpy())
         losses.append(cross_entropy(logits, wanted, reduction="none").cpu().numpy())
         correct.append((logits.argmax(-1) == wanted).cpu().numpy())
+
         following = model.cls.seq_relationship(pooled).float()
         next_sentence[batch] = (following[:, 0] - following[:, 1]).cpu().numpy()
-    columns = [np.concatenate(column) for column in (targets, losses, correct)]
-    return LanguageOutputs(*columns, next_sentence, np.concatenate(shown))
+
+    return LanguageOutputs(
+        targets=np.concatenate(targets),
+        losses=np.concatenate(losses),
+        correct=np.concatenate(correct),
+        next_sentence=next_sentence,
+        shown=np.concatenate(shown),
+    )
 
 
 # ---- masked language model
@@ -129,16 +136,19 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
     """
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed)
     targets, losses, correct, _, shown = outputs(text.examples)
-    masked = shown == subject.tokenizer.mask_token_id
-    smoothed = text.counts + 1
-    unigram = -np.log(smoothed[targets] / smoothed.sum())
+    masked = shown == special_id(subject.tokenizer, "mask")
     shuffled = outputs([disturber.shuffled(example) for example in text.examples]).losses
     replaced = outputs([disturber.replaced(example) for example in text.examples]).losses
-    found = {
+
+    smoothed = text.counts + 1
+    unigram = -np.log(smoothed[targets] / smoothed.sum())
+    per_million = text.counts[targets] / max(1, text.counts.sum()) * 1e6
+
+    return {
         "predicted_tokens": len(targets),
         "loss": float(losses.mean()),
         "loss_standard_error": float(losses.std(ddof=1) / np.sqrt(len(losses))),
-        "nats_per_character": float(losses.mean() / text.characters_per_token),
+        "nats_per_character": float(losses.mean() / (text.characters_per_token or np.nan)),
         "accuracy": float(correct.mean()),
         "masked_loss": float(losses[masked].mean()),
         "unigram_loss": float(unigram.mean()),
@@ -147,28 +157,21 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
         "shuffled_gap": float(shuffled.mean() - losses.mean()),
         "replaced_loss": float(replaced.mean()),
         "replaced_gap": float(replaced.mean() - losses.mean()),
+        "bands": frequency_bands(per_million, losses, correct, unigram),
     }
-    per_million = text.counts[targets] / max(1, text.counts.sum()) * 1e6
-    found["bands"] = frequency_bands(per_million, losses, correct, unigram)
-    return found
 
 
 def frequency_bands(per_million: np.ndarray, losses: np.ndarray, correct: np.ndarray, unigram: np.ndarray) -> list:
     """A row for each band of `BANDS`: its share of the predicted tokens, loss, accuracy, and unigram loss."""
-    rows, above = [], np.inf
+    figures = {"loss": losses, "accuracy": correct, "unigram_loss": unigram}
+    rows = []
+    above = np.inf
     for lowest in BANDS:
         inside = (per_million >= lowest) & (per_million < above)
-        if inside.any():
-            rows.append(
-                {
-                    "at_least_per_million": lowest,
-                    "share": float(inside.mean()),
-                    "loss": float(losses[inside].mean()),
-                    "accuracy": float(correct[inside].mean()),
-                    "unigram_loss": float(unigram[inside].mean()),
-                }
-            )
         above = lowest
+        if inside.any():
+            means = {name: float(values[inside].mean()) for name, values in figures.items()}
+            rows.append({"at_least_per_million": lowest, "share": float(inside.mean()), **means})
     return rows
 
 
@@ -181,7 +184,7 @@ def probe_next_sentence(text: HeldOutText, subject: Subject, outputs: Callable) 
     Returns:
         pairs, majority, accuracy, standard_error; shuffled_b_accuracy (the words of B in random order);
         lengths_accuracy (every word replaced by a random one: lengths are left); lengths_classifier_accuracy (boosted
-        trees on the lengths of A and B, four-fold: what lengths give away in these data).
+        trees on the lengths of A and B, four-fold: how far lengths tell the label in these data).
     """
     labels = np.array([example.next_sentence_label for example in text.examples])
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed + 1)

@@ -1,8 +1,9 @@
-"""The probed network: loaded by stock transformers, or the same shape with random weights; batches by length."""
+"""Loads the probed network by stock transformers, or makes one of its shape with random weights; makes batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.pieces import special_id
 
 TOKENS_OF_A_BATCH = 8192  # padding included
 
@@ -28,11 +30,11 @@ TOKENS_OF_A_BATCH = 8192  # padding included
 
 @dataclass
 class Subject:
-    """What is probed: a checkpoint's folder, its shape and its tokenizer.
+    """The probed checkpoint: its folder, its shape and its tokenizer.
 
     Attributes:
         name: as the user named it.
-        fresh: names of the parameters that the checkpoint lacks (a pooler, the heads); filled by the first `load`.
+        missing: names of the parameters that the checkpoint lacks (a pooler, the heads); filled by the first `load`.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Subject:
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
     seed: int
-    fresh: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
     def load(self, draw: int | None = None) -> BertForPreTraining:
         """Stock `BertForPreTraining` in fp32, ready to be evaluated.
@@ -50,47 +52,55 @@ class Subject:
             draw: None loads the checkpoint; a number draws random weights, another number others.
         """
         set_seed(self.seed + 1000 * (draw or 0))
+        model: Any
         if draw is None:
             heads = ("cls.", "bert.pooler.")
-            model, fresh = load_network(BertForPreTraining, self.folder, self.name, heads, dtype=torch.float32)
-            self.fresh = tuple(fresh)
+            model, missing = load_network(BertForPreTraining, self.folder, self.name, heads, dtype=torch.float32)
+            self.missing = tuple(missing)
         else:
             model = BertForPreTraining(self.config).float()
         return model.to(self.device).eval()
 
     def load_classifier(self, classes: int, draw: int, random: bool, reset: tuple[str, ...] = ()) -> PreTrainedModel:
-        """Stock `AutoModelForSequenceClassification` in fp32, its new layer (or everything) drawn by `draw`.
+        """Stock `AutoModelForSequenceClassification` in fp32.
 
         Args:
-            reset: parameters whose names begin so are drawn, too.
+            draw: the seed of its new layer, or of all weights.
+            random: all weights are drawn.
+            reset: beginnings of the names of parameters that are drawn, too.
 
         Raises:
-            InputError: no parameter's name begins so.
+            InputError: no parameter's name has such a beginning.
         """
         if reset and not random:
-            model, drawn = (self.load_classifier(classes, draw, one).state_dict() for one in (False, True))
-            for beginning in reset:
-                if not any(name.startswith(beginning) for name in model):
-                    what, remedy = f"no parameter's name begins with {beginning!r}", "give e.g. bert.encoder.layer.1."
-                    raise InputError(what, where="--tune_reset", remedy=remedy)
-            chosen = {name: (drawn if name.startswith(reset) else model)[name] for name in model}
-            classifier = self.load_classifier(classes, draw, random=True)
-            classifier.load_state_dict(chosen)
-            return classifier
+            return self._load_reset(classes, draw, reset)
+
         set_seed(self.seed + 1000 * draw + 1)
         config = BertConfig.from_dict({**self.config.to_dict(), "num_labels": classes})
+        options = {"config": config, "dtype": torch.float32}
         if random:
-            model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+            model = AutoModelForSequenceClassification.from_config(**options)
         else:
             heads = ("classifier.", "bert.pooler.")
-            model, _ = load_network(
-                AutoModelForSequenceClassification, self.folder, self.name, heads, config=config, dtype=torch.float32
-            )
+            model, _ = load_network(AutoModelForSequenceClassification, self.folder, self.name, heads, **options)
         return model.to(self.device)
 
+    def _load_reset(self, classes: int, draw: int, reset: tuple[str, ...]) -> PreTrainedModel:
+        """The checkpoint's classifier with the named parameters from the one with random weights."""
+        weights = self.load_classifier(classes, draw, random=False).state_dict()
+        for beginning in reset:
+            if not any(name.startswith(beginning) for name in weights):
+                what = f"no parameter's name begins with {beginning!r}"
+                raise InputError(what, where="--tune_reset", remedy="give e.g. bert.encoder.layer.1.")
+
+        classifier = self.load_classifier(classes, draw, random=True)
+        kept = {name: weight for name, weight in weights.items() if not name.startswith(reset)}
+        classifier.load_state_dict(kept, strict=False)
+        return classifier
+
     def lacks(self, beginning: str) -> bool:
-        """Whether parameters whose names begin so are not in the checkpoint (and were drawn at random)."""
-        return any(name.startswith(beginning) for name in self.fresh)
+        """Whether the checkpoint lacks parameters whose names begin so (which were drawn at random)."""
+        return any(name.startswith(beginning) for name in self.missing)
 
 
 def open_subject(asked: ProbeArguments) -> Subject:
@@ -99,17 +109,18 @@ def open_subject(asked: ProbeArguments) -> Subject:
     Raises:
         InputError: nothing can be loaded from there, or tokenizer, length and shape do not fit.
     """
-    where = asked.model_name_or_path
+    where = str(asked.model_name_or_path)
     folder = find_checkpoint(where)
     config = BertConfig.from_pretrained(folder)
     tokenizer = load_tokenizer(asked.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
-    if asked.max_seq_length > config.max_position_embeddings:
-        what = (
-            f"--max_seq_length {asked.max_seq_length} is beyond the model's {config.max_position_embeddings} positions"
-        )
+    longest = config.max_position_embeddings
+    if asked.max_seq_length > longest:
+        what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
         raise InputError(what, where=where, remedy="lower it")
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = accelerator or torch.device("cpu")
     if device.type == "cpu":
         torch.set_num_threads(cpu_threads())
         keep_freed_memory()
@@ -132,17 +143,17 @@ def batches_by_length(lengths: Sequence[int], tokens: int = TOKENS_OF_A_BATCH) -
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> torch.Tensor:
-    """(B, L) int64, filled up on the right."""
+    """(B, L) int64, padded on the right with `fill`."""
     width = max(len(row) for row in rows)
     result = np.full((len(rows), width), fill, dtype=np.int64)
-    for place, row in zip(result, rows, strict=True):
-        place[: len(row)] = row
+    for number, row in enumerate(rows):
+        result[number, : len(row)] = row
     return torch.from_numpy(result).to(device)
 
 
 def model_inputs(rows: Sequence[dict], subject: Subject) -> dict[str, torch.Tensor]:
     """`input_ids`, `token_type_ids` and `attention_mask` (B, L) of rows that hold the first two."""
-    ids = padded([row["input_ids"] for row in rows], subject.tokenizer.pad_token_id, subject.device)
+    ids = padded([row["input_ids"] for row in rows], special_id(subject.tokenizer, "pad"), subject.device)
     segments = padded([row["token_type_ids"] for row in rows], 0, subject.device)
     real = padded([[1] * len(row["input_ids"]) for row in rows], 0, subject.device)
     return {"input_ids": ids, "token_type_ids": segments, "attention_mask": real}

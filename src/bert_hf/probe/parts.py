@@ -1,17 +1,18 @@
-"""Runs the parts of the probe that have data, and gathers their figures."""
+"""Runs the parts of the probe that have data, and collects their figures."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 import transformers
+from transformers import BertForPreTraining
 
-from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.arguments import PLL_WORD, ProbeArguments
 from bert_hf.probe.data import LabelledTask, ProbeData, masked_texts
 from bert_hf.probe.features import pooled_states, probe_features
 from bert_hf.probe.geometry import probe_geometry, vocabulary_use
-from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods, uses_whole_words
+from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods
 from bert_hf.probe.language import LEAST_PAIRS, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject
 from bert_hf.probe.tuning import probe_few_labels
@@ -23,8 +24,8 @@ class ProbeRun:
     Args:
         asked: options.
         subject: the checkpoint.
-        data: what it is probed with.
-        report: is told of each part that begins.
+        data: for all parts.
+        report: called with the name of each part that begins.
     """
 
     def __init__(self, asked: ProbeArguments, subject: Subject, data: ProbeData, report: Callable = print):
@@ -32,12 +33,29 @@ class ProbeRun:
         self.tasks, self.held_out, self.pairs = data
         # Name → what `Subject.load` takes
         self.networks: dict[str, list] = {"checkpoint": [None], "random": list(range(1, asked.random_draws + 1))}
-        self.checkpoint = subject.load()  # now: it says which parameters the checkpoint lacks
+        self.checkpoint = subject.load()  # first: it finds out which parameters the checkpoint lacks
 
     def run(self) -> dict:
-        """The figures of all parts; notes say what could not be measured, and why."""
+        """The figures of all parts; `notes` names the parts that could not be measured, and why."""
+        found = self._facts()
+        for part in self.asked.chosen_parts():
+            self.report(f"{part} …")
+            begin, processor_begin = time.perf_counter(), time.process_time()
+
+            note = self._unmeasurable(part)
+            if note is None:
+                found[part] = getattr(self, part)()
+            else:
+                found["notes"].append(note)
+
+            found["seconds"][part] = round(time.perf_counter() - begin, 1)
+            found["processor_seconds"][part] = round(time.process_time() - processor_begin, 1)
+        return found
+
+    def _facts(self) -> dict:
+        """What the report says of checkpoint, machine and data, before the parts."""
         config = self.subject.config
-        found: dict = {
+        return {
             "checkpoint": self.subject.name,
             "layers": config.num_hidden_layers,
             "width": config.hidden_size,
@@ -47,25 +65,15 @@ class ProbeRun:
             "threads": torch.get_num_threads(),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
             "options": vars(self.asked),
-            "lacking": list(self.subject.fresh),
+            "lacking": list(self.subject.missing),
             "tasks": {task.name: self._describe(task) for task in self.tasks},
             "seconds": {},
             "processor_seconds": {},
             "notes": [],
         }
-        for part in self.asked.chosen_parts():
-            self.report(f"{part} …")
-            begin, processor_begin = time.perf_counter(), time.process_time()
-            note = self._unmeasurable(part)
-            if note is None:
-                found[part] = getattr(self, part)()
-            else:
-                found["notes"].append(note)
-            found["seconds"][part] = round(time.perf_counter() - begin, 1)
-            found["processor_seconds"][part] = round(time.process_time() - processor_begin, 1)
-        return found
 
     def _unmeasurable(self, part: str) -> str | None:
+        """Why a part cannot be measured; None where it can."""
         if part in ("mlm", "grammar") and self.subject.lacks("cls.predictions"):
             return f"{part}: the checkpoint has no masked-language-model head"
         if part == "nsp" and (self.subject.lacks("cls.seq_relationship") or self.subject.lacks("bert.pooler")):
@@ -83,11 +91,11 @@ class ProbeRun:
     def _rows(self, task: LabelledTask) -> list[dict]:
         return task.encoded(self.subject.tokenizer, self.asked.max_seq_length)
 
-    def _models(self, name: str):
+    def _models(self, name: str) -> Iterator[BertForPreTraining]:
         for draw in self.networks[name]:
             yield self.checkpoint if draw is None else self.subject.load(draw)
 
-    # ---- parts, each named as in `probe_arguments.PARTS`
+    # ---- parts, each named as in `arguments.PARTS`
 
     def vocabulary(self) -> dict:
         """Fertility and use of the vocabulary, task by task."""
@@ -104,6 +112,7 @@ class ProbeRun:
 
     def features(self) -> dict:
         """Linear probes of frozen states, task by task."""
+        asked = self.asked
         found = {}
         for task in self.tasks:
             rows = self._rows(task)
@@ -111,7 +120,7 @@ class ProbeRun:
                 name: [pooled_states(model, rows, self.subject) for model in self._models(name)]
                 for name in self.networks
             }
-            found[task.name] = probe_features(states, task, self.asked.labels, self.asked.folds, self.asked.seed)
+            found[task.name] = probe_features(states, task, asked.labels or [], asked.folds, asked.seed)
         return found
 
     def few_labels(self) -> dict:
@@ -122,7 +131,7 @@ class ProbeRun:
     def mlm(self) -> dict:
         """The masked language model on the held-out text, and on each task's texts."""
         outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
-        texts = {"held-out text": self.held_out} if self.held_out else {}
+        texts = {"held-out text": self.held_out} if self.held_out.examples else {}
         texts |= {task.name: masked_texts(task, self.subject.tokenizer, self.asked) for task in self.tasks}
         return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
 
@@ -133,14 +142,10 @@ class ProbeRun:
 
     def grammar(self) -> dict:
         """Minimal pairs, with the checkpoint and with random weights."""
-        whole = uses_whole_words(self.asked.pll)
-        found = {
-            name: [
-                probe_grammar(
-                    self.pairs, partial(pseudo_log_likelihoods, model, subject=self.subject, whole_words=whole)
-                )
-                for model in self._models(name)
-            ]
-            for name in self.networks
-        }
-        return {"pll": self.asked.pll, "checkpoint": found["checkpoint"][0], "random": found["random"]}
+        options = {"subject": self.subject, "whole_words": self.asked.pll == PLL_WORD}
+
+        def figures(model: BertForPreTraining) -> dict:
+            return probe_grammar(self.pairs, partial(pseudo_log_likelihoods, model, **options))
+
+        (checkpoint,) = map(figures, self._models("checkpoint"))
+        return {"pll": self.asked.pll, "checkpoint": checkpoint, "random": list(map(figures, self._models("random")))}

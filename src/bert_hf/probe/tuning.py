@@ -1,16 +1,18 @@
-"""Few labels: the whole network fine-tuned on some rows, beside the same network with random weights.
+"""Fine-tunes the whole network on few labelled rows, and for comparison the same network with random weights.
 
-A compact loop and not the Trainer: some six runs of 200 steps that nobody resumes, without a folder of their own.
+A compact loop and not the Trainer: some six runs of 200 steps that are never resumed and write no files.
 """
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
-from sklearn.metrics import accuracy_score, average_precision_score, f1_score
+from sklearn.metrics import accuracy_score, average_precision_score
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 
+from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import LabelledTask
 from bert_hf.probe.features import Fold, labelled_folds, probe_tfidf
@@ -29,13 +31,15 @@ def fine_tune(model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subj
     """Trains all weights on the rows: AdamW, linear warm-up and decay, clipped gradients, passes in random order."""
     rate = asked.tune_learning_rate or usual_rate(subject.config.hidden_size)
     decayed = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    plain = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": plain, "weight_decay": 0.0}]
+    others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]  # biases, LayerNorm
+    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=rate)
     schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * asked.tune_steps), asked.tune_steps)
+
     rng = np.random.default_rng(subject.seed)
     passes = math.ceil(asked.tune_steps * asked.tune_batch_size / len(rows)) + 1
     order = np.concatenate([rng.permutation(len(rows)) for _ in range(passes)])
+
     model.train()
     for step in range(asked.tune_steps):
         batch = order[step * asked.tune_batch_size : (step + 1) * asked.tune_batch_size]
@@ -52,7 +56,7 @@ def fine_tune(model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subj
 def classify(model: PreTrainedModel, rows: list[dict], subject: Subject) -> np.ndarray:
     """(N, classes) logits."""
     model.eval()
-    logits = np.zeros((len(rows), model.config.num_labels))
+    logits = np.zeros((len(rows), cast(int, model.config.num_labels)))
     for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
         logits[batch] = model(**model_inputs([rows[row] for row in batch], subject)).logits.float().cpu().numpy()
     return logits
@@ -60,15 +64,15 @@ def classify(model: PreTrainedModel, rows: list[dict], subject: Subject) -> np.n
 
 def figures(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """(average precision of class 1 or, of more classes, macro F1; accuracy)."""
-    guesses, classes = logits.argmax(1), logits.shape[1]
+    guesses = logits.argmax(1)
     accuracy = float(accuracy_score(labels, guesses))
-    if classes == 2:
+    if logits.shape[1] == 2:
         return float(average_precision_score(labels, logits[:, 1] - logits[:, 0])), accuracy
-    return float(f1_score(labels, guesses, average="macro", labels=range(classes), zero_division=0)), accuracy
+    return f1(labels, guesses, logits.shape[1]), accuracy
 
 
 def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments) -> dict | None:
-    """Fine-tuning on `tune_labels` rows, `tune_draws` draws, each tested on a fold of its own.
+    """Fine-tunes on `tune_labels` rows, `tune_draws` draws, each tested on another fold.
 
     Returns:
         metric; scores and accuracies {checkpoint, random, tfidf_words, tfidf_characters: a value a draw};
@@ -77,15 +81,17 @@ def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments
     fits = labelled_folds(task, [asked.tune_labels], asked.folds, asked.seed).get(asked.tune_labels)
     if not fits:
         return None
+
     rows = task.encoded(subject.tokenizer, asked.max_seq_length)
     texts = np.array(task.joined(), dtype=object)
+    reset = tuple(asked.tune_reset or ())
     scores: dict[str, list[float]] = {"checkpoint": [], "random": [], "tfidf_words": [], "tfidf_characters": []}
     accuracies: dict[str, list[float]] = {"checkpoint": [], "random": []}
+
     for draw, fit in enumerate(fits[: asked.tune_draws]):
         test = np.sort(np.random.default_rng([asked.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
         fit = Fold(fit.train, test, fit.inner)
         for name in ("checkpoint", "random"):
-            reset = tuple(asked.tune_reset or ())
             model = subject.load_classifier(task.classes, draw, name == "random", reset)
             fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, asked)
             value, accuracy = figures(classify(model, [rows[row] for row in test], subject), task.labels[test])
@@ -93,7 +99,7 @@ def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments
             accuracies[name].append(accuracy)
         scores["tfidf_words"].append(probe_tfidf(texts, task, fit, False))
         scores["tfidf_characters"].append(probe_tfidf(texts, task, fit, True))
-    difference = np.subtract(scores["checkpoint"], scores["random"]).tolist()
+
     return {
         "metric": "average precision" if task.classes == 2 else "macro F1",
         "labels": asked.tune_labels,
@@ -101,5 +107,5 @@ def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments
         "learning_rate": asked.tune_learning_rate or usual_rate(subject.config.hidden_size),
         "scores": scores,
         "accuracies": accuracies,
-        "difference": difference,
+        "difference": np.subtract(scores["checkpoint"], scores["random"]).tolist(),
     }

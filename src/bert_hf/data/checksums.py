@@ -1,0 +1,15 @@
+"""SHA-256 of texts and files."""
+
+import hashlib
+from pathlib import Path
+
+
+def text_checksum(text: str) -> str:
+    """SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_checksum(path: str | Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,119 @@
+"""Finds and opens input files: expands paths, URLs and globs, tells the kind of a file, decompresses it."""
+
+import contextlib
+import glob
+import gzip
+import lzma
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import fsspec
+
+from bert_hf.config.files import named_file
+from bert_hf.errors import InputError
+
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+
+
+@contextlib.contextmanager
+def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
+    """Turns whatever a server or a file system raises into an `InputError`, which is one line.
+
+    Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = first_line(error)
+        if reason == str(where):  # all that fsspec's clients say
+            reason = "not found, or the server does not answer"
+        raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or the name of its class where it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+# ---- which files
+
+
+def is_url(path: str | Path) -> bool:
+    """Whether it has a protocol: s3://, hf://, https://, …"""
+    return "://" in str(path)
+
+
+def expand(patterns: list[str]) -> list[str]:
+    """The files that paths, URLs and globs name, in the order given, those of a glob sorted.
+
+    Raises:
+        InputError: a path or a glob names no file, or an empty file.
+    """
+    files: list[str] = []
+    for pattern in patterns:
+        files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+    return files
+
+
+def _expand_path(pattern: str) -> list[str]:
+    remedy = "check the path (globs need quotes)"
+    found = [pattern]
+    if glob.has_magic(pattern) and not os.path.lexists(pattern):
+        found = sorted(glob.glob(pattern, recursive=True))
+    if not found:
+        raise InputError("no such file", where=pattern, remedy=remedy)
+
+    for path in map(Path, found):
+        if os.path.isdir(path):
+            remedy = f"name files, e.g. '{path}/*.txt' (pretrain.py also takes one folder made by prepare.py)"
+            raise InputError("a folder", where=path, remedy=remedy)
+        if named_file(path, remedy).stat().st_size == 0:
+            raise InputError("the file is empty", where=path, remedy="give a file that holds text")
+    return found
+
+
+def _expand_url(pattern: str) -> list[str]:
+    with access_errors(pattern):
+        system, path = fsspec.url_to_fs(pattern)
+        if not glob.has_magic(path):
+            return [pattern]
+        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
+
+    if not found:
+        raise InputError("no such file", where=pattern, remedy="check the address")
+    return found
+
+
+# ---- their kind
+
+
+def path_without_query(path: str | Path) -> Path:
+    """A path, or that of a URL without its query, which may hold a signature."""
+    return Path(str(path).split("?", 1)[0]) if is_url(path) else Path(path)
+
+
+def compression(path: str | Path) -> str | None:
+    """`.gz`, `.xz` or None."""
+    suffix = path_without_query(path).suffix.lower()
+    return suffix if suffix in _OPENERS else None
+
+
+def kind_of(path: str | Path) -> str:
+    """The suffix before that of a compression: `.txt`, `.jsonl`, …"""
+    plain = path_without_query(path)
+    return (Path(plain.stem) if compression(path) else plain).suffix.lower()
+
+
+def open_bytes(path: str | Path) -> BinaryIO:
+    """Opens a file or a URL for reading, decompressed."""
+    opener = _OPENERS.get(compression(path) or "")
+    if not is_url(path):
+        return (opener or open)(path, "rb")
+
+    system, place = fsspec.url_to_fs(str(path))
+    file = system.open(place, "rb")
+    return opener(file, "rb") if opener else file

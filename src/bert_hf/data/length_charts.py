@@ -1,0 +1,50 @@
+"""Draws the lengths of documents, sentences and examples, as lines of text and as a picture."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.corpus_store import Window
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.pair_shortcuts import MOST_PAIRS
+from bert_hf.data.repetitions import kept_sentences
+
+_BAR = 40  # characters
+
+
+def histogram(lengths: np.ndarray) -> Iterator[str]:
+    """Lines of text: how many documents have 1, 2–3, 4–7, … tokens."""
+    bins = np.bincount(np.log2(np.maximum(lengths, 1)).astype(int)) if len(lengths) else np.zeros(1, int)
+    for power, count in enumerate(bins):
+        if bins[: power + 1].any():
+            bar = "█" * int(np.ceil(_BAR * count / bins.max()))
+            yield f"{2**power:>9,} – {2 ** (power + 1) - 1:<9,} {bar:{_BAR}} {count:,}"
+
+
+def draw_lengths(
+    window: Window, examples: PreTrainingExamples, collator: DataCollatorForPreTraining, folder: Path
+) -> Path:
+    """Writes `lengths.png`: documents, sentences, and examples as the model sees them."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    number = min(MOST_PAIRS, len(examples))
+    lengths = [len(collator.example(examples[index])["input_ids"]) for index in range(number)]
+    sentences = np.diff(window.token_offsets)[kept_sentences(window)]
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    for axis, values, what in ((left, window.sizes, "documents"), (middle, sentences, "sentences")):
+        axis.hist(values, np.unique(np.geomspace(1, values.max() + 1, 40).round()), color="tab:blue")
+        axis.set(xscale="log", xlabel="tokens", title=f"{len(values):,} {what}")
+    right.hist(lengths, 40, color="tab:orange")
+    title = f"{number:,} examples of at most {examples.phases[0].max_seq_length}"
+    right.set(yscale="log", xlabel="tokens", title=title)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "lengths.png", dpi=110)
+    plt.close(figure)
+    return folder / "lengths.png"

@@ -1,0 +1,89 @@
+"""Reports what the planned steps of a run mean for its corpus, its memory and its disk."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bert_hf.config.learning_checks import PlannedLearning, examine_learning
+from bert_hf.data.corpus_store import Corpus, Window
+from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.finding import Finding
+
+_BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
+_SAVED_A_PARAMETER = 12  # without the gradient
+_MOST_PASSES = 40  # of the paper: 1,000,000 steps of 256 sequences
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The run that a corpus is meant for."""
+
+    steps: int
+    batch: int  # sequences of the global batch
+    parameters: int
+    checkpoints: int  # that are kept
+    folder: str
+    device_bytes: int  # memory of each device
+    learning: PlannedLearning | None = None  # without it only memory, disk and passes are examined
+
+
+def planned_findings(
+    corpus: Corpus, window: Window, examples: PreTrainingExamples, planned: PlannedRun
+) -> list[Finding]:
+    """Passes over the corpus, memory, disk, and the learning settings.
+
+    Args:
+        window: the first one of the corpus; its number of examples is taken for all.
+    """
+    findings = [_passes(corpus, window, examples, planned), _memory(planned), _disk(planned)]
+    if planned.learning is not None:
+        findings += [Finding(*each) for each in examine_learning(planned.learning)]
+    return findings
+
+
+def _passes(corpus: Corpus, window: Window, examples: PreTrainingExamples, planned: PlannedRun) -> Finding:
+    length = examples.window_length(0, 0, 0) or 0
+    epoch = length * corpus.tokens / max(1, window.sizes.sum())
+    passes = planned.steps * planned.batch / epoch
+    text = f"{planned.steps:,} steps of {planned.batch:,} sequences are {passes:.2f} passes over the corpus"
+    remedy = f"get more text, or plan fewer steps (the paper: {_MOST_PASSES} passes)"
+    return Finding(text, remedy if passes > _MOST_PASSES else "")
+
+
+def _memory(planned: PlannedRun) -> Finding:
+    need = planned.parameters * _BYTES_A_PARAMETER
+    text = (
+        f"weights, gradients and Adam's moments take {_gigabytes(need)}, and activations come on top; the memory is "
+    )
+    text += _gigabytes(planned.device_bytes)
+    return Finding(text, "shard: configs/accelerate/zero3.yaml" if need > 0.8 * planned.device_bytes else "")
+
+
+def _disk(planned: PlannedRun) -> Finding:
+    need = planned.parameters * _SAVED_A_PARAMETER * (planned.checkpoints + 1)
+    free = free_disk(planned.folder)
+    text = f"{planned.checkpoints} checkpoints and the one being written take {_gigabytes(need)} of the disk's "
+    text += f"{_gigabytes(free)} free"
+    return Finding(text, "lower --save_total_limit, or write elsewhere" if need > 0.9 * free else "")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.2f} GB"
+
+
+def free_disk(folder: str | Path) -> int:
+    """Free bytes of the disk on which the folder is, or will be."""
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of memory of a device; the CPU's is the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,51 @@
+"""Runs a function over many arguments in worker processes: results in order, a bounded number of them ahead."""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from bert_hf.errors import InputError
+
+
+def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> Iterator[Any]:
+    """The results of `function(*argument)`, in order; processes are never more than a few results ahead.
+
+    (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.)
+    """
+    pool = _pool(num_proc)
+    pending = deque()
+    try:
+        for argument in arguments:
+            pending.append(pool.submit(function, *argument))
+            if len(pending) >= 4 * num_proc:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BaseException:  # an error, or the rest is not taken
+        _pool.cache_clear()
+        pool.shutdown(kill_workers=True)
+        raise
+
+
+@lru_cache(maxsize=1)
+def _pool(num_proc: int) -> ProcessPoolExecutor:
+    """The processes are reused for the next input; they end when they are idle for a minute."""
+    return ProcessPoolExecutor(num_proc, timeout=60)
+
+
+@contextlib.contextmanager
+def worker_errors() -> Iterator[None]:
+    """Turns the death of a worker process into an `InputError`, which is one line."""
+    try:
+        yield
+    except TerminatedWorkerError:
+        raise InputError(
+            "a worker process was killed, perhaps because memory ran out",
+            where="--num_proc",
+            remedy="use fewer; the same command resumes with the shards that are not finished",
+        ) from None
