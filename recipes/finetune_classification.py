@@ -24,8 +24,8 @@ from bert_hf.finetuning.metrics import ClassificationMetric, compute_from_logits
 from bert_hf.finetuning.splits import load_splits
 from bert_hf.training.command_line import command_line, program
 from bert_hf.training.output_folder import start
+from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.run import choose_precision, command, describe_machine, finish, log_rank0, take_push
-from bert_hf.training.safe_trainer import SafeTrainer
 
 
 @command
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     # 5. Trainer: the best model on the validation rows is kept
     push_to = take_push(args)
     metric = ClassificationMetric(len(names))
-    trainer = SafeTrainer(
+    trainer = ResumableTrainer(
         model, args, collator, data["train"], data["validation"], tokenizer,
         compute_metrics=compute_from_logits(metric), facts={"identity": identity},
     )  # fmt: skip

@@ -74,7 +74,7 @@ def test_one_process_draws_what_it_drew(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=1)
     trainer._tr_loss = torch.zeros(())
     state = torch.random.get_rng_state()
-    trainer._before_first_step()
+    trainer.begin_training()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -85,10 +85,10 @@ def test_a_resumed_rank_goes_on_with_the_masks_of_its_checkpoint(tmp_path, token
     resumed = make(tmp_path / "cut", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
     for trainer in (whole, resumed):
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
-    whole._before_first_step()
+    whole.begin_training()
     torch.rand(100)
     whole._save_rng_state(str(tmp_path))
     expected = torch.rand(8)
-    resumed._before_first_step()
+    resumed.begin_training()
     resumed._load_rng_state(str(tmp_path))
     assert torch.equal(torch.rand(8), expected)

@@ -15,11 +15,11 @@ from test_trainer import history, make
 from tiny import tiny_config, tiny_tokenizer
 from transformers import TrainerCallback
 
-from bert_hf import SafeTrainer
+from bert_hf import ResumableTrainer
 from bert_hf.config.arguments import FineTuningArguments
 from bert_hf.data.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
-from bert_hf.training import checkpointing, preemption, safe_trainer, state_file, stored_trainer
+from bert_hf.training import checkpointing, preemption, resumable_trainer, state_file, trainer_state
 from bert_hf.training.run import command
 
 
@@ -157,14 +157,14 @@ def test_exact_whatever_the_intervals(tmp_path, tokenizer, save_steps, eval_step
 def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **options):
     """A run in which the loss of one micro-batch is not finite."""
     trainer = make(folder, tokenizer, logging_steps=1, **options)
-    original, seen = trainer._finite.loss, []
+    original, seen = trainer._finite.check_loss, []
 
     def loss(loss, rows):
         seen.append(rows)
         bad = trainer.state.global_step + 1 == step and len(seen) % 2 == (micro_batch + 1) % 2
         return original(loss * value if bad else loss, rows)
 
-    trainer._finite.loss = loss
+    trainer._finite.check_loss = loss
     return trainer
 
 
@@ -235,7 +235,7 @@ def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
 def test_an_accelerator_looks_a_step_later(tmp_path, tokenizer, monkeypatch, correction):
     """The deferred way, on the CPU's fused optimizers: the update is left out at once, the run ends a step later."""
     trainer = poisoned(tmp_path, tokenizer, 5, save_steps=1, adam_bias_correction=correction)
-    monkeypatch.setattr(trainer, "_may_defer", lambda norm: True)
+    monkeypatch.setattr(trainer._finite, "_may_defer", lambda *args: True)
     trainer.add_callback(At("on_step_begin", 4, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
     trainer.add_callback(At("on_step_end", 5, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
     weights = []
@@ -251,7 +251,7 @@ def test_looking_later_changes_no_number(tmp_path, tokenizer, monkeypatch, corre
     runs = []
     for later in (False, True):
         trainer = make(tmp_path / str(later), tokenizer, adam_bias_correction=correction)
-        monkeypatch.setattr(trainer, "_may_defer", lambda norm, later=later: later)
+        monkeypatch.setattr(trainer._finite, "_may_defer", lambda *args, later=later: later)
         trainer.train()
         runs.append((final(tmp_path / str(later)), history(trainer)))
     assert runs[0] == runs[1]
@@ -264,8 +264,8 @@ def test_no_step_of_an_accelerator_waits_for_the_norm(tmp_path, tokenizer, corre
     for allowed in (0, 1):
         trainer = make(tmp_path, tokenizer, adam_bias_correction=correction, skip_bad_steps=allowed)
         trainer.create_optimizer()
-        assert trainer._may_defer(norm) == (not allowed)
-        assert not trainer._may_defer(torch.zeros(()))
+        assert trainer._finite._may_defer(norm, trainer.optimizer, None) == (not allowed)
+        assert not trainer._finite._may_defer(torch.zeros(()), trainer.optimizer, None)
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, tokenizer):
@@ -288,7 +288,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
         commit(temporary, final, facts)
 
-    monkeypatch.setattr(safe_trainer.checkpointing, "commit", full)
+    monkeypatch.setattr(checkpointing, "commit", full)
     with pytest.raises(OSError, match="No space left"):
         trainer.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
@@ -297,7 +297,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
 
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
     clock = itertools.count(0, 30)  # each look at the clock is half a minute later
-    monkeypatch.setattr(safe_trainer.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(resumable_trainer.time, "monotonic", lambda: next(clock))
     trainer = make(tmp_path, tokenizer, save_steps=None, save_minutes=2, save_total_limit=0)
     trainer.train()
     steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
@@ -329,7 +329,7 @@ def tuned(folder, **options):
     args = FineTuningArguments(output_dir=str(folder), **{**common, **options})
     collator = transformers.DataCollatorWithPadding(tiny_tokenizer())
     data = Dataset.from_list(rows)
-    trainer = SafeTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
+    trainer = ResumableTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
     trainer.model_accepts_loss_kwargs = False
     return trainer
 
@@ -401,7 +401,7 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     state_file.save_state(checkpoint / "rank_1.safetensors", state)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
-    resumed._load_log_state(str(checkpoint))
+    resumed._load_rank_log(str(checkpoint))
     assert resumed._counts.values() == (3 * one).tolist()
     assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
 
@@ -428,7 +428,7 @@ def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, m
     for name, value in now.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
-        stored_trainer.check_checkpoint_compatible(was, args)
+        trainer_state.check_checkpoint_compatible(was, args)
 
 
 # ---- where a run goes on
@@ -491,4 +491,4 @@ def test_every_rank_makes_the_same_number_of_pieces(tmp_path, tokenizer):
     trainer.state.global_step = 11  # in the long phase
     for width in (20, 40, 64):
         inputs = {"input_ids": torch.zeros(8, width, dtype=torch.long)}
-        assert [len(piece["input_ids"]) for piece in trainer._pieces(inputs)] == [4, 4]
+        assert [len(piece["input_ids"]) for piece in trainer._split(inputs)] == [4, 4]

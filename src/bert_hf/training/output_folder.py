@@ -19,7 +19,7 @@ from transformers.utils import logging
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
 from bert_hf.training.run_fingerprint import describe, differences
-from bert_hf.training.stored_trainer import check_checkpoint_compatible
+from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import RECORD as HANGS
 
 _lock = None  # the open lock file: the kernel lets go of it when the process is gone, however it went

@@ -1,63 +1,61 @@
-"""transformers' Trainer, made to survive, with exact resume.
+"""transformers' Trainer with verified checkpoints, exact resume and graceful shutdown.
 
-What ends a run from outside (signals, dead or stuck ranks, a full disk, numbers that are not finite) ends it in good
-order: nothing good is lost, one line says why, and the same command goes on with the same numbers.
+Whatever interrupts a run (a signal, a dead or hanging rank, a full disk, a loss that is not finite), no finished
+checkpoint is lost, one line tells why, and the same command resumes with the same numbers.
+
+What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpointing.py`, signals and the
+watchdog in `supervision.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
 """
 
-import contextlib
+import functools
 import math
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 import transformers
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from torch.distributed.tensor import DTensor
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from bert_hf import progress
+from bert_hf.config.precision import settle_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.data.samplers import LengthGroups
-from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, InputError, RunInterrupted, error_line
-from bert_hf.training import checkpointing, preemption, state_file
-from bert_hf.training.distributed import seed_of_rank
+from bert_hf.training import preemption, state_file, trainer_state
+from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator
+from bert_hf.training.distributed import Ranks, seed_of_rank
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization import check_optimizer
-from bert_hf.training.stored_trainer import StoredTrainer
-from bert_hf.training.watchdog import QUIET, RECORD, Watchdog
+from bert_hf.training.run_checkpoints import RunCheckpoints
+from bert_hf.training.supervision import EvaluationInterrupted, Supervisor
+from bert_hf.training.trainer_state import PendingWork
+from bert_hf.training.transformers_hooks import replaced_attributes
 
 
-class _CutOff(Exception):
-    """Leaves an evaluation that a signal has cut off; it is made when the run goes on."""
+class _TrainerEvents(TrainerCallback):
+    """Calls the trainer at the first step and after each evaluation batch; remembers whether the epoch has ended."""
 
-
-class _Epochs(TrainerCallback):
-    """Tells whether `on_epoch_end` of the present epoch has come."""
-
-    over = False
-
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
-        self.over = False
-
-    def on_epoch_end(self, args, state, control, **kwargs) -> None:
-        self.over = True
-
-
-class _Beginning(TrainerCallback):
-    """Calls a function when everything is built and no step has been made."""
-
-    def __init__(self, action: Callable[[], None]):
-        self.action = action
+    def __init__(self, trainer: "ResumableTrainer"):
+        self.trainer = trainer
+        self.epoch_is_over = False
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.action()
+        self.trainer.begin_training()
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = True
+
+    def on_prediction_step(self, args, state, control, **kwargs) -> None:
+        self.trainer.supervisor.check_evaluation()
 
 
-class SafeTrainer(StoredTrainer):
-    """The stock Trainer, but whatever ends it ends it in good order, and what is gone on with is the same run.
+class ResumableTrainer(Trainer):
+    """transformers' Trainer with verified checkpoints, exact resume and graceful shutdown. It writes no pickle.
 
     Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
     `save_minutes` (a checkpoint at least that often), `max_hours`, `skip_bad_steps` (updates that may be left out
@@ -65,362 +63,405 @@ class SafeTrainer(StoredTrainer):
     ended). Within an epoch resume is exact where examples depend on their index: what a collator draws from a global
     generator is not.
 
+    A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
+    and of interrupted evaluations are made around its methods.
+
     Raises (from `train`):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
 
-    def __init__(self, *args, **kwargs):
-        asked = kwargs.get("args", args[1] if len(args) > 1 else None)
-        if asked is not None:
-            check_options(asked, defaults_of(type(asked)), frozenset({TRAINER}))
-        super().__init__(*args, **kwargs)
+    def __init__(self, model=None, args=None, *positional, facts: dict | None = None, **kwargs):
+        if args is not None:
+            check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
+            if args.bf16 is None:
+                settle_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
+        super().__init__(model, args, *positional, **kwargs)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args, defaults_of(type(self.args)))
-        rank = self.args.process_index
-        allowed = getattr(self.args, "skip_bad_steps", 0)
-        self._finite = NonFiniteGuard(rank, allowed, self._ranks.gather, self._name_rows)
-        self._epochs = _Epochs()
-        self.add_callback(self._epochs)
-        self.add_callback(_Beginning(self._before_first_step))
-        self._watchdog: Watchdog | None = None
-        self._progress: tuple | None = None  # where loader workers count theirs, while the run trains
-        self._hours_before = self._evaluation_seconds = 0.0
-        self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
-        self._resumed_from: str | None = None
-        self._saved_step, self._saved_at = 0, time.monotonic()
-        self._cut_evaluation = False
-        self._last_figures: dict[str, float | None] = {"grad_norm": None, "learning_rate": None}
 
-    # ---- what ends a run
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        asked, checkpoint = self.args.eval_on_start, self._checkpoint(resume_from_checkpoint)
+        # Collaborators
+        self._ranks = Ranks(self.args.process_index, self.args.world_size)
+        self.supervisor = Supervisor(self.args, self._ranks, lambda: self.state.global_step)
+        self._finite = NonFiniteGuard(self._ranks, getattr(self.args, "skip_bad_steps", 0), self.describe_rows)
+        self._events = _TrainerEvents(self)
+        self.add_callback(self._events)
+
+        # Checkpoints
+        self.facts = facts or {}
+        self._checkpoints = RunCheckpoints(Path(self.args.output_dir), self._ranks, self.args.should_save)
+        self._saved_step = 0
+        self._saved_at = time.monotonic()
+
+        # Of the current step and run
+        self._resumed_from: str | None = None  # until its pending work is done
+        self._evaluation_was_interrupted = False
+        self._last_figures: dict[str, float | None] = {}  # of the last step of an epoch
+        self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
+        self._hours_before = 0.0  # in earlier processes of the run
+        self._evaluation_seconds = 0.0
+
+    # ---- What a subclass may add
+
+    def begin_at(self, checkpoint: str) -> None:
+        """Before data loaders are made: reads what a subclass has to know of the checkpoint."""
+
+    def before_first_step(self) -> None:
+        """When everything is built and no step has been made."""
+
+    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        """Loss and gradient of one micro-batch."""
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
+        """Figures of `evaluate`."""
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+
+    def step_sums(self) -> list[Tensor]:
+        """Sums to which a step adds, and which are restored if its update is left out."""
+        return []
+
+    def describe_rows(self, step: int, first: int, count: int) -> str:
+        """Names rows of this rank's share of a step, for an error line."""
+        return f"rows {first} to {first + count - 1} of its share of the batch"
+
+    def is_last_step_of_epoch(self) -> bool:
+        return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
+
+    def log_state(self) -> dict:
+        """Entries for a checkpoint of what the next line of the log needs."""
+        return {}
+
+    def restore_log_state(self, logs: list[dict]) -> None:
+        """Restores `log_state`: of this rank, or of all ranks that wrote the checkpoint."""
+
+    # ---- train
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
+        eval_on_start = self.args.eval_on_start
+        checkpoint = self._checkpoints.choose(resume_from_checkpoint)
         if checkpoint is not None:
             self._resumed_from = checkpoint
-            self._good.add(Path(checkpoint).name)
-            self.args.eval_on_start = True  # Trainer's hook in front of the first step: see `_evaluate`
-            self._beside = Path(checkpoint).parent
-            self._begin_at(checkpoint)
+            self.args.eval_on_start = True  # makes Trainer call `_evaluate` before the first step
+            self.begin_at(checkpoint)
+
         self._share_folder()
-        monitor = self._make_watchdog()
         self._saved_at = time.monotonic()
         try:
-            with preemption.defer_signals(), self._explained(), progress.compiling_counts(), monitor as self._watchdog:
-                result = super().train(resume_from_checkpoint=checkpoint, **kwargs)
+            with self.supervisor.supervise():
+                result = super().train(checkpoint, *args, **kwargs)
                 self._finite.settle()
-                if self._ranks.any(preemption.shutdown_requested() is not None):
-                    self._stop()
+                if self.supervisor.shutdown_requested():
+                    raise self.supervisor.interruption(self._is_saved())
         finally:
-            self.args.eval_on_start, self._watchdog, self._progress = asked, None, None
-        if self.is_world_process_zero():  # where it hung before is of no interest any more
-            (Path(self.args.output_dir) / RECORD).unlink(missing_ok=True)
+            self.args.eval_on_start = eval_on_start
         return result
 
-    def _make_watchdog(self) -> Watchdog:
-        processes, folder = self._ranks.processes_here(), Path(self.args.output_dir)
-        quiet = getattr(self.args, "hang_timeout", QUIET)
-        watchdog = Watchdog(self.args.process_index, processes, folder, quiet, self.args.world_size)
-        if watchdog.hangs.factor > 1 and self.is_world_process_zero():
-            step, now = watchdog.hangs.step, watchdog.quiet
-            print(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {quiet:g} s", flush=True)
-        self._progress = progress.share(watchdog.unhurried_quiet)
-        return watchdog
+    def _share_folder(self) -> None:
+        self._ranks.check_shared_folder(Path(self.args.output_dir))
 
-    def _checkpoint(self, asked: str | Path | bool | None) -> str | None:
-        """The checkpoint that is gone on from: the named one, or for True the newest good one of the output folder."""
-        if asked is True:
-            newest: list = [None]
-            if self.is_world_process_zero():
-                newest = [checkpointing.newest_verified(Path(self.args.output_dir))]
-            asked = self._ranks.gather(newest[0])[0]
-            if asked is None:
-                raise InputError("holds no checkpoint", where=self.args.output_dir, remedy="begin without resuming")
-        return str(asked) if asked else None
+    def begin_training(self) -> None:
+        """Called by Trainer's event before the first step.
 
-    def _before_first_step(self) -> None:
-        """Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the
-        same masks on each. A resumed run then restores the generators of its checkpoint."""
+        Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
+        masks on each. A resumed run restores the generators of its checkpoint after that.
+        """
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
+        self.before_first_step()
+        self._finite.forget()
 
-    def _begin_at(self, checkpoint: str) -> None:
-        """What a subclass has to know of a checkpoint before its loaders are made."""
+    def _run_epoch(self, **kwargs) -> None:
+        if not self.control.should_training_stop:  # set by pending work of the checkpoint
+            super()._run_epoch(**kwargs)
 
-    def _share_folder(self) -> None:
-        """Makes the output folder, and looks whether every rank sees it."""
-        probe = Path(self.args.output_dir) / f".shared-{self._ranks.gather(os.getpid())[0]}.tmp"
+    def _finalize_training(self, trial, num_train_samples, start_time):
+        """Keeps the last checkpoint, which Trainer may delete: the run ends only when its figures are written."""
+        with replaced_attributes(self.args, save_total_limit=None):
+            return super()._finalize_training(trial, num_train_samples, start_time)
 
-        def make() -> None:
-            if self.args.process_index == 0:
-                probe.parent.mkdir(parents=True, exist_ok=True)
-                probe.touch()
+    # ---- losses and gradients that are not finite
 
-        def look() -> None:
-            if not probe.exists():
-                raise InputError("is not the folder that rank 0 sees", where=self.args.output_dir,
-                                 remedy="give an --output_dir on a disk that all machines share")  # fmt: skip
+    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        self._finite.begin([self._tr_loss, *self.step_sums()])
+        with replaced_attributes(self, compute_loss=functools.partial(self._checked_loss, self.compute_loss)):
+            return self.forward_backward(model, inputs, num_items_in_batch)
 
-        if self.args.world_size > 1:
-            self._ranks.run_on_all_ranks(make)
-            try:
-                self._ranks.run_on_all_ranks(look)
-            finally:
-                if self.args.process_index == 0:
-                    probe.unlink(missing_ok=True)
+    def _checked_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
+        """Calls `compute_loss`, whichever class defines it, and has its loss checked before backward."""
+        rows = len(next(iter(inputs.values())))
+        result = compute_loss(model, inputs, *args, **kwargs)
+        loss, *outputs = result if isinstance(result, tuple) else (result,)
+        loss = self._finite.check_loss(loss, rows)
+        self.supervisor.tick()
 
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """A rank that cannot be reached, or a dead worker process, becomes one line; so does another rank's error."""
-        try:
-            yield
-        except Exception as error:
-            if self.args.process_index and (line := error_line(error)) is not None:  # else rank 0 speaks
-                raise RunInterrupted(f"rank {self.args.process_index}: {line}", BAD_INPUT, report=True) from None
-            text, step = str(error), self.state.global_step
-            goes_on = f"after step {step}; the same command goes on from the newest checkpoint"
-            loader = "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text)
-            pipe = isinstance(error, ConnectionError | EOFError) and self.args.dataloader_num_workers > 0
-            if loader or pipe:  # by torch's own look at it, or by the pipe to it
-                what = f"a process that makes batches was killed (out of memory?), {goes_on}"
-                raise RunInterrupted(what, UNAVAILABLE, report=True) from None
-            lost = isinstance(error, dist.DistError) or "gloo" in text or "Connection" in text or "NCCL" in text
-            if self.args.world_size > 1 and lost and isinstance(error, RuntimeError) and step:
-                time.sleep(1)  # so that a rank that is dying is seen as dead
-                speaks = self._watchdog is None or self._watchdog.is_reporter()
-                rank, reason = self.args.process_index, text.strip().splitlines()[0][:200]
-                raise RunInterrupted(f"rank {rank} lost its connection to another rank ({reason}), {goes_on}",
-                               UNAVAILABLE, report=speaks) from None  # fmt: skip
-            raise
+        # DeepSpeed updates the weights within its backward, so all ranks check before it
+        if self.is_deepspeed_enabled and self._ranks.any(self._finite.has_bad_loss()):
+            self._finite.refuse(self.state.global_step + 1)
+        return (loss, *outputs) if outputs else loss
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        norm = super()._get_grad_norm(model, grad_norm)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()  # FSDP's is distributed over the ranks
+        leave_out = self._finite.check_norm(
+            norm, self.state.global_step + 1, self.optimizer,
+            scaler=getattr(self.accelerator, "scaler", None), updated=self.is_deepspeed_enabled,
+        )  # fmt: skip
+        if leave_out:
+            model.zero_grad(set_to_none=True)  # an optimizer skips parameters without a gradient
+        return norm
+
+    # ---- the end of a step
 
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ) -> None:
-        """The end of a step: log, evaluate, save as Trainer does, and what has to be asked of all ranks then."""
-        self._watchdog.step(self.state.global_step)
-        with self._watchdog.unhurried():  # metrics, callbacks and saves may take their time
-            self._end_step(tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate)
+        """Logs, evaluates and saves as Trainer does; all ranks agree on whether the run ends here."""
+        finish_step = functools.partial(
+            super()._maybe_log_save_evaluate,
+            tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
+        )  # fmt: skip
+        epoch_ends = self._epoch_ends()
+        self._last_figures = {}
+        if epoch_ends:
+            norm = None if grad_norm is None else float(grad_norm)
+            self._last_figures = {"grad_norm": norm, "learning_rate": learning_rate}
 
-    def _end_step(
-        self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate
-    ) -> None:
-        self._last_figures = {"grad_norm": None if grad_norm is None else float(grad_norm),
-                              "learning_rate": learning_rate} if self._epoch_ends() else {}  # fmt: skip
-        # what comes after the last step, too, belongs to the hours
-        out_of_time = self._hours_spent() + (1.2 * self._evaluation_seconds + 10) / 3600 >= self._hours_allowed
-        stop, save, late = self._ranks.all_reduce_max(
-            preemption.shutdown_requested() is not None, self._save_is_due(), out_of_time
-        )
-        stop = bool(stop) and not self._epoch_ends()  # then Trainer calls once more, and what is due comes first
-        if stop:
-            self._cut_evaluation = self.control.should_evaluate
-            self.control.should_evaluate = False
-        if late and not self.control.should_training_stop:
-            self._end_early()
-        if stop or (save and self._saved_step != self.state.global_step):
-            self.control.should_save = True
-        try:
-            super()._maybe_log_save_evaluate(
-                tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate
-            )
-        except _CutOff:
-            self._cut_evaluation = stop = True
-            self._save_checkpoint(model, trial)
-        if not stop and not self._epoch_ends() and self._ranks.any(preemption.shutdown_requested() is not None):
-            stop = True
-            if self._saved_step != self.state.global_step:
+        with self.supervisor.end_of_step():
+            interrupted = self._plan_end_of_step(epoch_ends)
+            try:
+                finish_step()
+            except EvaluationInterrupted:
+                self._evaluation_was_interrupted = interrupted = True
                 self._save_checkpoint(model, trial)
-        if stop:
-            self._stop()
 
-    def _stop(self) -> None:
-        step, why = self.state.global_step, preemption.shutdown_requested() or "another rank was asked to"
-        where = f"which is saved in {self.args.output_dir}/checkpoint-{step}; the same command goes on from there"
-        if self._saved_step != step:
-            where = "which is not saved; the same command goes on from the newest checkpoint"
-        raise RunInterrupted(f"{why}, after step {step}, {where}", STOPPED)
+            # Asked to end during evaluation or saving
+            if not interrupted and not epoch_ends and self.supervisor.shutdown_requested():
+                interrupted = True
+                if not self._is_saved():
+                    self._save_checkpoint(model, trial)
+            if interrupted:
+                raise self.supervisor.interruption(self._is_saved())
+
+    def _plan_end_of_step(self, epoch_ends: bool) -> bool:
+        """Decides on all ranks whether this step is saved and whether the run ends; True where it is interrupted."""
+        shutdown = preemption.shutdown_requested() is not None
+        interrupted, save, out_of_time = self._ranks.all_reduce_max(
+            shutdown, self._save_is_due(), self._is_out_of_time()
+        )
+
+        # At the end of an epoch Trainer calls `_maybe_log_save_evaluate` once more, after its epoch's evaluation
+        interrupted = bool(interrupted) and not epoch_ends
+        if interrupted:
+            self._evaluation_was_interrupted = self.control.should_evaluate
+            self.control.should_evaluate = False
+
+        if out_of_time and not self.control.should_training_stop:
+            self._end_early()
+        if interrupted or (save and not self._is_saved()):
+            self.control.should_save = True
+        return interrupted
 
     def _end_early(self) -> None:
-        """The hours are over before the steps: the run ends here, as if they had been its last."""
+        """Ends the run after this step, as if it were the last one: its hours are over."""
         if self.is_world_process_zero():
             done, planned = self.state.global_step, self.state.max_steps
             print(f"--max_hours {self.args.max_hours} are over: ends after step {done:,} of {planned:,}", flush=True)
         self.control.should_training_stop = self.control.should_save = True
 
     def _hours_spent(self) -> float:
-        """Hours that the run has taken so far, in all its processes; pauses between them do not count."""
+        """Hours that all processes of the run have taken so far, without the pauses between them."""
         return self._hours_before + preemption.seconds_running() / 3600
+
+    def _is_out_of_time(self) -> bool:
+        """True where only the final evaluation and saving still fit into --max_hours."""
+        reserved = (1.2 * self._evaluation_seconds + 10) / 3600
+        return self._hours_spent() + reserved >= self._hours_allowed
 
     def _save_is_due(self) -> bool:
         minutes = getattr(self.args, "save_minutes", 0)
         waited = (time.monotonic() - self._saved_at) / 60
         return bool(minutes) and (waited >= minutes or self.state.global_step >= self.state.max_steps)
 
+    def _is_saved(self) -> bool:
+        return self._saved_step == self.state.global_step
+
     def _epoch_ends(self) -> bool:
         """True after the last step of an epoch, until Trainer has called `on_epoch_end`."""
-        return not self._epochs.over and self._last_of_epoch()
-
-    def _last_of_epoch(self) -> bool:
-        return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
-
-    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False):
-        if skip_scheduler and self._resumed_from:
-            return self._end_step_again(trial, ignore_keys_for_eval)
-        try:
-            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
-        except _CutOff:
-            if self.state.global_step:
-                raise
-            why = preemption.shutdown_requested() or "another rank was asked to"
-            raise RunInterrupted(f"{why}, before the first step; the same command begins again", STOPPED) from None
-
-    def _end_step_again(self, trial, ignore_keys_for_eval) -> None:
-        """What the step of the checkpoint still owed when it was written: an evaluation, the end of its epoch."""
-        due = self._load_log_state(self._resumed_from)["due"]
-        checkpoint, self._resumed_from = self._resumed_from, None
-        self._watchdog.last_step = self.state.global_step
-        self._epochs.over, self._saved_step = due["over"], self.state.global_step
-        self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
-        if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
-            places = [place / f"checkpoint-{best}" for place in self._places()]
-            there = [str(place) for place in places if place.is_dir()]
-            self.state.best_model_checkpoint = there[0] if there else None
-        again = (trial, 0, ignore_keys_for_eval, None, due["learning_rate"])
-        if due["evaluate"] or due["ends"]:
-            self._load_rng_state(checkpoint)
-        if due["evaluate"]:
-            self.control.should_evaluate, self.control.should_log = True, False
-            self.control.should_save = True
-            self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
-        if due["ends"]:
-            self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
-            self._maybe_log_save_evaluate(self._tr_loss, due["grad_norm"], self.model_wrapped, *again)
-        self.control.should_training_stop = self.control.should_training_stop or due["stops"]
-
-    def _run_epoch(self, **kwargs) -> None:
-        if not self.control.should_training_stop:  # asked for by what a checkpoint still owed
-            super()._run_epoch(**kwargs)
-
-    def _finalize_training(self, trial, num_train_samples, start_time):
-        """As Trainer, but the last checkpoint stays: the run has not ended before its figures are written."""
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
-            return super()._finalize_training(trial, num_train_samples, start_time)
-        finally:
-            self.args.save_total_limit = limit
-
-    def evaluate(self, *args, **kwargs) -> dict[str, float]:
-        begun = time.monotonic()
-        with self._explained():
-            figures = super().evaluate(*args, **kwargs)
-        self._evaluation_seconds = time.monotonic() - begun
-        return figures
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        self._may_go_on()
-        return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
-
-    def _may_go_on(self) -> None:
-        """Asked before each batch of an evaluation.
-
-        Raises:
-            _CutOff: in a training run that was asked to end.
-        """
-        if self._watchdog is not None:
-            self._watchdog.tick()
-            if self._ranks.any(preemption.shutdown_requested() is not None):
-                raise _CutOff
-
-    # ---- numbers that are not finite
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        if model.training:
-            loss = self._checked(loss, inputs)
-        return (loss, outputs) if return_outputs else loss
-
-    def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
-        self._finite.begin(self._sums())
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        if self._watchdog is not None:
-            self._watchdog.tick()
-        return loss
-
-    def _sums(self) -> list[Tensor]:
-        """What a step adds its losses to, and must not have added when its update is left out."""
-        return [self._tr_loss]
-
-    def _checked(self, loss: Tensor, inputs: dict) -> Tensor:
-        """The same loss, looked at. DeepSpeed steps inside its backward, so there all ranks look before it."""
-        loss = self._finite.loss(loss, rows=len(next(iter(inputs.values()))))
-        if self.is_deepspeed_enabled and self._ranks.any(self._finite.a_loss_is_bad()):
-            self._finite.refuse(self.state.global_step + 1)
-        return loss
-
-    def _get_grad_norm(self, model, grad_norm=None):
-        norm = super()._get_grad_norm(model, grad_norm)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # FSDP's is spread over the ranks
-        step, scaler = self.state.global_step + 1, getattr(self.accelerator, "scaler", None)
-        if self._may_defer(norm):
-            self._finite.settle()
-            self._finite.defer(norm, step, getattr(self.optimizer, "optimizer", self.optimizer))
-            return norm
-        if scaler is not None and scaler.is_enabled():  # fp16: it leaves out steep updates itself, and is meant to
-            bad = self._ranks.any(self._finite.a_loss_is_bad())
-        else:
-            bad = norm is not None and not math.isfinite(norm)  # the same on all ranks
-        if bad and self.is_deepspeed_enabled:  # its update is made already: the newest checkpoint is gone back to
-            self._finite.refuse(step)
-        if self._finite.step(bad, step):
-            model.zero_grad(set_to_none=True)  # an optimizer has nothing to do for what has no gradient
-        return norm
-
-    def _may_defer(self, norm) -> bool:
-        """True where looking at the norm would keep an accelerator waiting, and the optimizer can look by itself."""
-        if not isinstance(norm, Tensor) or norm.device.type == "cpu" or self.is_deepspeed_enabled:
-            return False
-        fused = all(group.get("fused") for group in self.optimizer.param_groups)
-        return fused and not self._finite.allowed and getattr(self.accelerator, "scaler", None) is None
-
-    def _name_rows(self, step: int, first: int, count: int) -> str:
-        """Names rows of this rank's share of a step."""
-        return f"rows {first} to {first + count - 1} of its share of the batch"
-
-    # ---- what a checkpoint holds beside
-    def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        self._finite.settle()
-        super()._save_checkpoint(model, trial)
-        self._saved_step, self._saved_at, self._cut_evaluation = self.state.global_step, time.monotonic(), False
-
-    def _log_state(self) -> dict:
-        """What the next line of the log needs of the steps before the checkpoint, and what its step still owes."""
-        due = {"evaluate": self._cut_evaluation, "ends": self._epoch_ends(), "over": self._epochs.over}
-        due["stops"] = self.control.should_training_stop and self.state.global_step < self.state.max_steps
-        due |= {name: self._last_figures.get(name) for name in ("grad_norm", "learning_rate")}
-        logged = {"total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
-        if self._hours_allowed < math.inf:
-            logged["hours"] = self._hours_spent()
-        return {"loss": self._tr_loss, **logged, "left_out": self._finite.left_out, "due": due}
-
-    def _load_log_state(self, checkpoint: str) -> dict:
-        """Brings the log back to where it stood; written by another number of ranks, their sums are joined."""
-        written = len(list(Path(checkpoint).glob("rank_*.safetensors")))
-        same = written == self.args.world_size
-        ranks = [self.args.process_index] if same else range(max(1, written))
-        logs = [state_file.load_state(self._rank_file(checkpoint, rank))["log"] for rank in ranks]
-        self._tr_loss = torch.stack([log["loss"] for log in logs]).mean(0).to(self.args.device)
-        self._total_loss_scalar, self._globalstep_last_logged = logs[0]["total"], logs[0]["logged"]
-        self._finite.left_out = list(logs[0]["left_out"])
-        self._hours_before = logs[0].get("hours", 0.0)
-        self._restore_log(logs)
-        return logs[0]
-
-    def _restore_log(self, logs: list[dict]) -> None:
-        """What a subclass keeps in `_log_state`: of this rank, or of all that wrote the checkpoint."""
+        return not self._events.epoch_is_over and self.is_last_step_of_epoch()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "train_loss" in logs and self.state.global_step:  # of the whole run, and not since it was resumed
+        if "train_loss" in logs and self.state.global_step:  # of the whole run, not of the steps since it was resumed
             logs["train_loss"] = self._total_loss_scalar / self.state.global_step
         super().log(logs, start_time)
 
-    # ---- loaders
+    # ---- evaluation, and what the step of a checkpoint still had to do
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        begun = time.monotonic()
+        with self.supervisor.explain_errors():
+            figures = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+        self._evaluation_seconds = time.monotonic() - begun
+        return figures
+
+    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False) -> dict[str, float]:
+        if skip_scheduler and self._resumed_from:  # Trainer's call before the first step
+            checkpoint, self._resumed_from = self._resumed_from, None
+            self._finish_pending_work(checkpoint, trial, ignore_keys_for_eval)
+            return {}
+        try:
+            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
+        except EvaluationInterrupted:
+            if self.state.global_step:
+                raise
+            raise self.supervisor.interruption(saved=False) from None
+
+    def _finish_pending_work(self, checkpoint: str, trial, ignore_keys_for_eval) -> None:
+        """Restores the log, then does what was pending when the checkpoint was written."""
+        pending = self._load_rank_log(checkpoint)
+        self.supervisor.set_last_step(self.state.global_step)
+        self._events.epoch_is_over = pending.over
+        self._saved_step = self.state.global_step
+        self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
+        if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
+            found = self._checkpoints.find(f"checkpoint-{best}")
+            self.state.best_model_checkpoint = None if found is None else str(found)
+
+        def finish_step() -> None:
+            self._maybe_log_save_evaluate(
+                self._tr_loss, pending.grad_norm, self.model_wrapped, trial, 0, ignore_keys_for_eval, None,
+                pending.learning_rate,
+            )  # fmt: skip
+
+        if pending.evaluate or pending.ends:
+            self._load_rng_state(checkpoint)
+        if pending.evaluate:
+            self.control.should_log = False
+            self.control.should_evaluate = self.control.should_save = True
+            finish_step()
+        if pending.ends:
+            self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
+            finish_step()
+        self.control.should_training_stop = self.control.should_training_stop or pending.stops
+
+    # ---- writing a checkpoint
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
+        if self.args.should_save:
+            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+            trainer_state.save_model(
+                model, Path(output_dir or self.args.output_dir), step=self.state.global_step,
+                state_dict=state_dict, tokenizer=self.processing_class,
+            )  # fmt: skip
+
+    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        self._finite.settle()
+        self.store_flos()
+
+        run = Path(self._get_output_dir(trial))
+        final = run / f"checkpoint-{self.state.global_step}"
+        if self.state.best_global_step:
+            best = run / f"checkpoint-{self.state.best_global_step}"
+            if best == final or best.is_dir():
+                self.state.best_model_checkpoint = str(best)
+
+        state = [self._save_optimizer_and_scheduler, self._save_scaler, self._save_rng_state]
+        weights = functools.partial(self.save_model, _internal_call=True)
+        parts = [weights, *([] if self.args.save_only_model else state), self._write_state]
+        self._checkpoints.write(
+            final, parts, facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
+            keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint,
+        )  # fmt: skip
+
+        self._saved_step = self.state.global_step
+        self._saved_at = time.monotonic()
+        self._evaluation_was_interrupted = False
+
+    def _write_state(self, folder: str) -> None:
+        if self.args.should_save:
+            trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
+            self.state.save_to_json(str(Path(folder) / "trainer_state.json"))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        folder = Path(output_dir)
+        if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
+            self.model_wrapped.save_checkpoint(output_dir)
+        else:
+            state = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
+            if self.args.should_save:
+                state_file.save_state(folder / trainer_state.OPTIMIZER, state)
+        if self.args.should_save:
+            state_file.save_state(folder / trainer_state.SCHEDULER, self.lr_scheduler.state_dict())
+
+    def _save_scaler(self, output_dir: str) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if scaler is not None and self.args.should_save:
+            state_file.save_state(Path(output_dir) / trainer_state.SCALER, scaler.state_dict())
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        trainer_state.save_rank(output_dir, self.args.process_index, self._rank_log())
+
+    def _rank_log(self) -> dict:
+        """What the next line of the log needs of the steps before the checkpoint, and the pending work."""
+        pending = PendingWork(
+            evaluate=self._evaluation_was_interrupted,
+            ends=self._epoch_ends(),
+            over=self._events.epoch_is_over,
+            stops=self.control.should_training_stop and self.state.global_step < self.state.max_steps,
+            **self._last_figures,
+        )
+        log = {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
+        if self._hours_allowed < math.inf:
+            log["hours"] = self._hours_spent()
+        return {**log, "left_out": self._finite.left_out, "due": pending._asdict(), **self.log_state()}
+
+    # ---- reading a checkpoint
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Weights, from safetensors alone; the stock method also takes a pickle, or what any index names."""
+        target = self.model if model is None else model
+        trainer_state.load_model(target, Path(resume_from_checkpoint), self.is_fsdp_enabled)
+
+    def _load_best_model(self) -> None:
+        """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
+        best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint).name)
+        if self.is_deepspeed_enabled:
+            super()._load_best_model()
+        else:
+            self._load_from_checkpoint(str(best))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint)
+        self.lr_scheduler.load_state_dict(state_file.load_state(folder / trainer_state.SCHEDULER))
+        if not self.is_deepspeed_enabled:
+            trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        scaler = getattr(self.accelerator, "scaler", None)
+        if checkpoint is not None and scaler is not None:
+            scaler.load_state_dict(state_file.load_state(Path(checkpoint) / trainer_state.SCALER))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
+
+    def _load_rank_log(self, checkpoint: str) -> PendingWork:
+        """Restores the log to its state at the checkpoint; sums of another number of ranks are added up."""
+        logs = trainer_state.load_logs(checkpoint, self._ranks)
+        log = logs[0]
+        self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
+        self._total_loss_scalar = log["total"]
+        self._globalstep_last_logged = log["logged"]
+        self._finite.left_out = list(log["left_out"])
+        self._hours_before = log.get("hours", 0.0)
+        self.restore_log_state(logs)
+        return PendingWork(**log["due"])
+
+    # ---- data loaders
+
     def _get_train_sampler(self, train_dataset=None):
         sampler = super()._get_train_sampler(train_dataset)
         if type(sampler) is LengthGroupedSampler:
@@ -429,29 +470,10 @@ class SafeTrainer(StoredTrainer):
         return sampler
 
     def get_train_dataloader(self):
-        """The stock loader with a generator of its own: on resume Trainer restores the global one *before* it asks
-        the loader for an iterator, which draws a seed, and dropout would go on from another place.
-
-        The order of a shuffled dataset is drawn from the global seed, which must be the same on all ranks here also
-        in a second `train`, when theirs differ.
-        """
-        state = torch.random.get_rng_state()
-        if self.args.world_size > 1:
-            torch.default_generator.manual_seed(self.args.seed)
-        try:
-            return self._with_generator(super().get_train_dataloader())
-        finally:
-            if self.args.world_size > 1:
-                torch.random.set_rng_state(state)
+        with same_order_on_all_ranks(self.args.seed, self.args.world_size):
+            loader = super().get_train_dataloader()
+            return with_own_generator(loader, self.args.seed, self.supervisor.worker_progress)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        """The stock loader with a generator of its own: when an evaluation comes must not change what follows it."""
-        return self._with_generator(super().get_eval_dataloader(eval_dataset))
-
-    def _with_generator(self, loader):
-        """Gives a loader a generator of its own, and has its workers count progress where the watchdog looks."""
-        inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the one that is asked
-        inner.generator = torch.Generator().manual_seed(self.args.seed)
-        if self._progress is not None:
-            inner.worker_init_fn = progress.WorkerStart(self._progress, inner.worker_init_fn)
-        return loader
+        loader = super().get_eval_dataloader(eval_dataset)
+        return with_own_generator(loader, self.args.seed, self.supervisor.worker_progress)
