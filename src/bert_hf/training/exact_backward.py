@@ -7,6 +7,7 @@ that name divides silently. A loss that is a share of the whole global batch mus
 
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *in
         that loss, detached.
     """
     computed: list[Tensor] = []
-    compute_loss = trainer.compute_loss
+    compute_loss: Callable[..., Any] = trainer.compute_loss
     backward = trainer.accelerator.backward
 
     def remember(*args, **kwargs) -> Tensor:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -70,6 +71,16 @@ class ResumableTrainer(Trainer):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
     """
 
+    # transformers declares these as what they may be before training; `args` has more fields here
+    args: Any
+    model: Any
+    model_wrapped: Any
+    processing_class: Any
+    optimizer: Any
+    lr_scheduler: Any
+    train_dataset: Any
+    eval_dataset: Any
+
     def __init__(self, model=None, args=None, *positional, facts: dict | None = None, **kwargs):
         if args is not None:
             check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
@@ -80,15 +91,16 @@ class ResumableTrainer(Trainer):
             check_optimizer(self.args, defaults_of(type(self.args)))
 
         # Collaborators
+        folder = Path(self.args.output_dir)
         self._ranks = Ranks(self.args.process_index, self.args.world_size)
-        self.supervisor = Supervisor(self.args, self._ranks, lambda: self.state.global_step)
+        self.supervisor = Supervisor(self.args, folder, self._ranks, lambda: self.state.global_step)
+        self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks, getattr(self.args, "skip_bad_steps", 0), self.describe_rows)
         self._events = _TrainerEvents(self)
         self.add_callback(self._events)
 
         # Checkpoints
         self.facts = facts or {}
-        self._checkpoints = RunCheckpoints(Path(self.args.output_dir), self._ranks, self.args.should_save)
         self._saved_step = 0
         self._saved_at = time.monotonic()
 
@@ -99,6 +111,12 @@ class ResumableTrainer(Trainer):
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._hours_before = 0.0  # in earlier processes of the run
         self._evaluation_seconds = 0.0
+
+    @property
+    def network(self) -> nn.Module:
+        """The model itself, without what wraps it for ranks or compilation."""
+        unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        return unwrapped
 
     # ---- What a subclass may add
 
@@ -157,7 +175,7 @@ class ResumableTrainer(Trainer):
         return result
 
     def _share_folder(self) -> None:
-        self._ranks.check_shared_folder(Path(self.args.output_dir))
+        self._ranks.check_shared_folder(self._checkpoints.folder)
 
     def begin_training(self) -> None:
         """Called by Trainer's event before the first step.
@@ -170,9 +188,9 @@ class ResumableTrainer(Trainer):
         self.before_first_step()
         self._finite.forget()
 
-    def _run_epoch(self, **kwargs) -> None:
+    def _run_epoch(self, *args, **kwargs) -> None:
         if not self.control.should_training_stop:  # set by pending work of the checkpoint
-            super()._run_epoch(**kwargs)
+            super()._run_epoch(*args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keeps the last checkpoint, which Trainer may delete: the run ends only when its figures are written."""
@@ -328,8 +346,9 @@ class ResumableTrainer(Trainer):
             self.state.best_model_checkpoint = None if found is None else str(found)
 
         def finish_step() -> None:
+            start_time: Any = None  # then Trainer adds no speed of its own
             self._maybe_log_save_evaluate(
-                self._tr_loss, pending.grad_norm, self.model_wrapped, trial, 0, ignore_keys_for_eval, None,
+                self._tr_loss, pending.grad_norm, self.model_wrapped, trial, 0, ignore_keys_for_eval, start_time,
                 pending.learning_rate,
             )  # fmt: skip
 
@@ -349,9 +368,8 @@ class ResumableTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
         if self.args.should_save:
-            model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
             trainer_state.save_model(
-                model, Path(output_dir or self.args.output_dir), step=self.state.global_step,
+                self.network, Path(output_dir or self.args.output_dir), step=self.state.global_step,
                 state_dict=state_dict, tokenizer=self.processing_class,
             )  # fmt: skip
 
@@ -425,7 +443,7 @@ class ResumableTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         """From this run's folder: `trainer_state.json` may name any, and the run may have been moved."""
-        best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint).name)
+        best = self._checkpoints.find_verified(Path(self.state.best_model_checkpoint or "").name)
         if self.is_deepspeed_enabled:
             super()._load_best_model()
         else:

@@ -25,17 +25,21 @@ class RunCheckpoints:
 
     def choose(self, asked: str | Path | bool | None) -> str | None:
         """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder."""
-        if asked is True:
-            newest = checkpointing.newest_verified(self.folder) if self._ranks.rank == 0 else None
-            asked = self._ranks.gather(newest)[0]
-            if asked is None:
-                remedy = "start without --resume_from_checkpoint"
-                raise InputError("holds no checkpoint", where=self.folder, remedy=remedy)
         if not asked:
             return None
-        self._resume_dir = Path(asked).parent
-        self._verified.add(Path(asked).name)
-        return str(asked)
+
+        if asked is True:
+            newest = checkpointing.newest_verified(self.folder) if self._ranks.rank == 0 else None
+            chosen: Path | None = self._ranks.gather(newest)[0]
+            if chosen is None:
+                remedy = "start without --resume_from_checkpoint"
+                raise InputError("holds no checkpoint", where=self.folder, remedy=remedy)
+        else:
+            chosen = Path(asked)
+
+        self._resume_dir = chosen.parent
+        self._verified.add(chosen.name)
+        return str(chosen)
 
     def find(self, name: str) -> Path | None:
         """A checkpoint by its name, wherever the run was moved to."""

@@ -26,11 +26,13 @@ class Supervisor:
     or of a connection between ranks becomes one line.
 
     Args:
+        folder: the run's output folder.
         current_step: number of finished optimizer steps.
     """
 
-    def __init__(self, args: TrainingArguments, ranks: Ranks, current_step: Callable[[], int]):
+    def __init__(self, args: TrainingArguments, folder: Path, ranks: Ranks, current_step: Callable[[], int]):
         self._args = args
+        self._folder = folder
         self._ranks = ranks
         self._current_step = current_step
         self._watchdog: Watchdog | None = None  # while the run trains
@@ -48,10 +50,10 @@ class Supervisor:
             self._watchdog = self.worker_progress = None
 
         if self._ranks.rank == 0:  # an earlier hang no longer matters
-            (Path(self._args.output_dir) / RECORD).unlink(missing_ok=True)
+            (self._folder / RECORD).unlink(missing_ok=True)
 
     def _make_watchdog(self) -> Watchdog:
-        folder = Path(self._args.output_dir)
+        folder = self._folder
         timeout = getattr(self._args, "hang_timeout", QUIET)
         watchdog = Watchdog(self._ranks.rank, self._ranks.processes_here(), folder, timeout, self._ranks.count)
 
@@ -93,7 +95,7 @@ class Supervisor:
         step = self._current_step()
 
         if saved:
-            checkpoint = f"{self._args.output_dir}/checkpoint-{step}"
+            checkpoint = f"{self._folder}/checkpoint-{step}"
             then = f"after step {step}, which is saved in {checkpoint}; the same command resumes from it"
         elif step:
             then = f"after step {step}, which is not saved; the same command resumes from the newest checkpoint"

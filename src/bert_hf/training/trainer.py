@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,9 +114,9 @@ class PreTrainer(ResumableTrainer):
             optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
             preprocess_logits_for_metrics=preprocess_logits_for_metrics, facts=facts,
         )  # fmt: skip
-        self.longer_eval_datasets = longer_eval_datasets or {}
+        self.longer_eval_datasets: dict[str, Any] = dict(longer_eval_datasets or {})
         self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
-        self._has_own_losses = "losses_only" in inspect.signature(self._network.forward).parameters
+        self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._numbered = hasattr(self.train_dataset, "window_length")
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._settle_arguments()
@@ -143,11 +144,6 @@ class PreTrainer(ResumableTrainer):
             if self.args.max_steps <= 0:
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / self.global_batch))
-
-    @property
-    def _network(self) -> nn.Module:
-        """The model itself, without what wraps it for ranks or compilation."""
-        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     @property
     def global_batch(self) -> int:
@@ -181,6 +177,9 @@ class PreTrainer(ResumableTrainer):
     def _get_train_sampler(self, train_dataset=None):
         if not self._numbered:
             return super()._get_train_sampler(train_dataset)
+        return self._run_sampler()
+
+    def _run_sampler(self) -> RunSampler:
         dataset = self.train_dataset
         total = self.args.max_steps * self.global_batch
         return RunSampler(dataset.phases, dataset.window_length, total, dataset.seed, self._consumed)
@@ -194,14 +193,15 @@ class PreTrainer(ResumableTrainer):
         if not self._numbered:
             return super().describe_rows(step, first, count)
         begin = (step - 1) * self.global_batch
-        return describe_rows(self._get_train_sampler(), self.args, begin, first, count)
+        return describe_rows(self._run_sampler(), self.args, begin, first, count)
 
     # ---- training
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
         self._throughput.start()
         if self.args.ddp_find_unused_parameters is None:
-            self.accelerator.ddp_handler.find_unused_parameters = self._may_leave_weights_unused()
+            handler: Any = self.accelerator.ddp_handler
+            handler.find_unused_parameters = self._may_leave_weights_unused()
         self._fast_path.begin()
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
@@ -230,7 +230,7 @@ class PreTrainer(ResumableTrainer):
         step = functools.partial(exact_training_step, self, super().forward_backward, model)
         pieces = self._split(inputs)
         if self._fast_path.is_due("training"):
-            self._fast_path.check("training", self._network, self._prepare_inputs(pieces[0]))
+            self._fast_path.check("training", self.network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
             return step(inputs, num_items_in_batch)
 
@@ -260,21 +260,24 @@ class PreTrainer(ResumableTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        counts = count_targets(batch_samples, device)
-        return self.accelerator.reduce(counts, "sum") if self.args.world_size > 1 else counts
+        return self._sum_over_ranks(count_targets(batch_samples, device))
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+    def _sum_over_ranks(self, values: Tensor) -> Tensor:
+        summed: Any = self.accelerator.reduce(values, "sum") if self.args.world_size > 1 else values
+        return summed
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         losses, counted = self._losses(model, inputs)
+        if self.model.training:
+            self._count(inputs, losses, counted)
 
         weights = (1.0, getattr(self.args, "nsp_loss_weight", 1.0))
         shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), weights, strict=True)
         loss = sum(weight * (each.sum() / count) for each, count, weight in shares if each is not None)
         loss = loss * self.args.world_size
-        if self.model.training:
-            self._count(inputs, losses, counted)
         return (loss, losses) if return_outputs else loss
 
     def _losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
@@ -354,7 +357,8 @@ class PreTrainer(ResumableTrainer):
                 continue
             with self._longer_loader(name) as loader:
                 output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
-            figures |= {key: value for key, value in output.metrics.items() if key.endswith(("_loss", "_accuracy"))}
+            found = output.metrics or {}
+            figures |= {key: value for key, value in found.items() if key.endswith(("_loss", "_accuracy"))}
         return figures
 
     def _has_reached(self, length: int) -> bool:
@@ -388,7 +392,7 @@ class PreTrainer(ResumableTrainer):
         """
         inputs = self._prepare_inputs(inputs)
         if self._fast_path.is_due("evaluation"):
-            self._fast_path.check("evaluation", self._network, inputs)
+            self._fast_path.check("evaluation", self.network, inputs)
         with self.compute_loss_context_manager():
             losses, counted = self._losses(model, inputs)
         counts = counts_per_example(inputs, losses, counted)
@@ -400,8 +404,8 @@ class PreTrainer(ResumableTrainer):
         output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
         figures = pretraining_figures(dict(zip(COUNTS, sums, strict=False)))
-        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in figures.items()})
-        return output
+        named = {f"{metric_key_prefix}_{name}": value for name, value in figures.items()}
+        return output._replace(metrics={**(output.metrics or {}), **named})
 
     # ---- log
 
@@ -419,8 +423,7 @@ class PreTrainer(ResumableTrainer):
     def _end_log_line(self) -> dict[str, float]:
         """Figures of the steps since the last line of the log."""
         self._throughput.read_clock()
-        reduce = functools.partial(self.accelerator.reduce, reduction="sum") if self.args.world_size > 1 else None
-        counts = dict(zip(COUNTS, self._counts.values(reduce), strict=True))
+        counts = dict(zip(COUNTS, self._counts.values(self._sum_over_ranks), strict=True))
         self._counts.zero()
 
         figures = pretraining_figures(counts)
@@ -429,13 +432,13 @@ class PreTrainer(ResumableTrainer):
         self.current_flos += flops / self.args.world_size
         return {**figures, **self._throughput.end_line(counts["tokens"], flops)}
 
-    def floating_point_ops(self, inputs: dict) -> float:
-        return 0.0  # computed from `COUNTS` for each line of the log; the stock method visits all modules every step
+    def floating_point_ops(self, inputs: dict) -> int:
+        return 0  # computed from `COUNTS` for each line of the log; the stock method visits all modules every step
 
     def _measure_peak(self) -> float:
         """FLOP/s of this rank's device in products of this run's precision and shapes."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
-        dtype = precision.get(self.accelerator.mixed_precision, next(self.model.parameters()).dtype)
+        dtype = precision.get(str(self.accelerator.mixed_precision)) or next(self.model.parameters()).dtype
         longest = self.model.config.max_position_embeddings
         length = self.train_dataset.phases[0].max_seq_length if self._numbered else longest
         tokens = self.args.per_device_train_batch_size * length
@@ -455,7 +458,7 @@ class PreTrainer(ResumableTrainer):
         }
         if self._numbered:
             state["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
-        return {**state, "fast_path": self._fast_path.state(self._network)}
+        return {**state, "fast_path": self._fast_path.state(self.network)}
 
     def restore_log_state(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0)
@@ -463,4 +466,4 @@ class PreTrainer(ResumableTrainer):
         self._counts.set((counts if mine else torch.zeros_like(counts)).tolist())
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
-        self._fast_path.restore(logs[0].get("fast_path"), self._network)
+        self._fast_path.restore(logs[0].get("fast_path"), self.network)

@@ -165,7 +165,7 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
 
 def export_callbacks(state: TrainerState, callbacks: Iterable) -> None:
     """Copies the state of the stateful callbacks into Trainer's state, as the stock `_save_checkpoint` does."""
-    stored = state.stateful_callbacks
+    stored: Any = state.stateful_callbacks  # a dict once the state is initialized
     for callback in callbacks:
         if not isinstance(callback, ExportableState):
             continue
