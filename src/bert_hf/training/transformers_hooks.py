@@ -22,6 +22,11 @@ class Method(NamedTuple):
 
 
 _END_OF_STEP = ("tr_loss", "grad_norm", "model", "trial", "epoch", "ignore_keys_for_eval", "start_time")
+_EPOCH = (
+    "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial",
+    "ignore_keys_for_eval", "start_time", "resume_from_checkpoint", "epochs_trained",
+    "steps_trained_in_current_epoch",
+)  # fmt: skip
 
 # Private methods that are overridden or called.
 METHODS = (
@@ -38,6 +43,7 @@ METHODS = (
     Method("_load_scaler", ("checkpoint",)),
     Method("_maybe_log_save_evaluate", (*_END_OF_STEP, "learning_rate")),
     Method("_prepare_inputs", ("inputs",)),
+    Method("_run_epoch", _EPOCH),
     Method("_save", ("output_dir", "state_dict")),
     Method("_save_checkpoint", ("model", "trial")),
     Method("_save_optimizer_and_scheduler", ("output_dir",)),
