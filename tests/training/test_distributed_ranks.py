@@ -1,4 +1,4 @@
-"""What the ranks of a run must share, and what they must not: one launch of two, beside one process."""
+"""What the ranks of a run must share, and what they must not: two launched ranks, compared with one process."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_one_process_draws_what_it_drew(tmp_path, tokenizer):
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_a_resumed_rank_goes_on_with_the_masks_of_its_checkpoint(tmp_path, tokenizer, monkeypatch):
+def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tokenizer, monkeypatch):
     """Seeding comes first, the generators of the checkpoint after it."""
     monkeypatch.setattr(TrainingArguments, "process_index", 1)
     whole = make(tmp_path / "whole", tokenizer, steps=4, save_strategy="no", eval_strategy="no")

@@ -4,9 +4,20 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
+from transformers import TrainingArguments
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf import progress
+from bert_hf.data.samplers import LengthGroups
+
+
+def with_own_order(sampler: Sampler | None, args: TrainingArguments) -> Sampler | None:
+    """Replaces the stock sampler by length, which draws its order from the global generator."""
+    if type(sampler) is not LengthGroupedSampler:
+        return sampler
+    seed = args.seed if args.data_seed is None else args.data_seed
+    return LengthGroups(sampler.batch_size * args.world_size, sampler.lengths, seed)
 
 
 def with_own_generator(loader: DataLoader, seed: int, worker_progress: tuple | None) -> DataLoader:

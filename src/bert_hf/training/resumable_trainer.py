@@ -18,41 +18,19 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainerCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers import Trainer
 
 from bert_hf.config.precision import settle_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
-from bert_hf.data.samplers import LengthGroups
 from bert_hf.training import preemption, state_file, trainer_state
-from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator
+from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
 from bert_hf.training.distributed import Ranks, seed_of_rank
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization import check_optimizer
 from bert_hf.training.run_checkpoints import RunCheckpoints
-from bert_hf.training.supervision import EvaluationInterrupted, Supervisor
+from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, TrainerEvents
 from bert_hf.training.trainer_state import PendingWork
 from bert_hf.training.transformers_hooks import replaced_attributes
-
-
-class _TrainerEvents(TrainerCallback):
-    """Calls the trainer at the first step and after each evaluation batch; remembers whether the epoch has ended."""
-
-    def __init__(self, trainer: "ResumableTrainer"):
-        self.trainer = trainer
-        self.epoch_is_over = False
-
-    def on_train_begin(self, args, state, control, **kwargs) -> None:
-        self.trainer.begin_training()
-
-    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
-        self.epoch_is_over = False
-
-    def on_epoch_end(self, args, state, control, **kwargs) -> None:
-        self.epoch_is_over = True
-
-    def on_prediction_step(self, args, state, control, **kwargs) -> None:
-        self.trainer.supervisor.check_evaluation()
 
 
 class ResumableTrainer(Trainer):
@@ -96,7 +74,7 @@ class ResumableTrainer(Trainer):
         self.supervisor = Supervisor(self.args, folder, self._ranks, lambda: self.state.global_step)
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks, getattr(self.args, "skip_bad_steps", 0), self.describe_rows)
-        self._events = _TrainerEvents(self)
+        self._events = TrainerEvents(self.begin_training, self.supervisor.check_evaluation)
         self.add_callback(self._events)
 
         # Checkpoints
@@ -481,11 +459,7 @@ class ResumableTrainer(Trainer):
     # ---- data loaders
 
     def _get_train_sampler(self, train_dataset=None):
-        sampler = super()._get_train_sampler(train_dataset)
-        if type(sampler) is LengthGroupedSampler:
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
-        return sampler
+        return with_own_order(super()._get_train_sampler(train_dataset), self.args)
 
     def get_train_dataloader(self):
         with same_order_on_all_ranks(self.args.seed, self.args.world_size):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch.distributed as dist
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import progress
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line
@@ -17,6 +17,32 @@ from bert_hf.training.watchdog import QUIET, RECORD, Watchdog
 
 class EvaluationInterrupted(Exception):
     """Leaves an evaluation during which the run was asked to end; it is repeated when the run resumes."""
+
+
+class TrainerEvents(TrainerCallback):
+    """Calls back when training begins and after each batch of an evaluation; remembers whether the epoch has ended.
+
+    Args:
+        on_begin: called when everything is built and no step has been made.
+        after_evaluation_batch: called after each batch of an evaluation.
+    """
+
+    def __init__(self, on_begin: Callable[[], None], after_evaluation_batch: Callable[[], None]):
+        self.on_begin = on_begin
+        self.after_evaluation_batch = after_evaluation_batch
+        self.epoch_is_over = False
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.on_begin()
+
+    def on_prediction_step(self, args, state, control, **kwargs) -> None:
+        self.after_evaluation_batch()
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = True
 
 
 class Supervisor:
