@@ -32,11 +32,13 @@ def losses_of_logits(
         targets = labels.flatten()[positions]
         losses.mlm_losses = token_losses(logits, targets)
         losses.mlm_correct = logits.argmax(-1) == targets
+
     if next_sentence_label is not None:
         logits = outputs["seq_relationship_logits"]  # (B, 2)
         targets = next_sentence_label.flatten()
         losses.nsp_losses = token_losses(logits, targets)
         losses.nsp_correct = logits.argmax(-1) == targets
+
     return losses
 
 

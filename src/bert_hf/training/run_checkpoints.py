@@ -58,13 +58,7 @@ class RunCheckpoints:
         return found
 
     def write(
-        self,
-        final: Path,
-        parts: Iterable[Callable[[str], None]],
-        *,
-        facts: dict,
-        keep: int | None,
-        spared: str | None,
+        self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None
     ) -> None:
         """Writes a checkpoint as one transaction, and deletes old ones.
 

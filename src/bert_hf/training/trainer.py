@@ -124,12 +124,8 @@ class PreTrainer(ResumableTrainer):
         # Collaborators
         self._counts = RunningSums(len(COUNTS), self.args.device)
         self._throughput = Throughput(self.args.world_size, self._measure_peak)
-        self._fast_path = FastPathCheck(
-            getattr(self.args, "fast_path", "auto"),
-            self._losses_to_compare,
-            self._ranks.gather,
-            half=self.accelerator.mixed_precision != "no",
-        )
+        path, half = getattr(self.args, "fast_path", "auto"), self.accelerator.mixed_precision != "no"
+        self._fast_path = FastPathCheck(path, self._losses_to_compare, self._ranks.gather, half=half)
 
     def _settle_arguments(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
