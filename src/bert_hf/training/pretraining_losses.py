@@ -60,12 +60,12 @@ def counts_per_example(inputs: dict, losses: PreTrainingLosses, counted: dict[st
     dtype = sum_dtype(device)
     counts = torch.zeros(len(inputs["input_ids"]), len(PER_EXAMPLE), dtype=dtype, device=device)
 
-    if losses.mlm_losses is not None:
+    if losses.mlm_losses is not None and losses.mlm_correct is not None:
         columns = (losses.mlm_losses, counted["masked"], losses.mlm_correct)
         of_tokens = torch.stack([column.to(dtype) for column in columns], 1)  # (M, 3)
         rows = counted["positions"] // inputs["labels"].shape[1]
         counts[:, :3].index_add_(0, rows, of_tokens)
-    if losses.nsp_losses is not None:
+    if losses.nsp_losses is not None and losses.nsp_correct is not None:
         columns = (losses.nsp_losses, counted["pairs"], losses.nsp_correct)
         counts[:, 3:] = torch.stack([column.to(dtype) for column in columns], 1)
     return counts
