@@ -36,7 +36,7 @@ from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.datasets import tokenized
 from bert_hf.finetuning.splits import load_splits
-from bert_hf.training.safe_trainer import SafeTrainer
+from bert_hf.training.resumable_trainer import ResumableTrainer
 
 STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"
 MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
@@ -73,7 +73,7 @@ def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, 
             disable_tqdm=True, bf16=asked.bf16,
         )  # fmt: skip
         data = padded if side == STOCK else rows
-        (SafeTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()
+        (ResumableTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()
     seconds = clock.ends[-1] - clock.ends[asked.warmup - 1]
     tokens, places = (sum(column) for column in zip(*seen[asked.warmup : asked.warmup + steps], strict=True))
     all_tokens = sum(map(len, rows["input_ids"]))

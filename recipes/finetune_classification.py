@@ -15,8 +15,8 @@ from bert_hf.finetuning.datasets import tokenized
 from bert_hf.finetuning.metrics import ClassificationMetric, compute_from_logits
 from bert_hf.finetuning.splits import load_splits
 from bert_hf.preflight import parse_classification
+from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.run import choose_precision, command, start_run
-from bert_hf.training.safe_trainer import SafeTrainer
 
 
 @command
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
     # 5. Trainer: trains, keeps the best model on the validation rows, evaluates it on the test rows
-    trainer = SafeTrainer(
+    trainer = ResumableTrainer(
         model, args, collator, data["train"], data["validation"], tokenizer,
         compute_metrics=compute_from_logits(ClassificationMetric(len(names))), facts={"identity": identity},
     )  # fmt: skip

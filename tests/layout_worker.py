@@ -2,9 +2,9 @@
 
     python tests/layout_worker.py OUT MICRO_BATCH ACCUMULATION [ours|stock]
 
-Global batch 64. First one plain SGD step with a learning rate so large that the update is the gradient (what is left
-of the weights is lost in the rounding of the sum, not the other way round), then twenty small ones; and two steps of
-Muon, where the engine has it. Dropout 0, fp32.
+Global batch 64. First one plain SGD step with a learning rate so large that the update is the gradient (rounding then
+loses digits of the weights, and none of the gradient), then twenty small ones; and two steps of Muon, where the engine
+has it. Dropout 0, fp32.
 """
 
 import sys

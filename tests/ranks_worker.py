@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
-from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, SafeTrainer
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
@@ -77,7 +77,7 @@ def rows_read(out: Path) -> torch.Tensor:
         remove_unused_columns=False, use_cpu=torch.accelerator.is_available(), **COMMON,
     )  # fmt: skip
     model = transformers.BertForSequenceClassification(tiny_config(num_labels=2))
-    trainer = SafeTrainer(model, args, collate, [{"number": number} for number in range(16)])
+    trainer = ResumableTrainer(model, args, collate, [{"number": number} for number in range(16)])
     for _ in range(2):
         trainer.train()
     return torch.tensor(seen).view(2, 2, -1)

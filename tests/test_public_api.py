@@ -11,7 +11,7 @@ def test_all_is_exactly_this():
         "PreTrainer",
         "PreTrainingArguments",
         "PreTrainingExamples",
-        "SafeTrainer",
+        "ResumableTrainer",
         "load_tokenizer",
         "train_tokenizer",
     ]

@@ -12,7 +12,7 @@ _HOMES = {
     "PreTrainer": "training.trainer",
     "PreTrainingArguments": "config.arguments",
     "PreTrainingExamples": "data.dataset",
-    "SafeTrainer": "training.safe_trainer",
+    "ResumableTrainer": "training.resumable_trainer",
     "load_tokenizer": "data.tokenization",
     "train_tokenizer": "data.tokenization",
 }
@@ -26,7 +26,7 @@ __all__ = [
     "PreTrainer",
     "PreTrainingArguments",
     "PreTrainingExamples",
-    "SafeTrainer",
+    "ResumableTrainer",
     "load_tokenizer",
     "train_tokenizer",
 ]

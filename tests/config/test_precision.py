@@ -10,7 +10,7 @@ from test_trainer import ready_rows
 from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForSequenceClassification, default_data_collator
 
-from bert_hf import BertForPreTraining, PreTrainer, SafeTrainer
+from bert_hf import BertForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config import hardware, precision
 from bert_hf.config.arguments import ExampleArguments, FineTuningArguments, PreTrainingArguments
 from bert_hf.config.precision import choose_on_cpu, settle_precision
@@ -75,7 +75,7 @@ def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
 def test_a_classifier_s_trainer_chooses_by_it_too(tmp_path, monkeypatch):
     on_a_cpu_with(monkeypatch, "amx_bf16")
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
-    SafeTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
+    ResumableTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
     assert args.bf16 is False
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from datasets import concatenate_datasets
-from test_safe_trainer import tuned
+from test_resumable_trainer import tuned
 from test_trainer import history, make
 from transformers import TrainerCallback, TrainingArguments, get_scheduler
 from transformers.integrations import INTEGRATION_TO_CALLBACK

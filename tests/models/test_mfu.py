@@ -10,6 +10,7 @@ from tiny import tiny_config
 
 from bert_hf.models import cost, flops
 from bert_hf.models.flops import model_product_rate
+from bert_hf.training import throughput
 from bert_hf.training import trainer as trainer_module
 
 CPU = torch.device("cpu")
@@ -30,14 +31,14 @@ def test_products_are_of_the_precision_of_the_run(tmp_path, tokenizer, monkeypat
         return full(*args, **{**kwargs, "dtype": torch.float32})  # a CPU takes its time in 16 bit
 
     monkeypatch.setattr(cost.torch, "full", remember)
-    trainer._speed(1.0, 100.0, 1e6)
+    trainer._throughput.end_line(100.0, 1e6)
     assert made == {dtype}
 
 
 def test_no_share_is_above_one(tmp_path, tokenizer):
     """Here of a peak that is far too low, as the one of a square product was on another CPU."""
     trainer = make(tmp_path, tokenizer, **OPTIONS)
-    trainer._peak = 1.0
+    trainer._throughput.peak = 1.0
     metrics = trainer.train().metrics
     shares = [row["train_mfu"] for row in trainer.state.log_history if "train_mfu" in row]
     assert max(shares) == 1.0
@@ -52,12 +53,12 @@ def test_the_time_of_measuring_is_not_the_run_s(tmp_path, tokenizer, monkeypatch
         late.seconds += 1e6
         return 1e15
 
-    monkeypatch.setattr(trainer_module, "time", clock)
-    monkeypatch.setattr(trainer_module, "model_product_rate", measure, raising=False)
+    monkeypatch.setattr(throughput, "time", clock)
+    monkeypatch.setattr(trainer_module, "model_product_rate", measure)
     trainer = make(tmp_path, tokenizer, **OPTIONS)
     trainer.train()
     assert late.seconds == 1e6
-    assert trainer._whole["seconds"] < 1e5
+    assert trainer._throughput.whole_run["seconds"] < 1e5
 
 
 def test_the_products_are_those_of_the_model(monkeypatch):

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
-from bert_hf.training import checkpointing, safe_trainer, step_budget, trainer
+from bert_hf.training import checkpointing, resumable_trainer, step_budget, trainer
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -277,7 +277,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
 
 def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
     monkeypatch.setattr(step_budget, "planned_steps", lambda *args: 8)
-    monkeypatch.setattr(safe_trainer.SafeTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
+    monkeypatch.setattr(resumable_trainer.ResumableTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
     assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
     checkpointing.verify(place / "late/checkpoint-5")

@@ -1,4 +1,4 @@
-"""What the ranks of a run must share, and what they must not: one launch of two, beside one process."""
+"""What the ranks of a run must share, and what they must not: two launched ranks, compared with one process."""
 
 import os
 import subprocess
@@ -74,21 +74,21 @@ def test_one_process_draws_what_it_drew(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=1)
     trainer._tr_loss = torch.zeros(())
     state = torch.random.get_rng_state()
-    trainer._before_first_step()
+    trainer.begin_training()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_a_resumed_rank_goes_on_with_the_masks_of_its_checkpoint(tmp_path, tokenizer, monkeypatch):
+def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tokenizer, monkeypatch):
     """Seeding comes first, the generators of the checkpoint after it."""
     monkeypatch.setattr(TrainingArguments, "process_index", 1)
     whole = make(tmp_path / "whole", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
     resumed = make(tmp_path / "cut", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
     for trainer in (whole, resumed):
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
-    whole._before_first_step()
+    whole.begin_training()
     torch.rand(100)
     whole._save_rng_state(str(tmp_path))
     expected = torch.rand(8)
-    resumed._before_first_step()
+    resumed.begin_training()
     resumed._load_rng_state(str(tmp_path))
     assert torch.equal(torch.rand(8), expected)

@@ -1,4 +1,4 @@
-"""What is said of a curve, and when; a healthy one is left alone."""
+"""Which loss curves cause a warning, and when; a healthy one causes none."""
 
 import logging
 from types import SimpleNamespace
@@ -10,16 +10,16 @@ from bert_hf.training.loss_curve import CurveReader, logger
 
 @pytest.fixture
 def lines(monkeypatch):
-    said = []
+    found = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: found.append(record.getMessage())
     logger.addHandler(handler)
-    yield said
+    yield found
     logger.removeHandler(handler)
 
 
 def read(mlm: list[float], nsp: list[float] | None = None, steps: int = 1000, main: bool = True) -> None:
-    """A log line every `steps / len(mlm)` steps of 32 pairs, beside unigram frequencies of 7 nats."""
+    """A log line every `steps / len(mlm)` steps of 32 pairs; unigram frequencies have 7 nats."""
     reader = CurveReader(7.0, 32)
     every = steps // len(mlm)
     for number, loss in enumerate(mlm):

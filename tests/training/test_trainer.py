@@ -12,7 +12,7 @@ from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, 
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.data.samplers import Phase
 from bert_hf.training import checkpointing
-from bert_hf.training.trainer import pretraining_figures
+from bert_hf.training.pretraining_losses import pretraining_figures
 
 
 class StopAt(TrainerCallback):

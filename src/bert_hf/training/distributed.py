@@ -1,4 +1,4 @@
-"""The processes of a run: what all of them have to agree about, on the host and beside the gradients."""
+"""Lets the processes (ranks) of a run agree on the host: values, errors, the output folder; and seeds each of them."""
 
 import contextlib
 import os
@@ -10,26 +10,27 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from bert_hf.errors import BAD_INPUT, RunInterrupted, error_line
+from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """A seed for what each rank draws by itself, as dropout: unlike any other rank's, or that of a seed nearby."""
+    """A seed for what each rank draws independently, such as dropout: different for every rank and every run seed."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
 
 
 class Ranks:
-    """The ranks of a run, with a gloo group of their own: no accelerator has to be waited for.
+    """The ranks of a run, with a gloo group of their own, so that agreeing never waits for an accelerator.
 
-    Made by all ranks at the same place of the program; so is every call of its methods.
+    All ranks construct it at the same point of the program, and all of them make every call of its methods.
     """
 
     def __init__(self, rank: int, count: int):
-        self.rank, self.count = rank, count
+        self.rank = rank
+        self.count = count
         self._group = dist.new_group(backend="gloo") if count > 1 else None
 
     def all_reduce_max(self, *mine: float) -> list[float]:
-        """The largest value over all ranks, of each."""
+        """The maximum over all ranks of each value."""
         if self._group is None:
             return list(mine)
         values = torch.tensor(mine, dtype=torch.float64)
@@ -37,40 +38,78 @@ class Ranks:
         return values.tolist()
 
     def any(self, mine: bool) -> bool:
-        """True where it is true on one of them."""
+        """True where it is true on at least one rank."""
         return bool(self.all_reduce_max(float(mine))[0])
 
     def gather(self, mine: object) -> list:
-        """What each rank has, in the order of ranks."""
+        """The values of all ranks, in the order of ranks."""
         if self._group is None:
             return [mine]
-        everybody: list = [None] * self.count
-        dist.all_gather_object(everybody, mine, group=self._group)
-        return everybody
+        values: list = [None] * self.count
+        dist.all_gather_object(values, mine, group=self._group)
+        return values
 
     def run_on_all_ranks(self, action: Callable[[], None]) -> None:
-        """Runs `action` on every rank and waits for all. Where one failed all raise: nobody waits for it in vain."""
-        fault: BaseException | None = None
+        """Runs `action` on every rank and waits for all of them; raises on every rank if it failed on one.
+
+        So no rank waits in a collective call for a rank that has already failed.
+        """
+        failure: BaseException | None = None
         try:
             action()
         except (Exception, RunInterrupted) as error:
-            fault = error
-        told = None if fault is None else (error_line(fault) or repr(fault), getattr(fault, "code", BAD_INPUT))
-        faults = {rank: each for rank, each in enumerate(self.gather(told)) if each is not None}
-        if fault is not None and (self.rank == 0 or error_line(fault) is None):
-            raise fault
-        for rank, (text, code) in faults.items():  # rank 0 speaks for all
+            failure = error
+
+        mine = None
+        if failure is not None:
+            mine = (error_line(failure) or repr(failure), getattr(failure, "code", BAD_INPUT))
+        failures = {rank: each for rank, each in enumerate(self.gather(mine)) if each is not None}
+
+        if failure is not None and (self.rank == 0 or error_line(failure) is None):
+            raise failure
+        for rank, (text, code) in failures.items():  # the first one; rank 0 prints it
             raise RunInterrupted(f"rank {rank}: {text}", code, report=None if self.rank == 0 else False)
 
     def processes_here(self) -> dict[int, int]:
-        """Process numbers of the ranks of this machine."""
-        here = _process_space()
-        return {rank: pid for rank, pid, where in self.gather((self.rank, os.getpid(), here)) if where == here}
+        """Process numbers of the ranks on this machine."""
+        here = _process_namespace()
+        everywhere = self.gather((self.rank, os.getpid(), here))
+        return {rank: pid for rank, pid, namespace in everywhere if namespace == here}
+
+    def check_shared_folder(self, folder: Path) -> None:
+        """Creates a folder and checks that every rank sees it.
+
+        Raises:
+            InputError: the folder of another rank is a different one.
+        """
+        if self.count == 1:
+            return
+        probe = folder / f".shared-{self.gather(os.getpid())[0]}.tmp"
+
+        def create() -> None:
+            if self.rank == 0:
+                probe.parent.mkdir(parents=True, exist_ok=True)
+                probe.touch()
+
+        def check() -> None:
+            if not probe.exists():
+                raise InputError(
+                    "is not the folder that rank 0 sees",
+                    where=str(folder),
+                    remedy="give an --output_dir on a disk that all machines share",
+                )
+
+        self.run_on_all_ranks(create)
+        try:
+            self.run_on_all_ranks(check)
+        finally:
+            if self.rank == 0:
+                probe.unlink(missing_ok=True)
 
 
-def _process_space() -> tuple[str, ...]:
-    """Tells machines, and containers with process numbers of their own, apart; host names may be equal."""
-    told = [socket.gethostname()]
+def _process_namespace() -> tuple[str, ...]:
+    """Identifies a machine, or a container with process numbers of its own; host names alone may be equal."""
+    parts = [socket.gethostname()]
     with contextlib.suppress(OSError):  # Linux
-        told += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
-    return tuple(told)
+        parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return tuple(parts)

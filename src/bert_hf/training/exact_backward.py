@@ -1,19 +1,20 @@
-"""Runs backward on the loss that was computed, whatever the installed Trainer makes of it, and checks that it does.
+"""Runs backward on exactly the loss that was computed, whatever the installed Trainer does to it, and checks that.
 
 `Trainer.training_step` divides the loss by the accumulation steps unless it is told that this was done already. How
-it is told differs between versions (`loss_is_scaled_for_ga` exists from transformers 5.19 on), and a version that does
-not know the name divides silently. A loss that is a share of the whole global batch must never be divided.
+it is told differs between versions (`loss_is_scaled_for_ga` exists from transformers 5.19 on), and a version without
+that name divides silently. A loss that is a share of the whole global batch must never be divided.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
 from bert_hf.errors import InputError
+from bert_hf.training.transformers_hooks import replaced_attributes
 
 _ACCUMULATION = 4  # accumulation steps that the trial step claims to be one of
 
@@ -25,7 +26,8 @@ def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *in
         that loss, detached.
     """
     computed: list[Tensor] = []
-    compute_loss, backward = trainer.compute_loss, trainer.accelerator.backward
+    compute_loss: Callable[..., Any] = trainer.compute_loss
+    backward = trainer.accelerator.backward
 
     def remember(*args, **kwargs) -> Tensor:
         computed.append(compute_loss(*args, **kwargs))
@@ -34,17 +36,18 @@ def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *in
     def backward_on_computed(_: Tensor, **kwargs) -> None:
         backward(computed[-1], **kwargs)
 
-    with _attributes(trainer, compute_loss=remember), _attributes(trainer.accelerator, backward=backward_on_computed):
+    exact_backward = replaced_attributes(trainer.accelerator, backward=backward_on_computed)
+    with replaced_attributes(trainer, compute_loss=remember), exact_backward:
         stock_step(*inputs)
     return computed[-1].detach()
 
 
 def check_training_step(trainer: Trainer) -> None:
-    """Runs `trainer.training_step` once on a made-up loss, as one of four accumulation steps; looks at its gradient.
+    """Runs `trainer.training_step` once on a made-up loss, as one of four accumulation steps; checks its gradient.
 
-    A real call of the installed Trainer and accelerate, and no comparison of version strings. The loss is 3w, so the
-    gradient of w has to be 3, times the loss scale under fp16. DeepSpeed's engine differentiates its own graph only;
-    there the tensor that it would be given is looked at, and whether it is told not to divide by accumulation steps.
+    It calls the installed Trainer and accelerate and compares no version strings. The loss is 3w, so the gradient of w
+    has to be 3, times the loss scale under fp16. DeepSpeed's engine only differentiates its own graph; there the
+    tensor that it would be given is checked, and whether it is told not to divide by accumulation steps.
 
     Raises:
         InputError: the gradient is that of another loss.
@@ -58,32 +61,22 @@ def check_training_step(trainer: Trainer) -> None:
     def receive(loss: Tensor, scale_wrt_gas: bool = True, **kwargs) -> None:
         received.append(loss.detach() / (_ACCUMULATION if scale_wrt_gas else 1))
 
-    instead = {"backward": receive} if trainer.is_deepspeed_enabled else {}
+    # The trial step
+    deepspeed = trainer.is_deepspeed_enabled
     inputs = {"input_ids": torch.zeros(1, 1, dtype=torch.long)}
     pretended = {"compute_loss": compute_loss, "current_gradient_accumulation_steps": _ACCUMULATION}
-    with _attributes(trainer, **pretended), _attributes(trainer.accelerator, **instead):
+    instead = {"backward": receive} if deepspeed else {}
+    with replaced_attributes(trainer, **pretended), replaced_attributes(trainer.accelerator, **instead):
         trainer.training_step(nn.Module(), inputs, torch.ones(2, device=weight.device))
 
-    scaler = getattr(trainer.accelerator, "scaler", None)
-    scale = 1.0 if scaler is None or instead else scaler.get_scale()
-    found = sum(received) if instead else weight.grad
-    share = 0.0 if found is None else float(found) / scale / 3.0
+    # The share of the loss that its gradient belongs to
+    gradient = sum(received) if deepspeed else weight.grad
+    scaler = None if deepspeed else getattr(trainer.accelerator, "scaler", None)
+    scale = 1.0 if scaler is None else scaler.get_scale()
+    share = 0.0 if gradient is None else float(gradient) / scale / 3.0
     if share != 1.0:
         raise InputError(
             f"training_step runs backward on {share:g} times the loss that was computed",
             where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
             remedy="install versions that bert_hf allows, and no other code that changes Trainer",
         )
-
-
-@contextlib.contextmanager
-def _attributes(owner: object, **changes) -> Iterator[None]:
-    """Sets attributes of an instance, and brings it back to what it was."""
-    before = {name: vars(owner)[name] for name in changes if name in vars(owner)}
-    vars(owner).update(changes)
-    try:
-        yield
-    finally:
-        for name in changes:
-            del vars(owner)[name]
-        vars(owner).update(before)

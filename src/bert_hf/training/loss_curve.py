@@ -1,7 +1,7 @@
-"""Reads a pre-training run's curve while it is drawn, and says once what is worth knowing of it.
+"""Warns during pre-training where the loss curve shows a known problem.
 
-Three things are looked for: a masked-LM loss that stays near that of unigram frequencies, next-sentence prediction
-that stays at chance, and a spike of the loss. Each is reported with what usually helps.
+Three problems are detected: a masked-LM loss that stays near that of unigram frequencies, next-sentence prediction
+that stays at chance, and a spike of the loss. Each is reported once, with what usually helps.
 """
 
 import math
@@ -16,7 +16,7 @@ logger = logging.get_logger(__name__)
 # The plateau of configs/README.md: a BERT that has learned little but frequencies is 0.1 to 0.7 nats below unigram.
 _PLATEAU_BELOW = 0.8  # nats
 _PLATEAU_FALLS = 0.15  # nats, from the first half of the lines to the second: less is flat
-_PLATEAU_AFTER = 0.25  # share of the steps that a run may take to leave it
+_PLATEAU_AFTER = 0.25  # share of the steps within which a run may still be on it
 _PLATEAU_LINES = 10  # lines of the log over which the loss is averaged
 _CHANCE_AFTER = 0.5  # share of the steps
 _CHANCE_ERRORS = 3.0  # standard errors above one half
@@ -25,7 +25,7 @@ _SPIKE_LINES = 5
 
 
 class CurveReader(TrainerCallback):
-    """Warns once for each thing it finds in the training log.
+    """Warns once for each problem that it finds in the training log.
 
     Args:
         unigram_mlm_loss: nats a token, of unigram frequencies on the held-out examples.
@@ -33,66 +33,69 @@ class CurveReader(TrainerCallback):
     """
 
     def __init__(self, unigram_mlm_loss: float, global_batch: int):
-        self.unigram_mlm_loss, self.global_batch = unigram_mlm_loss, global_batch
+        self.unigram_mlm_loss = unigram_mlm_loss
+        self.global_batch = global_batch
         self._mlm: deque[float] = deque(maxlen=_PLATEAU_LINES)
         self._nsp: deque[float] = deque(maxlen=_PLATEAU_LINES)
         self._last_step = 0
-        self._pairs = 0  # behind each line of the log
-        self._told: set[str] = set()
+        self._pairs = 0  # in each line of the log
+        self._reported: set[str] = set()
 
-    def on_log(self, args, state, control, logs=None, **kwargs) -> None:
+    def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
         if not state.is_world_process_zero or not logs or "mlm_loss" not in logs:
             return
         self._pairs = (state.global_step - self._last_step) * self.global_batch
         self._last_step = state.global_step
 
-        self._look_for_a_spike(state.global_step, logs["mlm_loss"])
+        self._check_spike(state.global_step, logs["mlm_loss"])
         self._mlm.append(logs["mlm_loss"])
         if "nsp_accuracy" in logs:
             self._nsp.append(logs["nsp_accuracy"])
 
         done = state.global_step / max(1, state.max_steps)
-        self._look_for_the_plateau(state.global_step, done)
-        self._look_for_chance(state.global_step, done)
+        self._check_plateau(state.global_step, done)
+        self._check_chance(state.global_step, done)
 
-    def _tell(self, kind: str, line: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
+    def _report(self, problem: str, line: str) -> None:
+        if problem not in self._reported:
+            self._reported.add(problem)
             logger.warning(f"! {line}")
 
-    def _look_for_a_spike(self, step: int, loss: float) -> None:
+    def _check_spike(self, step: int, loss: float) -> None:
         before = list(self._mlm)[-_SPIKE_LINES:]
         if len(before) < _SPIKE_LINES or not math.isfinite(loss):
             return
         mean = sum(before) / len(before)
         if loss > mean + _SPIKE:
-            self._tell(
+            self._report(
                 "spike",
                 f"step {step:,}: the MLM loss rose from {mean:.2f} to {loss:.2f}. If it does not come back within "
                 "some hundred steps: a lower --learning_rate, a longer --warmup_steps, or an older checkpoint",
             )
 
-    def _look_for_the_plateau(self, step: int, done: float) -> None:
+    def _check_plateau(self, step: int, done: float) -> None:
         if len(self._mlm) < _PLATEAU_LINES or done < _PLATEAU_AFTER:
             return
-        half = _PLATEAU_LINES // 2
+
         lines = list(self._mlm)
-        earlier, later = statistics.median(lines[:half]), statistics.median(lines[half:])  # a spike moves no median
+        half = _PLATEAU_LINES // 2
+        earlier = statistics.median(lines[:half])  # a spike moves no median
+        later = statistics.median(lines[half:])
         if later > self.unigram_mlm_loss - _PLATEAU_BELOW and earlier - later < _PLATEAU_FALLS:
-            self._tell(
+            self._report(
                 "plateau",
                 f"step {step:,} ({done:.0%} of the run): the MLM loss, {later:.2f}, stays near that of unigram "
                 f"frequencies ({self.unigram_mlm_loss:.2f}): hardly any context is used yet. What usually helps: "
                 "--optim muon, more steps of smaller batches, shorter sequences first, more tokens",
             )
 
-    def _look_for_chance(self, step: int, done: float) -> None:
+    def _check_chance(self, step: int, done: float) -> None:
         if len(self._nsp) < _PLATEAU_LINES or done < _CHANCE_AFTER:
             return
         mean = sum(self._nsp) / len(self._nsp)
         error = math.sqrt(0.25 / max(1, self._pairs * len(self._nsp)))
         if mean < 0.5 + _CHANCE_ERRORS * error:
-            self._tell(
+            self._report(
                 "chance",
                 f"step {step:,} ({done:.0%} of the run): next-sentence accuracy is {mean:.3f}, which is chance. "
                 "It begins to be learned after the MLM loss leaves its plateau; more tokens help",

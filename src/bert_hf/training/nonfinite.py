@@ -1,108 +1,171 @@
-"""Losses and gradients that are not finite: noticed before they reach the weights, and named."""
+"""Detects losses and gradients that are not finite before they reach the weights, and reports where they come from."""
 
 import math
 from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from bert_hf.errors import NOT_FINITE, RunInterrupted
+from bert_hf.training.distributed import Ranks
+
+
+class MicroBatchLoss(NamedTuple):
+    """The loss of one micro-batch, and of how many rows it is."""
+
+    loss: Tensor
+    rows: int
+
+
+class _DeferredNorm(NamedTuple):
+    """A gradient norm on its way to the host."""
+
+    norm: Tensor  # in host memory, once `copied` has happened
+    copied: torch.Event | None
+    step: int
+    losses: list[MicroBatchLoss]
 
 
 class NonFiniteGuard:
-    """Looks at the loss of each micro-batch and at the gradient's norm of each step.
+    """Checks the loss of each micro-batch and the gradient norm of each step.
 
-    A loss that is not finite makes its gradient so as well; the norm, which all ranks share, then tells all of them,
-    before the update. So a step costs no wait of its own.
+    A loss that is not finite makes its gradient not finite as well. The norm, which is the same on all ranks, then
+    tells all of them, before the update. So checking the losses costs no synchronization.
 
     Args:
         allowed: updates that may be left out in the whole run before it ends.
-        gather: what each rank has, in the order of ranks.
-        name_rows: (step, first, count) → which rows of this rank's share of a step.
+        describe_rows: (step, first, count) → names rows of this rank's share of a step.
     """
 
-    def __init__(
-        self, rank: int, allowed: int, gather: Callable[[object], list], name_rows: Callable[[int, int, int], str]
-    ):
-        self.rank, self.allowed, self.gather, self.name_rows = rank, allowed, gather, name_rows
+    def __init__(self, ranks: Ranks, allowed: int, describe_rows: Callable[[int, int, int], str]):
+        self.ranks = ranks
+        self.allowed = allowed
+        self.describe_rows = describe_rows
         self.left_out: list[int] = []  # steps whose update was left out
-        self._losses: list[tuple[Tensor, int]] = []  # of the present step: loss and rows of each micro-batch
-        self._before: list[tuple[Tensor, Tensor]] = []
-        self._doubtful: tuple | None = None
+        self._losses: list[MicroBatchLoss] = []  # of the current step
+        self._before: list[tuple[Tensor, Tensor]] = []  # sums, and their values before the current step
+        self._deferred: _DeferredNorm | None = None
 
     def begin(self, sums: list[Tensor]) -> None:
-        """Before a micro-batch. Remembers `sums`, to which a step adds its losses, should it be left out."""
+        """Before a micro-batch: remembers the sums to which the step adds, in case its update is left out."""
         if not self._losses:
             self._before = [(value, value.clone()) for value in sums]
 
-    def loss(self, loss: Tensor, rows: int) -> Tensor:
-        """The same loss; where it is not finite, neither is its gradient."""
-        self._losses.append((loss.detach(), rows))
+    def check_loss(self, loss: Tensor, rows: int) -> Tensor:
+        """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
+        self._losses.append(MicroBatchLoss(loss.detach(), rows))
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
-    def a_loss_is_bad(self) -> bool:
-        """True where a loss of this rank in the present step is not finite."""
+    def has_bad_loss(self) -> bool:
+        """True where a loss of this rank in the current step is not finite."""
         return any(not loss.isfinite().item() for loss, _ in self._losses)
 
-    def step(self, bad: bool, step: int) -> bool:
-        """After the norm: True where the update has to be left out, which is said.
+    def forget(self) -> None:
+        """Drops the losses recorded so far: they are not those of a step."""
+        self._losses = []
+
+    def check_norm(
+        self, norm: Any, step: int, optimizer: Any, *, scaler: torch.amp.GradScaler | None, updated: bool
+    ) -> bool:
+        """Called after backward of a step, with the norm of its gradient (the same on all ranks; None is good).
+
+        Args:
+            optimizer: as accelerate prepared it.
+            scaler: of the loss, under fp16.
+            updated: the weights are already updated, by DeepSpeed.
+
+        Returns:
+            True where the update has to be left out, which is reported.
 
         Raises:
-            RunInterrupted: it is bad, and no more updates may be left out.
+            RunInterrupted: the step is bad, and no more updates may be left out.
         """
+        if not updated and self._may_defer(norm, optimizer, scaler):
+            self.settle()
+            self._defer(norm, step, getattr(optimizer, "optimizer", optimizer))
+            return False
+
+        if scaler is not None and scaler.is_enabled():  # it leaves out updates that overflow, which is no error
+            bad = self.ranks.any(self.has_bad_loss())
+        else:
+            bad = norm is not None and not math.isfinite(norm)
+
         losses, self._losses = self._losses, []
         if not bad:
             return False
-        if len(self.left_out) >= self.allowed:
-            self.refuse(step, losses)
+        if updated or len(self.left_out) >= self.allowed:
+            self._refuse(step, losses)
+
         self.left_out.append(step)
         report = self._report(step, losses)
-        if self.rank == 0:
+        if self.ranks.rank == 0:
             print(f"{report}: its update is left out ({len(self.left_out)} of {self.allowed})", flush=True)
         for value, before in self._before:
             value.copy_(before)
         return True
 
-    def refuse(self, step: int, losses: list[tuple[Tensor, int]] | None = None) -> None:
+    def refuse(self, step: int) -> NoReturn:
         """Ends the run because of a step. Called by every rank."""
-        report = self._report(step, self._losses if losses is None else losses)
-        remedy = "lower --learning_rate or look at that text; --skip_bad_steps N goes on without such steps"
-        raise RunInterrupted(f"{report}; nothing of it is saved; {remedy}", NOT_FINITE)
+        self._refuse(step, self._losses)
 
-    def _report(self, step: int, losses: list[tuple[Tensor, int]]) -> str:
-        mine, row = [], 0
+    def _refuse(self, step: int, losses: list[MicroBatchLoss]) -> NoReturn:
+        remedy = "lower --learning_rate or look at that text; --skip_bad_steps N continues without such steps"
+        raise RunInterrupted(f"{self._report(step, losses)}; nothing of it is saved; {remedy}", NOT_FINITE)
+
+    def _report(self, step: int, losses: list[MicroBatchLoss]) -> str:
+        """Names the bad losses of all ranks and their rows; without any, the rows of the step."""
+        mine = []
+        first_row = 0
         for loss, rows in losses:
             if not math.isfinite(loss.item()):
-                mine.append(f"rank {self.rank}: loss {loss.item()} of {self.name_rows(step, row, rows)}")
-            row += rows
-        found = [line for lines in self.gather(mine) for line in lines]
-        whole = "gradient not finite" + (f", of {self.name_rows(step, 0, row)}" if row else "")
-        return f"step {step}: {'; '.join(found[:4]) or whole}"
+                where = self.describe_rows(step, first_row, rows)
+                mine.append(f"rank {self.ranks.rank}: loss {loss.item()} of {where}")
+            first_row += rows
 
-    # ---- where looking at once would keep an accelerator waiting
-    def defer(self, norm: Tensor, step: int, optimizer: torch.optim.Optimizer) -> None:
-        """Lets a fused optimizer leave a bad update out on the device; `settle` looks a step later.
+        found = [line for lines in self.ranks.gather(mine) for line in lines]
+        if found:
+            return f"step {step}: {'; '.join(found[:4])}"
+        of_rows = f", of {self.describe_rows(step, 0, first_row)}" if first_row else ""
+        return f"step {step}: gradient not finite{of_rows}"
 
-        Untested on an accelerator; the CPU's fused optimizer takes the same way in the tests.
+    # ---- on an accelerator, where reading the norm at once would make the host wait
+
+    def _may_defer(self, norm: Any, optimizer: Any, scaler: torch.amp.GradScaler | None) -> bool:
+        """True where reading the norm would make an accelerator wait, and the optimizer can check it on the device."""
+        if not isinstance(norm, Tensor) or norm.device.type == "cpu":
+            return False
+        fused = all(group.get("fused") for group in optimizer.param_groups)
+        return fused and not self.allowed and scaler is None
+
+    def _defer(self, norm: Tensor, step: int, optimizer: torch.optim.Optimizer) -> None:
+        """Lets a fused optimizer leave a bad update out on the device; `settle` reads the norm a step later.
+
+        Untested on an accelerator; the tests run the same code with the CPU's fused optimizer.
         """
-        optimizer.grad_scale, optimizer.found_inf = None, (~norm.detach().isfinite()).float()
+        # Attributes that a fused optimizer of PyTorch reads
+        optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue] - set by GradScaler in the same way
+        optimizer.found_inf = (~norm.detach().isfinite()).float()  # pyright: ignore[reportAttributeAccessIssue] - same
+
         host = torch.empty((), dtype=norm.dtype, pin_memory=norm.device.type == "cuda")
         host.copy_(norm.detach(), non_blocking=True)
-        event = torch.Event(norm.device.type) if norm.device.type != "cpu" else None
-        if event is not None:
-            event.record()
-        losses, self._losses = self._losses, []
-        self._doubtful = host, event, step, losses
+        copied = torch.Event(norm.device.type) if norm.device.type != "cpu" else None
+        if copied is not None:
+            copied.record()
+
+        self._deferred = _DeferredNorm(host, copied, step, self._losses)
+        self._losses = []
 
     def settle(self) -> None:
-        """Looks at the norm of the step before, if that has not been done.
+        """Checks the deferred norm of the previous step, if there is one.
 
         Raises:
             RunInterrupted: it was not finite.
         """
-        if self._doubtful is not None:
-            (host, event, step, losses), self._doubtful = self._doubtful, None
-            if event is not None:
-                event.synchronize()
-            if not math.isfinite(host.item()):
-                self.refuse(step, losses)
+        if self._deferred is None:
+            return
+        deferred, self._deferred = self._deferred, None
+        if deferred.copied is not None:
+            deferred.copied.synchronize()
+        if not math.isfinite(deferred.norm.item()):
+            self._refuse(deferred.step, deferred.losses)

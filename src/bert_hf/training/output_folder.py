@@ -21,7 +21,7 @@ from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
 from bert_hf.training.run_fingerprint import describe, differences
-from bert_hf.training.stored_trainer import check_checkpoint_compatible
+from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import RECORD as HANGS
 
 RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete

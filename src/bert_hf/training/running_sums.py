@@ -1,7 +1,7 @@
-"""Sums over many micro-batches, kept on the device, in as many digits as it has.
+"""Sums over many micro-batches, kept on the device, as exact as float64 where the device has no float64.
 
 A float32 sum of token counts stops being exact at 2²⁴, which a log line of large batches reaches. CUDA and CPU sum in
-float64. Apple's MPS has no float64, nor have some of Intel's GPUs; there a sum is two float32, what was added and what
+float64. Apple's MPS has no float64, nor have some of Intel's GPUs; there a sum is two float32: the sum, and what
 rounding lost of it (Knuth's TwoSum), which together hold about as many digits.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @cache
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """float64, or float32 where the device cannot add float64: asked of the device itself, by adding."""
+    """float64, or float32 where the device cannot add float64, which is tried."""
     try:
         torch.ones(2, dtype=torch.float64, device=device).sum().add(1.0)
     except (RuntimeError, TypeError, NotImplementedError):  # XPU without fp64, MPS
@@ -36,8 +36,8 @@ class RunningSums:
 
     def add(self, values: list[Tensor | None]) -> None:
         """Adds the sum of each tensor; None adds nothing."""
-        nothing = torch.zeros((), dtype=self.dtype, device=self._high.device)
-        addend = torch.stack([nothing if value is None else value.sum().to(self.dtype) for value in values])
+        zero = torch.zeros((), dtype=self.dtype, device=self._high.device)
+        addend = torch.stack([zero if value is None else value.sum().to(self.dtype) for value in values])
         if self.dtype == torch.float64:
             self._high += addend
             return
@@ -48,17 +48,17 @@ class RunningSums:
         self._high.copy_(total)
 
     def parts(self) -> list[Tensor]:
-        """The tensors that hold the sums: what has to be kept to bring them back to a moment."""
+        """The tensors that hold the sums; a copy of them is enough to restore the sums."""
         return [self._high, self._low]
 
     def values(self, reduce: Callable[[Tensor], Tensor] | None = None) -> list[float]:
-        """The sums, on the host. `reduce` joins a tensor of all ranks; every rank has to call it."""
+        """The sums, on the host. `reduce` adds up a tensor over all ranks; every rank has to call it."""
         both = torch.stack(self.parts())
         highs, lows = (both if reduce is None else reduce(both)).tolist()
         return [high + low for high, low in zip(highs, lows, strict=True)]
 
     def set(self, values: list[float]) -> None:
-        """Takes over sums from the host."""
+        """Sets the sums to values on the host."""
         self._high.copy_(torch.tensor(values, dtype=self.dtype))
         if self.dtype == torch.float64:
             self._low.zero_()

@@ -1,4 +1,4 @@
-"""What ends a run from outside, inside one process: signals, numbers that are not finite, saves that fail."""
+"""Interruptions of a run in one process: signals, losses that are not finite, saves that fail; and exact resume."""
 
 import contextlib
 import errno
@@ -15,11 +15,11 @@ from test_trainer import history, make
 from tiny import tiny_config, tiny_tokenizer
 from transformers import TrainerCallback
 
-from bert_hf import SafeTrainer
+from bert_hf import PreTrainer, ResumableTrainer
 from bert_hf.config.arguments import FineTuningArguments
 from bert_hf.data.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
-from bert_hf.training import checkpointing, preemption, safe_trainer, state_file, stored_trainer
+from bert_hf.training import checkpointing, preemption, resumable_trainer, state_file, trainer_state
 from bert_hf.training.run import command
 
 
@@ -68,7 +68,7 @@ def whole(tmp_path_factory, tokenizer):
         ("on_substep_end", 4, 5),  # between two micro-batches
         ("on_step_end", 4, 4),
         ("on_log", 5, 5),
-        ("on_prediction_step", 6, 6),  # within an evaluation, which is made when the run goes on
+        ("on_prediction_step", 6, 6),  # within an evaluation, which is repeated on resume
         ("on_evaluate", 6, 6),
         ("on_save", 6, 6),
         ("on_step_end", 12, 12),  # the last one
@@ -105,7 +105,7 @@ def test_outside_of_training_a_signal_ends_at_once():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_is_ending_is_not_ended_once_more(capsys):
+def test_a_run_that_is_ending_is_not_interrupted_again(capsys):
     """torchrun signals a rank that is writing its line, because another one has ended."""
 
     @command
@@ -157,14 +157,14 @@ def test_exact_whatever_the_intervals(tmp_path, tokenizer, save_steps, eval_step
 def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **options):
     """A run in which the loss of one micro-batch is not finite."""
     trainer = make(folder, tokenizer, logging_steps=1, **options)
-    original, seen = trainer._finite.loss, []
+    original, seen = trainer._finite.check_loss, []
 
     def loss(loss, rows):
         seen.append(rows)
         bad = trainer.state.global_step + 1 == step and len(seen) % 2 == (micro_batch + 1) % 2
         return original(loss * value if bad else loss, rows)
 
-    trainer._finite.loss = loss
+    trainer._finite.check_loss = loss
     return trainer
 
 
@@ -192,7 +192,7 @@ def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokeniz
     assert checkpointing.newest_verified(tmp_path).name == "checkpoint-3"
 
 
-def test_a_bad_step_may_be_left_out(tmp_path, tokenizer, capsys):
+def test_a_bad_update_may_be_left_out(tmp_path, tokenizer, capsys):
     trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
     snapshots = {}
 
@@ -212,7 +212,7 @@ def test_a_bad_step_may_be_left_out(tmp_path, tokenizer, capsys):
     assert log["left_out"] == [5]
 
 
-def test_only_so_many_are_left_out_even_after_a_resume(tmp_path, tokenizer):
+def test_no_more_updates_are_left_out_than_allowed_even_after_a_resume(tmp_path, tokenizer):
     trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
     trainer.add_callback(At("on_step_end", 7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
     with preemption.handle_signals(), pytest.raises(RunInterrupted):
@@ -232,10 +232,10 @@ def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("correction", [True, False])
-def test_an_accelerator_looks_a_step_later(tmp_path, tokenizer, monkeypatch, correction):
-    """The deferred way, on the CPU's fused optimizers: the update is left out at once, the run ends a step later."""
+def test_a_deferred_norm_ends_the_run_a_step_later(tmp_path, tokenizer, monkeypatch, correction):
+    """As on an accelerator, with the CPU's fused optimizers: the update is left out at once."""
     trainer = poisoned(tmp_path, tokenizer, 5, save_steps=1, adam_bias_correction=correction)
-    monkeypatch.setattr(trainer, "_may_defer", lambda norm: True)
+    monkeypatch.setattr(trainer._finite, "_may_defer", lambda *args: True)
     trainer.add_callback(At("on_step_begin", 4, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
     trainer.add_callback(At("on_step_end", 5, lambda: weights.append(trainer.model.cls.predictions.bias.clone())))
     weights = []
@@ -246,12 +246,12 @@ def test_an_accelerator_looks_a_step_later(tmp_path, tokenizer, monkeypatch, cor
 
 
 @pytest.mark.parametrize("correction", [True, False])
-def test_looking_later_changes_no_number(tmp_path, tokenizer, monkeypatch, correction):
+def test_deferring_the_norm_changes_no_number(tmp_path, tokenizer, monkeypatch, correction):
     """What an accelerator does, and what a CPU does: the same weights, moments and log, bit for bit."""
     runs = []
     for later in (False, True):
         trainer = make(tmp_path / str(later), tokenizer, adam_bias_correction=correction)
-        monkeypatch.setattr(trainer, "_may_defer", lambda norm, later=later: later)
+        monkeypatch.setattr(trainer._finite, "_may_defer", lambda *args, later=later: later)
         trainer.train()
         runs.append((final(tmp_path / str(later)), history(trainer)))
     assert runs[0] == runs[1]
@@ -259,13 +259,13 @@ def test_looking_later_changes_no_number(tmp_path, tokenizer, monkeypatch, corre
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_no_step_of_an_accelerator_waits_for_the_norm(tmp_path, tokenizer, correction):
-    """With `--skip_bad_steps` the host has to look at once: it counts them."""
+    """With `--skip_bad_steps` the host has to read the norm at once: it counts bad steps."""
     norm = torch.empty((), device="meta")  # a tensor of a device that is not the CPU
     for allowed in (0, 1):
         trainer = make(tmp_path, tokenizer, adam_bias_correction=correction, skip_bad_steps=allowed)
         trainer.create_optimizer()
-        assert trainer._may_defer(norm) == (not allowed)
-        assert not trainer._may_defer(torch.zeros(()))
+        assert trainer._finite._may_defer(norm, trainer.optimizer, None) == (not allowed)
+        assert not trainer._finite._may_defer(torch.zeros(()), trainer.optimizer, None)
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, tokenizer):
@@ -288,7 +288,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
         commit(temporary, final, facts)
 
-    monkeypatch.setattr(safe_trainer.checkpointing, "commit", full)
+    monkeypatch.setattr(checkpointing, "commit", full)
     with pytest.raises(OSError, match="No space left"):
         trainer.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
@@ -297,7 +297,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
 
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
     clock = itertools.count(0, 30)  # each look at the clock is half a minute later
-    monkeypatch.setattr(safe_trainer.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(resumable_trainer.time, "monotonic", lambda: next(clock))
     trainer = make(tmp_path, tokenizer, save_steps=None, save_minutes=2, save_total_limit=0)
     trainer.train()
     steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
@@ -329,7 +329,7 @@ def tuned(folder, **options):
     args = FineTuningArguments(output_dir=str(folder), **{**common, **options})
     collator = transformers.DataCollatorWithPadding(tiny_tokenizer())
     data = Dataset.from_list(rows)
-    trainer = SafeTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
+    trainer = ResumableTrainer(model, args, collator, data, data.select(range(10)), tiny_tokenizer())
     trainer.model_accepts_loss_kwargs = False
     return trainer
 
@@ -368,7 +368,7 @@ def test_a_signal_before_the_first_step(tmp_path, tokenizer):
 # ---- other layouts of the same global batch
 
 
-def test_another_accumulation_goes_on_with_the_same_examples_and_losses(tmp_path, tokenizer):
+def test_another_accumulation_resumes_with_the_same_examples_and_losses(tmp_path, tokenizer):
     options = {"dropout": 0.0, "logging_steps": 1, "steps": 14, "phases": False}
     whole = make(tmp_path / "whole", tokenizer, micro=8, accumulation=2, **options)
     whole.train()
@@ -401,7 +401,7 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     state_file.save_state(checkpoint / "rank_1.safetensors", state)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
-    resumed._load_log_state(str(checkpoint))
+    resumed._load_rank_log(str(checkpoint))
     assert resumed._counts.values() == (3 * one).tolist()
     assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
 
@@ -423,19 +423,19 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
         ),
     ],
 )
-def test_what_another_layout_cannot_go_on_from_is_refused(tmp_path, tokenizer, monkeypatch, was, now, line):
+def test_a_checkpoint_of_an_incompatible_layout_is_refused(tmp_path, tokenizer, monkeypatch, was, now, line):
     args = make(tmp_path, tokenizer).args
     for name, value in now.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=line) if line else contextlib.nullcontext():
-        stored_trainer.check_checkpoint_compatible(was, args)
+        trainer_state.check_checkpoint_compatible(was, args)
 
 
-# ---- where a run goes on
+# ---- where a run resumes
 
 
 @pytest.mark.parametrize("kind", ["a path", "True"])
-def test_the_stock_ways_to_name_a_checkpoint(tmp_path, tokenizer, whole, kind):
+def test_a_checkpoint_is_named_as_in_the_stock_trainer(tmp_path, tokenizer, whole, kind):
     interrupted(tmp_path, tokenizer, "on_step_end", 4)
     resumed = make(tmp_path, tokenizer)
     resumed.train(resume_from_checkpoint=True if kind == "True" else tmp_path / "checkpoint-4")
@@ -473,7 +473,7 @@ def test_a_damaged_best_checkpoint_is_not_loaded(tmp_path):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-18"))
 
 
-def test_an_end_that_was_asked_for_in_an_owed_evaluation_is_obeyed_at_once(tmp_path, tokenizer):
+def test_a_stop_requested_in_a_pending_evaluation_ends_the_run_at_once(tmp_path, tokenizer):
     class Stop(TrainerCallback):
         def on_evaluate(self, args, state, control, **kwargs):
             control.should_training_stop = state.global_step == 6
@@ -491,4 +491,42 @@ def test_every_rank_makes_the_same_number_of_pieces(tmp_path, tokenizer):
     trainer.state.global_step = 11  # in the long phase
     for width in (20, 40, 64):
         inputs = {"input_ids": torch.zeros(8, width, dtype=torch.long)}
-        assert [len(piece["input_ids"]) for piece in trainer._pieces(inputs)] == [4, 4]
+        assert [len(piece["input_ids"]) for piece in trainer._split(inputs)] == [4, 4]
+
+
+# ---- subclasses
+
+
+class OwnMethods(PreTrainer):
+    """Overrides what a user may override, without `super()`."""
+
+    bad_step = 0
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(input_ids=inputs["input_ids"], labels=inputs["labels"])
+        loss = outputs.loss * (float("nan") if self.state.global_step + 1 == self.bad_step else 1.0)
+        return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        rows = len(inputs["input_ids"])
+        return None, torch.ones(rows, 6), torch.zeros(rows)
+
+
+def test_a_subclass_cannot_lose_the_check_of_its_loss(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=4, eval_strategy="no")
+    trainer.__class__ = OwnMethods
+    trainer.bad_step = 3
+    with pytest.raises(RunInterrupted, match="step 3: rank 0: loss nan of examples ") as end:
+        trainer.train()
+    assert end.value.code == NOT_FINITE
+
+
+def test_a_subclass_cannot_lose_the_interruption_of_its_evaluation(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=4, eval_steps=2, save_steps=4)
+    trainer.__class__ = OwnMethods
+    trainer.add_callback(At("on_prediction_step", 2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="after step 2, which is saved"):
+        trainer.train()
+    assert not any("eval_loss" in row for row in trainer.state.log_history)
+    log = state_file.load_state(tmp_path / "checkpoint-2/rank_0.safetensors")["log"]
+    assert log["due"]["evaluate"] is True

@@ -1,0 +1,35 @@
+"""Splits a micro-batch into pieces of fewer rows, so that longer sequences need no more memory than shorter ones."""
+
+from collections.abc import Iterator
+
+import torch
+
+_FLAT = ("masked_positions", "token_positions")  # ascending indices into the flattened batch (B·L)
+
+
+def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
+    """Yields pieces of at most `rows` rows.
+
+    Most tensors are cut by rows. Indices into the flattened batch go to the piece in which their row is, and are
+    counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
+
+        input_ids         [[a b c d] [e f g h] [i j k l]]  →  [[a b c d] [e f g h]]  and  [[i j k l]]
+        masked_positions  [2 5 11]                         →  [2 5]                  and  [11 − 8] = [3]
+    """
+    count, width = inputs["input_ids"].shape
+    starts = range(0, count, rows)
+
+    # Where in the sorted indices each piece ends: all at once, because reading them waits for the device
+    flat = {name: inputs[name].sort().values for name in _FLAT if name in inputs}
+    piece_ends = torch.tensor([*starts[1:], count], device=inputs["input_ids"].device) * width
+    ends = {}
+    if flat:
+        found = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
+        ends = dict(zip(flat, found.tolist(), strict=True))
+
+    for number, start in enumerate(starts):
+        piece = {name: value[start : start + rows] for name, value in inputs.items() if name not in flat}
+        for name, indices in flat.items():
+            begin = ends[name][number - 1] if number else 0
+            piece[name] = indices[begin : ends[name][number]] - start * width
+        yield piece

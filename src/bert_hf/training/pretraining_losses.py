@@ -1,0 +1,82 @@
+"""Counts what the two losses of pre-training are means of, and computes mean losses and accuracies from the counts."""
+
+import torch
+from torch import Tensor
+
+from bert_hf.models.functional import IGNORED, token_losses
+from bert_hf.models.modeling_bert import PreTrainingLosses
+from bert_hf.training.running_sums import sum_dtype
+
+# What is summed over masked tokens, sequence pairs and real tokens; losses in nats, `squares` of the rows' lengths.
+COUNTS: tuple[str, ...] = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
+PER_EXAMPLE = COUNTS[:6]
+
+
+def count_targets(batches: list[dict], device: torch.device) -> Tensor:
+    """(2,) masked tokens and sequence pairs in batches."""
+    counts = torch.zeros(2, dtype=torch.int64, device=device)
+    for batch in batches:
+        for place, name in enumerate(("labels", "next_sentence_label")):
+            if batch.get(name) is not None:
+                counts[place] += (batch[name].to(device) != IGNORED).sum()
+    return counts
+
+
+def losses_of_logits(
+    outputs, labels: Tensor | None, next_sentence_label: Tensor | None, positions: Tensor | None
+) -> PreTrainingLosses:
+    """Losses from the full logits of a stock model, at the masked positions (M,) alone."""
+    losses = PreTrainingLosses()
+    if labels is not None:
+        logits = outputs["prediction_logits"].flatten(0, 1)[positions]  # (M, V)
+        targets = labels.flatten()[positions]
+        losses.mlm_losses = token_losses(logits, targets)
+        losses.mlm_correct = logits.argmax(-1) == targets
+
+    if next_sentence_label is not None:
+        logits = outputs["seq_relationship_logits"]  # (B, 2)
+        targets = next_sentence_label.flatten()
+        losses.nsp_losses = token_losses(logits, targets)
+        losses.nsp_correct = logits.argmax(-1) == targets
+
+    return losses
+
+
+def row_lengths(inputs: dict) -> Tensor:
+    """(B,) tokens of each row that are not padding."""
+    if inputs.get("attention_mask") is not None:
+        return inputs["attention_mask"].sum(1)
+    rows, width = inputs["input_ids"].shape
+    return torch.full((rows,), width, device=inputs["input_ids"].device)
+
+
+def counts_per_example(inputs: dict, losses: PreTrainingLosses, counted: dict[str, Tensor]) -> Tensor:
+    """(B, 6) the first six of `COUNTS` for each row of a batch.
+
+    Args:
+        counted: (M,) `positions`, and which of them and of the pairs (B,) count: `masked`, `pairs`.
+    """
+    device = inputs["input_ids"].device
+    dtype = sum_dtype(device)
+    counts = torch.zeros(len(inputs["input_ids"]), len(PER_EXAMPLE), dtype=dtype, device=device)
+
+    if losses.mlm_losses is not None and losses.mlm_correct is not None:
+        columns = (losses.mlm_losses, counted["masked"], losses.mlm_correct)
+        of_tokens = torch.stack([column.to(dtype) for column in columns], 1)  # (M, 3)
+        rows = counted["positions"] // inputs["labels"].shape[1]
+        counts[:, :3].index_add_(0, rows, of_tokens)
+    if losses.nsp_losses is not None and losses.nsp_correct is not None:
+        columns = (losses.nsp_losses, counted["pairs"], losses.nsp_correct)
+        counts[:, 3:] = torch.stack([column.to(dtype) for column in columns], 1)
+    return counts
+
+
+def pretraining_figures(counts: dict[str, float]) -> dict[str, float]:
+    """Mean losses (nats) and accuracies from sums and counts; a task of which nothing was counted is left out."""
+    figures = {"loss": 0.0}
+    for task, number in (("mlm", "masked"), ("nsp", "pairs")):
+        if counts[number]:
+            figures[f"{task}_loss"] = counts[f"{task}_sum"] / counts[number]
+            figures[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
+            figures["loss"] += figures[f"{task}_loss"]
+    return {name: float(value) for name, value in figures.items()}

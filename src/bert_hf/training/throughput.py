@@ -1,0 +1,66 @@
+"""Measures the speed of a run: non-padding tokens per second, and model FLOPs utilisation (MFU)."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+
+class Throughput:
+    """Adds up the seconds, tokens and FLOPs of training: of the current log line, and of the whole run.
+
+    The clock runs while the model is trained, and not during evaluation, saving, or measuring the peak.
+
+    Args:
+        ranks: number of devices that the FLOPs are spread over.
+        measure_peak: returns the FLOP/s that one device reaches in products of the run's shapes.
+    """
+
+    def __init__(self, ranks: int, measure_peak: Callable[[], float]):
+        self.ranks = ranks
+        self.measure_peak = measure_peak
+        self.peak = 0.0  # FLOP/s of one device, measured when it is first needed
+        self.seconds = 0.0  # since the last log line
+        self.whole_run = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
+        self._running_since: float | None = None
+
+    def start(self) -> None:
+        self._running_since = time.perf_counter()
+
+    def read_clock(self) -> None:
+        """Adds the time since the clock was last read, if it runs."""
+        if self._running_since is not None:
+            now = time.perf_counter()
+            self.seconds += now - self._running_since
+            self._running_since = now
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, the clock does not run."""
+        self.read_clock()
+        was_running = self._running_since is not None
+        self._running_since = None
+        try:
+            yield
+        finally:
+            if was_running:
+                self.start()
+
+    def end_line(self, tokens: float, flops: float) -> dict[str, float]:
+        """Speed since the last log line, up to the last `read_clock`; tokens and FLOPs are those of all ranks."""
+        seconds, self.seconds = self.seconds, 0.0
+        for name, value in (("seconds", seconds), ("tokens", tokens), ("flops", flops)):
+            self.whole_run[name] += value
+        return self._speed(seconds, tokens, flops)
+
+    def of_whole_run(self) -> dict[str, float]:
+        return self._speed(**self.whole_run)
+
+    def _speed(self, seconds: float, tokens: float, flops: float) -> dict[str, float]:
+        seconds = max(seconds, 1e-9)
+        rate = flops / seconds / self.ranks
+
+        if not self.peak:
+            with self.paused():
+                self.peak = self.measure_peak()
+        self.peak = max(self.peak, rate)  # a rate that the run has reached is possible, so MFU is never above 1
+        return {"train_tokens_per_second": round(tokens / seconds, 1), "train_mfu": round(rate / self.peak, 4)}

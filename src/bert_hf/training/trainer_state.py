@@ -1,0 +1,214 @@
+"""What a checkpoint holds, as functions: weights, optimizer, schedule, loss scale, random generators, running log.
+
+Everything is safetensors and JSON; nothing here writes or reads a pickle. (DeepSpeed's own files are the documented
+exception, and are written by DeepSpeed.) Parameters that FSDP shards are gathered before they are written.
+"""
+
+import json
+import random
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
+from transformers.trainer_callback import ExportableState
+
+from bert_hf.config.hardware import engine
+from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
+from bert_hf.models.loading import load_weights, read_weights
+from bert_hf.training import state_file
+from bert_hf.training.distributed import Ranks
+
+OPTIMIZER = "optimizer.safetensors"
+SCHEDULER = "scheduler.safetensors"
+SCALER = "scaler.safetensors"
+
+
+# ---- weights
+
+
+def save_model(
+    model: nn.Module,
+    folder: Path,
+    *,
+    step: int,
+    state_dict: dict | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Writes model, configuration and tokenizer.
+
+    Args:
+        model: unwrapped.
+        step: named where the weights are not finite.
+        state_dict: the gathered weights, where an engine shards them.
+
+    Raises:
+        TypeError: the model is not a `PreTrainedModel`.
+        RunInterrupted: a weight is not finite; nothing is written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
+
+    for name, value in (state_dict or model.state_dict()).items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
+
+    model.save_pretrained(folder, state_dict=state_dict)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
+    """Reads weights from safetensors alone. `sharded`: the parameters are FSDP's."""
+    if not sharded:
+        load_weights(model, folder)
+        return
+
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
+    set_model_state_dict(model, read_weights(folder), options=options)
+
+
+# ---- optimizer, schedule, loss scale
+
+
+def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
+    """The state of an optimizer that accelerate prepared, whole on every rank."""
+    if not sharded:
+        return optimizer.state_dict()
+
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
+
+
+def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
+    state = state_file.load_state(folder / OPTIMIZER)
+    if not sharded:
+        optimizer.load_state_dict(state)
+        return
+
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(model, optimizer.optimizer, state, options=options)
+
+
+# ---- what each rank writes: random generators, and the log since its last line
+
+
+class PendingWork(NamedTuple):
+    """What the step of a checkpoint still had to do when the checkpoint was written; it is done on resume.
+
+    The names are those of the entry `due` in a rank file.
+    """
+
+    evaluate: bool = False  # its evaluation was interrupted
+    ends: bool = False  # it was the last step of its epoch, and the end of the epoch had not been reported
+    over: bool = False  # the end of the epoch had been reported
+    stops: bool = False  # the run was to end after it
+    grad_norm: float | None = None  # for the line of the log that is written at the end of the epoch
+    learning_rate: float | None = None
+
+
+def rank_file(folder: str | Path, rank: int) -> Path:
+    return Path(folder) / f"rank_{rank}.safetensors"
+
+
+def save_rank(folder: str | Path, rank: int, log: dict) -> None:
+    """Writes the random generators and `log` of a rank."""
+    generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
+    if torch.cuda.is_available():
+        generators["cuda"] = torch.cuda.random.get_rng_state()
+    state_file.save_state(rank_file(folder, rank), {"generators": generators, "log": log})
+
+
+def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
+    """The logs that this rank has to resume from.
+
+    Its own one; where another number of ranks wrote the checkpoint, those of all ranks, whose sums are to be added.
+    """
+    written = len(list(Path(folder).glob("rank_*.safetensors")))
+    numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
+    return [state_file.load_state(rank_file(folder, number))["log"] for number in numbers]
+
+
+def load_generators(folder: str | Path, rank: int, seed: int) -> None:
+    """Sets the random generators to the state in a checkpoint.
+
+    A rank that did not exist when the checkpoint was written is seeded by the run's seed, the step and its number.
+    """
+    path = rank_file(folder, rank)
+    if not path.is_file() and rank_file(folder, 0).is_file():
+        step = json.loads((Path(folder) / "trainer_state.json").read_text())["global_step"]
+        transformers.set_seed((seed + 7919 * step + rank) % 2**32)
+        return
+
+    generators = state_file.load_state(path)["generators"]
+    random.setstate(generators["python"])
+    np.random.set_state(generators["numpy"])
+    torch.random.set_rng_state(generators["torch"])
+    if torch.cuda.is_available() and "cuda" in generators:
+        torch.cuda.random.set_rng_state(generators["cuda"])
+
+
+# ---- callbacks
+
+
+def export_callbacks(state: TrainerState, callbacks: Iterable) -> None:
+    """Copies the state of the stateful callbacks into Trainer's state, as the stock `_save_checkpoint` does."""
+    stored: Any = state.stateful_callbacks  # a dict once the state is initialized
+    for callback in callbacks:
+        if not isinstance(callback, ExportableState):
+            continue
+        name = type(callback).__name__
+        if isinstance(stored.get(name), list):
+            stored[name].append(callback.state())
+        else:
+            stored[name] = callback.state()
+
+
+# ---- where a checkpoint can be read
+
+
+def layout(args) -> dict:
+    """Entries of a checkpoint's manifest: under which layout and with which versions it was written."""
+    return {
+        "world_size": args.world_size,
+        "engine": engine(args),
+        "bert_hf": version("bert-hf"),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def check_checkpoint_compatible(manifest: dict, args) -> None:
+    """Refuses a checkpoint that this number of ranks or this engine cannot resume from.
+
+    Raises:
+        InputError: names both layouts.
+    """
+    was = manifest.get("engine", "torch")
+    now = engine(args)
+    if was != now:
+        raise InputError(
+            f"its checkpoint was written under {was}, and this run uses {now}",
+            where=args.output_dir,
+            remedy=f"start it under {was}, or start a new run with --model_name_or_path",
+        )
+
+    ranks = manifest.get("world_size", args.world_size)
+    if now == "deepspeed" and ranks != args.world_size:
+        raise InputError(
+            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
+            where=args.output_dir,
+            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
+        )

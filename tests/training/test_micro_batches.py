@@ -1,0 +1,37 @@
+"""Pieces of a micro-batch, compared with literal tensors."""
+
+import torch
+
+from bert_hf.training.micro_batches import split_micro_batch
+
+
+def test_the_worked_example():
+    inputs = {
+        "input_ids": torch.arange(12).view(3, 4),
+        "next_sentence_label": torch.tensor([0, 1, 0]),
+        "masked_positions": torch.tensor([11, 2, 5]),  # a collator may give them in any order
+    }
+    first, second = split_micro_batch(inputs, 2)
+    assert first["input_ids"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert first["next_sentence_label"].tolist() == [0, 1]
+    assert first["masked_positions"].tolist() == [2, 5]
+    assert second["input_ids"].tolist() == [[8, 9, 10, 11]]
+    assert second["next_sentence_label"].tolist() == [0]
+    assert second["masked_positions"].tolist() == [3]
+
+
+def test_a_piece_without_masked_tokens():
+    inputs = {
+        "input_ids": torch.zeros(2, 3),
+        "masked_positions": torch.tensor([4]),
+        "token_positions": torch.arange(6),
+    }
+    first, second = split_micro_batch(inputs, 1)
+    assert first["masked_positions"].tolist() == []
+    assert second["masked_positions"].tolist() == [1]
+    assert first["token_positions"].tolist() == second["token_positions"].tolist() == [0, 1, 2]
+
+
+def test_no_more_rows_than_asked():
+    inputs = {"input_ids": torch.zeros(7, 2)}
+    assert [len(piece["input_ids"]) for piece in split_micro_batch(inputs, 3)] == [3, 3, 1]
