@@ -39,7 +39,8 @@ from pathlib import Path
 import psutil
 
 from bert_hf.data.encoding import group_pieces, load_encoder, split_sentences
-from bert_hf.data.readers import TextFile, documents, expand, kind_of
+from bert_hf.data.input_files import expand, kind_of
+from bert_hf.data.readers import TextFile, documents
 
 SMALL = 20e6  # bytes of text, up to which a run is repeated
 EVERY = 0.05  # seconds between two looks at the memory
@@ -257,7 +258,7 @@ def field(size: int) -> int:
 
 def vocabulary(task: Task) -> dict:
     """Like `recipes/train_tokenizer.py`: a bounded sample, then WordPiece training."""
-    from bert_hf.data.prepare import sample_inputs
+    from bert_hf.data.text_sample import sample_inputs
     from bert_hf.data.tokenization import save_tokenizer, train_tokenizer
 
     before, clock = memory(), Clock()

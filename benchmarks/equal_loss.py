@@ -22,7 +22,7 @@ from transformers import BertConfig, TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
-from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
 from bert_hf.data.samplers import Phase
 from bert_hf.errors import one_line_errors
 

@@ -25,7 +25,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, Tokenize
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.length_leak import LengthLeak, length_leak
-from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
 from bert_hf.data.samplers import MASK, PLAN, Phase, generator
 from bert_hf.data.sentence_pairs import NOT_NEXT, truncated_lengths
 from bert_hf.data.sentence_pairs import truncate as truncate_here

@@ -27,7 +27,7 @@ from transformers import DataCollatorForLanguageModeling
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.prepare import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import one_line_errors
 

@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from bert_hf.data.corpus_report import check
-from bert_hf.data.prepare import OWNED, duplicates_for, inputs_of, language_of, prepare, tokenizer_for
+from bert_hf.data.corpus_report import report_lines
+from bert_hf.data.prepare import OWNED, prepare
+from bert_hf.data.requested_corpus import duplicates_for, inputs_of, language_of, tokenizer_for
 from bert_hf.errors import one_line_errors
 from bert_hf.preflight import parse_preparing
 from bert_hf.training.command_line import next_command
@@ -27,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     part = work.part()
     if work.check:
         # Only a report on the text, no corpus
-        print(*check(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
+        print(*report_lines(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
         return 0
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
 

@@ -11,8 +11,9 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from bert_hf.data.encoding import Encoder
-from bert_hf.data.prepare import inputs_of, sample_inputs
+from bert_hf.data.requested_corpus import inputs_of
 from bert_hf.data.round_trip import measure
+from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.preflight import parse_tokenizer_training

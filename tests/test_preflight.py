@@ -14,7 +14,7 @@ from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.value_ranges import Range, check_ranges
 from bert_hf.errors import InputError
-from bert_hf.models.config_file import read_shape
+from bert_hf.models.config_file import read_checked_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,11 +26,11 @@ def run(tmp_path, **changes):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs/model").glob("*.json")), ids=lambda path: path.stem)
 def test_our_own_shapes_are_good(path):
-    assert read_shape(path, 512).max_position_embeddings == 512
+    assert read_checked_config(path, 512).max_position_embeddings == 512
 
 
 def test_two_checkpoints_need_room(tmp_path, monkeypatch):
-    config = read_shape(ROOT / "configs/model/base.json")  # 110 M parameters × 12 bytes
+    config = read_checked_config(ROOT / "configs/model/base.json")  # 110 M parameters × 12 bytes
     monkeypatch.setattr(preflight, "free_disk", lambda folder: 3e9)
     assert list(preflight.model_on_disk(config, run(tmp_path)))[1] == "disk: 2.64 GB for checkpoints, 3.00 GB free"
     monkeypatch.setattr(preflight, "free_disk", lambda folder: 2e9)
@@ -124,6 +124,6 @@ def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):
 def test_another_architecture_may_be_tuned(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(shape(model_type="roberta"))
-    assert read_shape(path, bert_alone=False) is None
+    assert read_checked_config(path, bert_alone=False) is None
     with pytest.raises(InputError, match=r"config\.json:2: model_type is 'roberta', and not 'bert'"):
-        read_shape(path)
+        read_checked_config(path)

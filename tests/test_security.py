@@ -21,8 +21,9 @@ from test_trainer import make
 
 from bert_hf import InputError, load_tokenizer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse
-from bert_hf.data.corpus_store import MANIFEST, Corpus
+from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.remote_shards import RemoteShards
+from bert_hf.data.shard_writer import MANIFEST
 from bert_hf.training import checkpointing, hub
 
 ROOT = Path(__file__).parents[1]

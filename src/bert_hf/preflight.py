@@ -34,17 +34,17 @@ from bert_hf.config.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.config.files import named_text
+from bert_hf.config.files import read_input_text
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
 from bert_hf.config.value_ranges import check_ranges
-from bert_hf.data.corpus_report import free_disk
-from bert_hf.data.prepare import inputs_of, is_prepared, open_prepared, tokenizer_for
-from bert_hf.data.readers import is_url
+from bert_hf.data.input_files import is_url
+from bert_hf.data.planned_run import free_disk
+from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.splits import read_splits
 from bert_hf.finetuning.tasks import TASKS
-from bert_hf.models.config_file import read_shape
+from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization import check_optimizer, check_schedule
 from bert_hf.training.output_folder import RECORD, needed, refuse_foreign_files
@@ -251,7 +251,7 @@ def _json(name: str, value) -> dict | None:
     """The value of an option that is JSON, or names a file of it."""
     if not isinstance(value, str) or not value:
         return value or None
-    text = value if value.startswith("{") else named_text(value)
+    text = value if value.startswith("{") else read_input_text(value)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -460,13 +460,16 @@ def named_tokenizer(
 def model_shape(
     config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
 ) -> BertConfig | None:
-    """The shape of the network (see `read_shape`); None where it is on the Hub or, unless `bert_alone`, no BERT's."""
+    """The configuration of the network (see `read_checked_config`).
+
+    None where it is on the Hub or, unless `bert_alone`, not that of a BERT.
+    """
     if checkpoint is None:
         if config_name is None:
             raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")
-        return read_shape(config_name, longest)
+        return read_checked_config(config_name, longest)
     if not _is_here(checkpoint):
         return None
     if not Path(checkpoint).is_dir():
         raise InputError("not a folder of a checkpoint", where=checkpoint, remedy="give the folder that holds it")
-    return read_shape(Path(checkpoint) / "config.json", longest, bert_alone)
+    return read_checked_config(Path(checkpoint) / "config.json", longest, bert_alone)

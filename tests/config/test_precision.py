@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification, default_data_collator
 from bert_hf import BertForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config import hardware, precision
 from bert_hf.config.arguments import ExampleArguments, FineTuningArguments, PreTrainingArguments
-from bert_hf.config.precision import choose_on_cpu, settle_precision
+from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.errors import InputError
 from bert_hf.finetuning.classification import classification_identity
 from bert_hf.training import checkpointing, output_folder, run
@@ -116,7 +116,7 @@ def test_a_precision_in_the_command_is_taken(tmp_path, monkeypatch, given, launc
     args = PreTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     assert (args.bf16, args.fp16, args.mixed_precision) == (bf16, fp16, mixed)
     if bf16 is not None:
-        assert settle_precision(args, 768, "fp32") is None
+        assert resolve_precision(args, 768, "fp32") is None
         assert (args.bf16, args.mixed_precision) == (bf16, mixed)
 
 
@@ -192,7 +192,7 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
     monkeypatch.setattr(precision, "is_torch_bf16_gpu_available", lambda: False)
     args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False, output_dir="runs/x")
     with pytest.raises(InputError, match=r"runs/x: the run there began in bf16, which this device does not have; "):
-        settle_precision(args, 768, "bf16")
+        resolve_precision(args, 768, "bf16")
 
 
 @pytest.mark.parametrize(

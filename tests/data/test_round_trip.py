@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data.encoding import Encoder, split_sentences
-from bert_hf.data.prepare import tokenizer_for
+from bert_hf.data.requested_corpus import tokenizer_for
 from bert_hf.data.round_trip import measure
 from bert_hf.data.tokenization import backend, fingerprint_text, save_tokenizer, train_tokenizer
 from bert_hf.data.writing_systems import choose_accents, count_characters, letters_by_script, script_of

@@ -10,7 +10,7 @@ import pytest
 
 from bert_hf.errors import UNAVAILABLE
 from bert_hf.training import preemption
-from bert_hf.training.watchdog import QUIET, Watchdog
+from bert_hf.training.watchdog import Watchdog
 
 
 def child(action) -> int:
@@ -37,7 +37,7 @@ def exit_code(folder, live, *, ranks=None, rank=0, slow=False, command=True):
         watchdog = Watchdog(rank, {rank: os.getpid(), **(ranks or {})}, folder, stall_timeout=0.6)
         watchdog.interval, watchdog.grace = 0.05, 0.3
         recipe = preemption.handle_signals() if command else contextlib.nullcontext()
-        with recipe, watchdog, watchdog.unhurried() if slow else contextlib.nullcontext():
+        with recipe, watchdog, watchdog.allow_slow_operation() if slow else contextlib.nullcontext():
             for step in range(3):
                 time.sleep(0.02)
                 watchdog.step(step + 1)
@@ -80,16 +80,16 @@ def test_a_save_may_take_long(tmp_path):
 
 def test_before_the_first_step_it_waits(tmp_path):
     watchdog = Watchdog(0, {0: os.getpid()}, tmp_path)
-    assert watchdog.patience() == watchdog.unhurried_quiet
+    assert watchdog.patience() == watchdog.slow_operation_timeout
     watchdog.step(1)
-    assert watchdog.patience() == watchdog.unhurried_quiet  # a duration needs the ends of two steps
+    assert watchdog.patience() == watchdog.slow_operation_timeout  # a duration needs the ends of two steps
 
 
 def test_patience_grows_with_the_steps(tmp_path):
     watchdog = Watchdog(0, {0: os.getpid()}, tmp_path)
     watchdog._durations.extend([10.0, 10.0, 400.0])
     assert watchdog.patience() == 180.0
-    assert QUIET + 10 <= 60  # seconds left for reporting and ending
+    assert STALL_TIMEOUT + 10 <= 60  # seconds left for reporting and ending
 
 
 @pytest.mark.parametrize("slow", [False, True])

@@ -24,7 +24,7 @@ from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import UNAVAILABLE, InputError
 from bert_hf.training import checkpointing, output_folder, preemption
-from bert_hf.training.watchdog import QUIET, RECORD, Hangs, Watchdog
+from bert_hf.training.watchdog import RECORD, Hangs, Watchdog
 
 TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
 PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer than the patience
@@ -369,7 +369,7 @@ def test_the_record_of_hangs(tmp_path):
 
 def test_the_option(tmp_path):
     args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False)
-    assert args.hang_timeout == QUIET == 50
+    assert args.hang_timeout == STALL_TIMEOUT == 50
     args.hang_timeout = 0.5
     with pytest.raises(InputError, match=r"--hang_timeout: 0\.5 is out of range; give a number of at least 1"):
         check_ranges(args)

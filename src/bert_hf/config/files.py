@@ -15,7 +15,7 @@ from bert_hf.errors import InputError
 LARGEST = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
 
 
-def named_file(path: str | Path, remedy: str = "check the path") -> Path:
+def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     """Checks a file named by the user without opening it: opening a pipe would wait for a writer.
 
     Raises:
@@ -40,13 +40,13 @@ def named_file(path: str | Path, remedy: str = "check the path") -> Path:
     return path
 
 
-def named_text(path: str | Path, remedy: str = "check the path") -> str:
+def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
     """The text of a small file named by the user.
 
     Raises:
-        InputError: see `named_file`; or it is larger than `LARGEST`, or not UTF-8 (with line and column).
+        InputError: see `check_input_file`; or it is larger than `LARGEST`, or not UTF-8 (with line and column).
     """
-    path = named_file(path, remedy)
+    path = check_input_file(path, remedy)
     with open(path, "rb") as file:
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
@@ -80,7 +80,7 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
     Raises:
         InputError: it cannot be read, is not YAML or not flat, or has a key twice (with the line).
     """
-    text = named_text(path, "give --config the path of a YAML file")
+    text = read_input_text(path, "give --config the path of a YAML file")
 
     try:
         node = yaml.compose(text, Loader=_Loader)

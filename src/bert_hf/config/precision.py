@@ -70,7 +70,7 @@ def choose(args: TrainingArguments, hidden_size: int | None) -> Choice:
     return choose_on_cpu(min(units, key=UNITS.index), hidden_size)
 
 
-def settle_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> str | None:
+def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded: str | None = None) -> str | None:
     """Sets `args.bf16` where it is None. Called by all ranks together, before a Trainer is made of the arguments.
 
     Args:

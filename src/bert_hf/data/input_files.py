@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import fsspec
 
-from bert_hf.config.files import named_file
+from bert_hf.config.files import check_input_file
 from bert_hf.errors import InputError
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
@@ -71,7 +71,7 @@ def _expand_path(pattern: str) -> list[str]:
         if os.path.isdir(path):
             remedy = f"name files, e.g. '{path}/*.txt' (pretrain.py also takes one folder made by prepare.py)"
             raise InputError("a folder", where=path, remedy=remedy)
-        if named_file(path, remedy).stat().st_size == 0:
+        if check_input_file(path, remedy).stat().st_size == 0:
             raise InputError("the file is empty", where=path, remedy="give a file that holds text")
     return found
 

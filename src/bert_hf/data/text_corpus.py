@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.encoding import Encoder, encode_group, group_pieces
-from bert_hf.data.readers import choose_column, cut_pieces, is_url, whole_text
+from bert_hf.data.input_files import is_url
+from bert_hf.data.readers import choose_column, cut_pieces, whole_text
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.tokenization import backend, fingerprint_text
 from bert_hf.errors import InputError

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
-from bert_hf.config.files import named_text
+from bert_hf.config.files import read_input_text
 from bert_hf.data.writing_systems import choose_accents, count_characters
 from bert_hf.errors import InputError
 from bert_hf.models.loading import find_tokenizer
@@ -186,7 +186,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """piece → id, the number of its line."""
     seen: dict[str, int] = {}
-    for line, piece in enumerate(named_text(path).removesuffix("\n").split("\n"), start=1):
+    for line, piece in enumerate(read_input_text(path).removesuffix("\n").split("\n"), start=1):
         piece = piece.rstrip("\r")
         if piece in seen:
             raise InputError(f"{piece!r} occurs twice", where=path, line=line, remedy="keep one piece a line, once")

@@ -8,10 +8,10 @@ from bert_hf.finetuning.classification import classification_card, report_test
 from bert_hf.finetuning.metrics import ClassificationMetric, confusion
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
-from bert_hf.training.safe_trainer import SafeTrainer
+from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-def begin_classification(trainer: SafeTrainer, parts: dict, names: tuple[str, ...]) -> None:
+def begin_classification(trainer: ResumableTrainer, parts: dict, names: tuple[str, ...]) -> None:
     """Prints rows, labels and machine of a run that begins."""
     sizes = ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
     run.use_log_lines(trainer)
@@ -19,7 +19,7 @@ def begin_classification(trainer: SafeTrainer, parts: dict, names: tuple[str, ..
 
 
 def finish_classification(
-    trainer: SafeTrainer,
+    trainer: ResumableTrainer,
     asked: ClassificationArguments,
     parts: dict,
     names: tuple[str, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
-from bert_hf.config.files import named_text
+from bert_hf.config.files import read_input_text
 from bert_hf.errors import InputError, did_you_mean
 
 _WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -15,7 +15,7 @@ _SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # 0 is allowe
 _FRACTIONS = ("initializer_range", "layer_norm_eps")  # 0 is not
 
 
-def read_shape(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
+def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
     """The configuration in a JSON file: of a model to be made, or of a checkpoint.
 
     Args:
@@ -26,7 +26,7 @@ def read_shape(path: str | Path, longest: int = 0, bert_alone: bool = True) -> B
         InputError: a value is wrong (with its line), or `longest` is beyond the positions.
     """
     path = Path(path)
-    text = named_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
+    text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
     values = _json_object(text, path)
     if not bert_alone and values.get("model_type", "bert") != "bert":
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from bert_hf.data.readers import is_url
+from bert_hf.data.input_files import is_url
 from bert_hf.training.preemption import was_launched
 
 

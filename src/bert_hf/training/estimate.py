@@ -12,8 +12,8 @@ from bert_hf.config.arguments import (
     TokenizerArguments,
 )
 from bert_hf.config.precision import choose_on_cpu, cpu_units
-from bert_hf.data.corpus_report import memory as device_memory
-from bert_hf.data.prepare import is_prepared, open_prepared, tokenizer_for
+from bert_hf.data.planned_run import device_memory as device_memory
+from bert_hf.data.requested_corpus import is_prepared, open_prepared, tokenizer_for
 from bert_hf.errors import InputError
 from bert_hf.models.cost import FILL, Plan, expected_mfu, find_device, steps_of
 from bert_hf.models.flops import read_config

@@ -16,7 +16,7 @@ from typing import TextIO
 from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments, set_seed
 
-from bert_hf.config.arguments import RunArguments
+from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing

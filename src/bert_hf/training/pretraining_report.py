@@ -9,9 +9,10 @@ from transformers import PreTrainedModel, TrainerCallback
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.config.learning_checks import PlannedLearning
 from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_report import Planned, examine, memory
+from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.planned_run import PlannedRun, device_memory
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
@@ -70,10 +71,10 @@ class PreTrainingReport:
     def _report_corpus(self, from_scratch: bool) -> None:
         seed, pairs = data_seed(self.args), pair_options(self.shape)
         examples = PreTrainingExamples(self.corpus, self.evaluation.phases, fixed=True, seed=seed, **pairs)
-        findings = examine(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
+        findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
         print(*findings, sep="\n", flush=True)
 
-    def _planned(self, from_scratch: bool) -> Planned:
+    def _planned(self, from_scratch: bool) -> PlannedRun:
         """What the corpus report needs to know about the run."""
         args, config = self.args, self.model.config
         batch = global_batch_size(args)
@@ -93,13 +94,13 @@ class PreTrainingReport:
             spread=config.initializer_range,
             from_scratch=from_scratch,
         )
-        return Planned(
+        return PlannedRun(
             steps=args.max_steps,
             batch=batch,
             parameters=self.model.num_parameters(),
             checkpoints=kept if args.save_strategy != "no" else 0,
             folder=str(args.output_dir),
-            device_bytes=memory(args.device),
+            device_bytes=device_memory(args.device),
             learning=learning,
         )
 

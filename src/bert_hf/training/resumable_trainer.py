@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
-from bert_hf.config.precision import settle_precision
+from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.training import preemption, state_file, trainer_state
 from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
@@ -63,7 +63,7 @@ class ResumableTrainer(Trainer):
         if args is not None:
             check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
             if args.bf16 is None:
-                settle_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
+                resolve_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
         super().__init__(model, args, *positional, **kwargs)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args, defaults_of(type(self.args)))

@@ -12,8 +12,8 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
-from bert_hf.config.arguments import RunArguments
-from bert_hf.config.precision import precision_name, settle_precision
+from bert_hf.config.precision import precision_name, resolve_precision
+from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.training import checkpointing, hub, output_folder
@@ -48,7 +48,7 @@ def start_run(args: RunArguments, identity: dict) -> output_folder.Start:
 def choose_precision(args: RunArguments, hidden_size: int) -> None:
     """Sets `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
     before = rank0_value(_recorded_precision(args) if args.process_index == 0 else None, args)
-    line = settle_precision(args, hidden_size, before)
+    line = resolve_precision(args, hidden_size, before)
     if line is not None:
         log_rank0(args, line)
 

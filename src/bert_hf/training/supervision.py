@@ -12,7 +12,7 @@ from bert_hf import progress
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line
 from bert_hf.training import preemption
 from bert_hf.training.distributed import Ranks
-from bert_hf.training.watchdog import QUIET, RECORD, Watchdog
+from bert_hf.training.watchdog import RECORD, Watchdog
 
 
 class EvaluationInterrupted(Exception):
@@ -80,13 +80,13 @@ class Supervisor:
 
     def _make_watchdog(self) -> Watchdog:
         folder = self._folder
-        timeout = getattr(self._args, "hang_timeout", QUIET)
+        timeout = getattr(self._args, "hang_timeout", STALL_TIMEOUT)
         watchdog = Watchdog(self._ranks.rank, self._ranks.processes_here(), folder, timeout, self._ranks.count)
 
         if watchdog.hangs.factor > 1 and self._ranks.rank == 0:
-            step, now = watchdog.hangs.step, watchdog.quiet
+            step, now = watchdog.hangs.step, watchdog.stall_timeout
             print(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {timeout:g} s", flush=True)
-        self.worker_progress = progress.share(watchdog.unhurried_quiet)
+        self.worker_progress = progress.share(watchdog.slow_operation_timeout)
         return watchdog
 
     # ---- progress, and requests to end
@@ -103,7 +103,7 @@ class Supervisor:
             yield
             return
         self._watchdog.step(self._current_step())
-        with self._watchdog.unhurried():
+        with self._watchdog.allow_slow_operation():
             yield
 
     def set_last_step(self, step: int) -> None:

@@ -18,7 +18,9 @@ from bert_hf import progress
 from bert_hf.errors import UNAVAILABLE, print_to_stderr
 from bert_hf.training import preemption
 
-QUIET = 50.0  # seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
+STALL_TIMEOUT = (
+    50.0  # seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
+)
 SLOW_FACTOR = 36  # planning, compiling, evaluating and saving may take so many times as long: half an hour by default
 RECORD = "watchdog.json"  # in the run's folder: where it hung
 _DEAD = ("", "Z", "X")  # states of a process (see `_state`)
@@ -89,7 +91,7 @@ class Watchdog:
         rank: int,
         ranks: dict[int, int],
         folder: Path,
-        stall_timeout: float = QUIET,
+        stall_timeout: float = STALL_TIMEOUT,
         world_size: int | None = None,
     ):
         self.rank = rank
@@ -97,7 +99,7 @@ class Watchdog:
         self.folder = folder
         self.world_size = len(ranks) if world_size is None else world_size
         self.hangs = Hangs.read(folder)
-        self.quiet = stall_timeout * self.hangs.factor
+        self.stall_timeout = stall_timeout * self.hangs.factor
         self.last_step = 0
 
         self._durations: deque[float] = deque(maxlen=101)
@@ -142,7 +144,7 @@ class Watchdog:
         self._since_step = 0.0
 
     @contextlib.contextmanager
-    def unhurried(self) -> Iterator[None]:
+    def allow_slow_operation(self) -> Iterator[None]:
         """Inside, half an hour may pass without progress."""
         self._slow_operations += 1
         try:
@@ -153,16 +155,16 @@ class Watchdog:
             self._progressed = True
 
     @property
-    def unhurried_quiet(self) -> float:
+    def slow_operation_timeout(self) -> float:
         """Seconds that a slow operation may take."""
-        return SLOW_FACTOR * self.quiet
+        return SLOW_FACTOR * self.stall_timeout
 
     def patience(self) -> float:
         """Seconds without progress after which the run counts as hanging."""
         if self._slow_operations or not self._durations:
-            return self.unhurried_quiet
+            return self.slow_operation_timeout
         steps = self.hangs.factor * self.steps * statistics.median(self._durations)
-        return max(self.quiet, steps) + self._report_delay
+        return max(self.stall_timeout, steps) + self._report_delay
 
     def _watch(self) -> None:
         # Checks are counted instead of clock time: time in which this process was suspended does not count.
@@ -178,7 +180,7 @@ class Watchdog:
 
             if since_death > self.grace + self._report_delay:
                 self._abort(f"rank {dead[0]} died")
-            elif since_stop > self.quiet + self._report_delay:  # whether or not the other ranks make progress
+            elif since_stop > self.stall_timeout + self._report_delay:  # whether or not the other ranks make progress
                 self._abort(f"rank {stopped[0]} is stopped, no progress for {since_stop:.0f} s")
             elif stalled > self.patience():
                 self._abort(f"no progress for {stalled:.0f} s", hang=True)
