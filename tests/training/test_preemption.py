@@ -10,7 +10,7 @@ import pytest
 
 from bert_hf.errors import UNAVAILABLE
 from bert_hf.training import preemption
-from bert_hf.training.watchdog import Watchdog
+from bert_hf.training.watchdog import STALL_TIMEOUT, Watchdog
 
 
 def child(action) -> int:

@@ -24,7 +24,7 @@ from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import UNAVAILABLE, InputError
 from bert_hf.training import checkpointing, output_folder, preemption
-from bert_hf.training.watchdog import RECORD, Hangs, Watchdog
+from bert_hf.training.watchdog import RECORD, STALL_TIMEOUT, Hangs, Watchdog
 
 TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
 PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer than the patience

@@ -12,7 +12,7 @@ from bert_hf import progress
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line
 from bert_hf.training import preemption
 from bert_hf.training.distributed import Ranks
-from bert_hf.training.watchdog import RECORD, Watchdog
+from bert_hf.training.watchdog import RECORD, STALL_TIMEOUT, Watchdog
 
 
 class EvaluationInterrupted(Exception):
