@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.trainer_runs import make
 from hub_server import HubServer
-from test_trainer import make
 
 from bert_hf import InputError, load_tokenizer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse

@@ -4,22 +4,14 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from helpers.argument_classes import FINETUNE, PRETRAIN
 from transformers import BertConfig
 
 from bert_hf.config.arguments import (
-    ClassificationArguments,
-    CorpusArguments,
-    ExampleArguments,
-    FineTuningArguments,
-    ModelArguments,
-    PreTrainingArguments,
-    TokenizerArguments,
     parse,
 )
 
 ROOT = Path(__file__).parents[2]
-PRETRAIN = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
-FINETUNE = (ClassificationArguments, FineTuningArguments)
 HEADINGS = ["Model", "Data", "Training", "Hub"]
 
 

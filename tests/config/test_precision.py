@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import precision as benchmark
 import pytest
 import torch
-from test_trainer import ready_rows
+from helpers.trainer_runs import ready_rows
 from tiny import tiny_config, tiny_tokenizer
 from transformers import BertForSequenceClassification, default_data_collator
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 import transformers
 from datasets import concatenate_datasets
-from test_resumable_trainer import tuned
-from test_trainer import history, make
+from helpers.trainer_runs import history, make
+from helpers.tuning_runs import tuned
 from transformers import TrainerCallback, TrainingArguments, get_scheduler
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 from transformers.integrations.integration_utils import TrackioCallback

@@ -10,6 +10,7 @@ import datasets
 import fsspec
 import numpy as np
 import pytest
+from helpers.token_stores import encoded, write
 
 from bert_hf.data import corpus_store, shard_writer
 from bert_hf.data.corpus_store import Corpus
@@ -17,30 +18,6 @@ from bert_hf.data.encoding import Encoded
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.shard_writer import ShardWriter, finished_shard, write_manifest
 from bert_hf.errors import InputError
-
-
-def encoded(rng, documents: int, cut: bool = False) -> Encoded:
-    """Random documents of 0 to 5 sentences, a piece each; with `cut` in up to three pieces."""
-    sentences, ends = [], []
-    for _ in range(documents):
-        pieces = rng.integers(1, 4) if cut else 1
-        sentences += rng.integers(0, 6, pieces).tolist()
-        ends += [False] * (pieces - 1) + [True]
-    lengths = rng.integers(1, 9, sum(sentences)).astype(np.int32)
-    ids = rng.integers(0, 100, lengths.sum()).astype(np.uint16)
-    return Encoded(ids, lengths, np.array(sentences), np.array(ends), int((ids == 1).sum()))
-
-
-def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus:
-    rng = np.random.default_rng(seed)
-    entries = []
-    for number in range(shards):
-        with ShardWriter(folder / f"data-{number:05d}.arrow", {"source": "x", "fingerprint": f"{seed}-{number}"}) as w:
-            for _ in range(3):
-                w.add(encoded(rng, documents, cut=True))
-        entries.append(w.entry)
-    write_manifest(folder, {}, entries)
-    return Corpus.open(folder)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import lzma
 
 import numpy as np
 import pytest
-from test_prepare import everything, inputs
+from helpers.corpora import everything, inputs
 
 from bert_hf.data import corpus_store, encoding, input_shards, shard_writer
 from bert_hf.data import prepare as corpus_module

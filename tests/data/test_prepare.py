@@ -12,6 +12,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from helpers.corpora import everything, inputs
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data import prepare as prepare_module
@@ -54,14 +55,6 @@ def test_ids_are_the_tokenizer_s(documents, corpus, words):
 
 def shards(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*") if path.is_file()}
-
-
-def everything(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def inputs(documents, count=4):
-    return [Texts(tuple(documents[i::count]), f"{i}.txt") for i in range(count)]
 
 
 def test_prepared_by_many_is_the_same_bytes(documents, words, tmp_path):

@@ -6,8 +6,8 @@ import shutil
 import pytest
 import torch
 import transformers
-from test_functional import ragged_batch
-from test_trainer import history, make, weights
+from helpers.batches import ragged_batch
+from helpers.trainer_runs import history, make, weights
 from tiny import tiny_config
 from torch.nn import functional as F
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_trainer import make
+from helpers.trainer_runs import make
 from tiny import tiny_config
 
 from bert_hf.models import cost, flops

@@ -1,31 +1,17 @@
 """The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, stock loading at the end."""
 
-import importlib.util
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
+from helpers.recipe_runs import ROOT, TINY, Cut, recipe
 from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
 from bert_hf.training import checkpointing, resumable_trainer, step_budget, trainer
-
-ROOT = Path(__file__).parents[2]
-TINY = {
-    "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 64, "max_position_embeddings": 64, "vocab_size": 30522,
-}  # fmt: skip
-
-
-def recipe(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"recipes/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +54,6 @@ def test_2_corpus(place, capsys):
     assert recipe("prepare")([*words, "--output_dir", str(place / "corpus")]) == 0
     assert "60 documents" in capsys.readouterr().out
     assert json.loads((place / "corpus/manifest.json").read_text())["documents"] == 60
-
-
-class Cut(TrainerCallback):
-    """Ends the process' training as a kill would: without anything after the checkpoint."""
-
-    def on_save(self, args, state, control, **kwargs):
-        if state.global_step == 4:
-            raise KeyboardInterrupt
 
 
 def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, monkeypatch):

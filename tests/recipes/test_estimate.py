@@ -1,17 +1,14 @@
 """The estimator's recipe: what is printed for a config, a corpus and a machine, and what is refused."""
 
 import json
-import re
-import shlex
 
 import pytest
-from test_end_to_end import ROOT, TINY, recipe
+from helpers.recipe_runs import ROOT, TINY, recipe
 
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.data.tokenization import train_tokenizer
 
-DOCUMENT = (ROOT / "docs/cost.md").read_text()
 BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]
 
 
@@ -35,18 +32,6 @@ def test_the_paper_on_h200s(capsys):
     eight = next(line.split() for line in said if line.startswith("8 ") and "×" in line)
     assert eight[1:4] == ["32", "×", "1"]
     assert float(eight[-1]) == pytest.approx(2 * float(eight[5]), abs=0.2)
-
-
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    re.findall(r"^    python recipes/estimate.py (.+)\n\n((?:(?:    .+)?\n)+)", DOCUMENT, re.MULTILINE),
-)
-def test_the_document_shows_what_is_printed(command, shown, capsys):
-    assert estimate(*shlex.split(command)) == 0
-    said = "\n".join(f"    {line}".rstrip() for line in capsys.readouterr().out.splitlines())
-    assert "device-hours" in shown
-    for part in shown.split("    …\n"):
-        assert part.strip("\n") in said
 
 
 def test_mfu_decides_the_hours(capsys):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_end_to_end import ROOT, TINY, Cut, recipe
+from helpers.recipe_runs import ROOT, TINY, Cut, recipe
 
 from bert_hf.config import precision
 from bert_hf.training import trainer

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from helpers.recipe_runs import recipe
 from PIL import Image
-from test_end_to_end import recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 from transformers import BertForPreTraining as StockBert
 from transformers import BertModel

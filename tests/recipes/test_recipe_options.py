@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from test_end_to_end import ROOT, TINY, recipe
+from helpers.recipe_runs import ROOT, TINY, recipe
 from transformers import TrainerCallback
 
 from bert_hf.data import dataset

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from helpers.recipe_runs import TINY, Cut, recipe
 from hub_server import HubServer
-from test_end_to_end import TINY, Cut, recipe
 
 from bert_hf.data import corpus_store
 from bert_hf.data.corpus_store import Corpus

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.trainer_runs import make
 from safetensors.torch import load_file
-from test_trainer import make
 from transformers import TrainingArguments
 
 from bert_hf.training.distributed import seed_of_rank

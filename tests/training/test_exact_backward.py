@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 import transformers
-from test_trainer import make
+from helpers.trainer_runs import make
 
 from bert_hf.errors import InputError
 

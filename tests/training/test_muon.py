@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.trainer_runs import history, make
 from safetensors.torch import load_file
-from test_trainer import history, make
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import PreTrainingArguments

@@ -7,26 +7,11 @@ import sys
 import time
 
 import pytest
+from helpers.child_processes import child, code
 
 from bert_hf.errors import UNAVAILABLE
 from bert_hf.training import preemption
 from bert_hf.training.watchdog import STALL_TIMEOUT, Watchdog
-
-
-def child(action) -> int:
-    """A process that runs `action` and ends with 0."""
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        with contextlib.suppress(BaseException):
-            action()
-            code = 0
-        os._exit(code)
-    return pid
-
-
-def code(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def exit_code(folder, live, *, ranks=None, rank=0, slow=False, command=True):

@@ -9,8 +9,8 @@ import time
 
 import pytest
 import torch
-from test_preemption import child, code
-from test_trainer import make
+from helpers.child_processes import child, code
+from helpers.trainer_runs import make
 from tiny import TinyStore, TinyWindows
 from torch.utils.data import DataLoader, Dataset
 from transformers import TrainerCallback
@@ -398,7 +398,7 @@ def test_a_window_is_planned_once(monkeypatch):
 
 def test_a_shard_that_is_fetched_slowly_counts(tmp_path, monkeypatch):
     """As long as bytes come it may take any time; here also in another process, whose lock is waited for."""
-    from test_corpus_store import write
+    from helpers.token_stores import write
 
     near = tmp_path / "near"
     near.mkdir()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_trainer import history, make
+from helpers.trainer_runs import history, make
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_configs import FINETUNE, PRETRAIN
+from helpers.argument_classes import FINETUNE, PRETRAIN
 from tiny import tiny_config
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
