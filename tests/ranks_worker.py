@@ -1,4 +1,4 @@
-"""What each rank of a data-parallel run draws, reads and looks for; in one process it is the reference.
+"""Draws, reads and options of each rank of a data-parallel run; in one process it is the reference.
 
     python tests/ranks_worker.py OUT
 

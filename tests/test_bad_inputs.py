@@ -97,7 +97,7 @@ def furnish_over(folder: Path, files: dict) -> None:
 
 
 def picture(folder: Path) -> dict:
-    """What lies in a folder: kind, time of change and content of everything (of folders the kind alone)."""
+    """Content of a folder: kind, time of change and content of everything (of folders the kind alone)."""
     seen = {}
     for place, folders, files in os.walk(folder):
         for path in (Path(place) / name for name in [*folders, *files]):
@@ -145,7 +145,7 @@ def caught_stderr() -> Iterator[list[str]]:
 
 
 def answer(case: Bad, folder: Path, good: Path) -> str:
-    """What the recipe says to a bad input: `2: error: …` if it behaves as expected, else what differs."""
+    """The recipe's answer to a bad input: `2: error: …` if it behaves as expected, else what differs."""
     furnish(case, folder, good)
     home = folder.with_name(f"{folder.name}-home")
     home.mkdir()
@@ -166,7 +166,7 @@ def answer(case: Bad, folder: Path, good: Path) -> str:
 
 
 def as_expected(case: Bad, got: str) -> bool:
-    """Is it exit code 2, the one line, and nothing else? `<number>` in the line stands for any (free disk, say)."""
+    """Is it exit code 2, the one line, and nothing else? `<number>` matches any number (free disk, say)."""
     return re.fullmatch(re.escape(f"2: error: {case.line}\n").replace("<number>", r"[\d,.]+"), got) is not None
 
 

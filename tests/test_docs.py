@@ -32,17 +32,6 @@ DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")
 SMALLER = {"8192": "300", "256": "32", "1024": "64", "4000": "2"}
 
 
-# Named in the docs and on their way here in other branches: empty these after the merge.
-COMING_TARGETS = {"faults", "coverage"}
-COMING_FILES = {"tests/faults/run_faults.py"}
-COMING_MODULES = {
-    "resumable_trainer", "trainer_state", "pretraining_report", "model_card", "estimate", "classification_report",
-    "console", "segment_search", "input_files", "shard_writer", "worker_pool", "requested_corpus", "text_sample",
-    "planned_run", "repetitions", "pair_shortcuts", "length_charts",
-}  # fmt: skip
-LEAVING_MODULES = {"safe_trainer", "stored_trainer"}
-
-
 @dataclass(frozen=True)
 class Block:
     """A fenced block of a document."""
@@ -154,7 +143,7 @@ def test_links_and_paths_exist(name):
 
     for path in re.findall(r"\b(?:configs|recipes|tests|benchmarks|src)/[\w./-]+\.\w+", text):
         removed = name == "CHANGELOG.md"  # may name files of earlier versions
-        assert (ROOT / path).exists() or path in COMING_FILES or removed, path
+        assert (ROOT / path).exists() or removed, path
 
     modules = re.findall(r"\b(?<!/)((?:config|models|data|training|finetuning|probe)/\w+\.py)\b", text)
     assert all((ROOT / "src/bert_hf" / path).exists() for path in modules), modules
@@ -226,7 +215,7 @@ def test_make_targets_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {target for name in DOCUMENTS for target in re.findall(r"`make ([a-z]+)\b", (ROOT / name).read_text())}
     named |= {target for block in BLOCKS for target in re.findall(r"^make ([a-z]+)\b", block.body, re.MULTILINE)}
-    assert named <= targets | COMING_TARGETS
+    assert named <= targets
 
 
 def test_the_tree_names_every_module_and_nothing_else():
@@ -234,8 +223,8 @@ def test_the_tree_names_every_module_and_nothing_else():
     named = set(re.findall(r"(\w+)\.py\b", tree))
     modules = {path.stem for path in (ROOT / "src/bert_hf").rglob("*.py")} - {"__init__"}
     probe = {path.stem for path in (ROOT / "src/bert_hf/probe").glob("*.py")}
-    assert modules - probe - LEAVING_MODULES <= named
-    assert named <= modules | COMING_MODULES
+    assert modules - probe <= named
+    assert named <= modules
     assert all(re.search(rf"\b{path.stem}\b", tree) for path in (ROOT / "recipes").glob("*.py"))
 
 

@@ -48,7 +48,7 @@ def sha256(path: Path) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What decides the bytes of a run beside the code."""
+    """Everything but the code that decides the bytes of a run."""
     info = Path("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.*)$", info.read_text(), re.MULTILINE) if info.is_file() else []
     instructions = torch.backends.cpu.get_cpu_capability()

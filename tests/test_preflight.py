@@ -1,4 +1,4 @@
-"""What the catalogue of bad inputs (test_bad_inputs.py) cannot make: full disks, many inputs, every shape of ours."""
+"""Checks that the catalogue of bad inputs (test_bad_inputs.py) cannot make: full disks, many inputs, model files."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def test_our_own_shapes_are_good(path):
     assert read_checked_config(path, 512).max_position_embeddings == 512
 
 
-def test_two_checkpoints_need_room(tmp_path, monkeypatch):
+def test_two_checkpoints_need_space(tmp_path, monkeypatch):
     config = read_checked_config(ROOT / "configs/model/base.json")  # 110 M parameters × 12 bytes
     monkeypatch.setattr(preflight, "free_disk", lambda folder: 3e9)
     assert list(preflight.model_on_disk(config, run(tmp_path)))[1] == "disk: 2.64 GB for checkpoints, 3.00 GB free"

@@ -85,7 +85,7 @@ class RunInterrupted(BaseException):
         return RunInterrupted, (self.text, self.code, self.report)
 
 
-# What a disk or its permissions may refuse, wherever something is written.
+# Errors of a disk or its permissions, wherever a file is written.
 _REFUSED = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO
 }  # fmt: skip

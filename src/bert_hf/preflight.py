@@ -310,7 +310,7 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     parameters = parameter_count(config)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
 
-    # What is still to be written
+    # Bytes that are still to be written
     never = run.save_strategy is None and run.save_steps is None and not run.save_minutes
     if never or run.save_strategy == "no":
         need = 4 * parameters

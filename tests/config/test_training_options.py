@@ -843,3 +843,19 @@ def test_recipes_train_evaluate_and_predict():
 def test_the_rank_that_an_old_launcher_passes(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     options(asked(PreTrainingArguments, local_rank=3), PreTrainingArguments, BY_PRETRAINING)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dataloader_persistent_workers", True),
+        ("dataloader_prefetch_factor", 2),
+        ("dataloader_multiprocessing_context", "spawn"),
+    ],
+)
+def test_options_of_workers_are_refused_where_the_default_is_none(kind, name, value):
+    """--check sees the options before the default number of workers is known: on a CPU it is 0."""
+    options = asked(kind, dataloader_num_workers=None, **{name: value})
+    with pytest.raises(InputError, match=f"--{name}"):
+        check_options(options, defaults_of(kind), frozenset({TRAINER, *BY_PRETRAINING}))

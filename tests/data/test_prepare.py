@@ -71,7 +71,7 @@ def test_prepared_by_many_is_the_same_bytes(documents, words, tmp_path):
 
 
 def at_once(count: int, work) -> list:
-    """What `work(number)` returns, or the error it raises, in processes that begin at the same moment."""
+    """Results of `work(number)`, or the errors it raises, in processes that begin at the same moment."""
     context = multiprocessing.get_context("fork")
     barrier, answers = context.Barrier(count), context.SimpleQueue()
 
@@ -356,7 +356,7 @@ def test_values_out_of_range_are_refused(tmp_path, capsys):
         (["--validation_split_percentage", "150"], "error: --validation_split_percentage: 150.0 is out of range"),
         (["--max_eval_samples", "0"], "error: --max_eval_samples: 0 is out of range"),
         (["--check_bytes", "0"], "error: --check_bytes: 0 is out of range"),
-        (["--vocab_size", "-5"], "error: arguments: --vocab_size, --limit_alphabet"),
+        (["--vocab_size", "-5"], "error: --vocab_size: -5 is out of range"),
         (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
         (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
         (["--shard", "0/3", "--deduplicate", "exact", "--check", "true"], "error: --shard: --deduplicate has to see"),
@@ -372,6 +372,7 @@ def test_a_url_is_a_prepared_folder_or_a_file():
         assert not is_prepared([url])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # joblib's, when it is stopped
 def test_results_are_computed_only_a_few_ahead():
     taken = []
 

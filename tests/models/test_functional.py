@@ -397,6 +397,7 @@ def test_two_hundred_steps_have_the_stock_model_s_losses():
     assert max(abs(a - b) for a, b in zip(stock, ours, strict=True)) < 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch.compile's
 def test_on_a_device_batches_of_any_length_share_few_compiled_graphs(monkeypatch):
     """The layout of a GPU, traced as `--torch_compile` does it (the backend needs no C++ compiler)."""
     monkeypatch.setattr(

@@ -487,7 +487,7 @@ def test_a_repository_of_the_hub_gives_only_what_is_read(folder, tmp_path):
     pickled = {name: data for name, data in whole.items() if name != "model.safetensors"}
     code = {**whole, "config.json": b'{"model_type": "bert", "auto_map": {"AutoModel": "evil.M"}}'}
     repos = {"whole": whole, "shards": shards, "evil": evil, "pickled": pickled, "code": code}
-    with HubServer("hf_nobody") as server:
+    with HubServer("hf_visitor") as server:
         for name, files in repos.items():
             server.repos[f"me/{name}"] = {**files, **others}
         environment = {

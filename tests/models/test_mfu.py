@@ -1,4 +1,4 @@
-"""What `train_mfu` is a share of: products as the run makes them, and never less than the run itself made."""
+"""The denominator of `train_mfu`: products as the run makes them, and never less than the run itself made."""
 
 import time
 from types import SimpleNamespace

@@ -139,7 +139,7 @@ def test_7_overwriting_removes_only_what_is_ours(place, capsys):
     assert (place / "foreign/thesis.txt").read_text() == "mine"
 
 
-def test_8_going_on_from_a_checkpoint(place, capsys):
+def test_8_continue_from_a_checkpoint(place, capsys):
     words = ["--model_name_or_path", str(place / "pretrained"), "--max_steps", "2"]
     assert pretrain(place, *words, output="adapted") == 0
     assert "newly initialized" not in capsys.readouterr().out

@@ -63,9 +63,9 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     [
         ([*BASE, "--device", "tpu"], "'tpu' is not in the table of devices; give one of"),
         ([*BASE, "--config_name", "none.json"], "none.json: no such file"),
-        ([*BASE, "--mfu", "45"], "--mfu must lie above 0 and be at most 1, not 45.0"),
-        ([*BASE, "--num_devices", "0"], "--global_batch and --num_devices must be at least 1"),
-        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour must not be negative"),
+        ([*BASE, "--mfu", "45"], "--mfu: 45.0 is out of range; give a number above 0 and at most 1"),
+        ([*BASE, "--num_devices", "0"], "--num_devices: 0 is out of range; give a number of at least 1"),
+        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour: -1.0 is out of range; give a number of at least 0"),
         ([*BASE, "--train_file", "corpus/*.txt"], "corpus/*.txt: no folder made by prepare.py; make one, or give"),
         ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
         (["--config_name", "configs/model/base.json"], "--max_steps: the length of the run is not known; give it"),

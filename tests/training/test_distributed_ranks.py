@@ -1,4 +1,4 @@
-"""What the ranks of a run must share, and what they must not: two launched ranks, compared with one process."""
+"""State that ranks share and state that they must not share: two launched ranks, compared with one process."""
 
 import os
 import subprocess

@@ -32,7 +32,7 @@ def step_of_5_16(self, model, inputs, num_items_in_batch=None):
     return loss.detach()
 
 
-def step_beside_accelerate(self, model, inputs, num_items_in_batch=None):
+def step_without_accelerate(self, model, inputs, num_items_in_batch=None):
     """A step of the future that divides where nothing of ours can see it."""
     inputs = self._prepare_inputs(inputs)
     loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
@@ -62,7 +62,7 @@ def test_a_step_that_divides_by_accumulation_steps_changes_nothing(tmp_path, tok
 
 
 def test_a_step_that_divides_behind_our_back_is_refused_before_the_first_update(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr(transformers.Trainer, "training_step", step_beside_accelerate)
+    monkeypatch.setattr(transformers.Trainer, "training_step", step_without_accelerate)
     trainer = make(tmp_path, tokenizer, micro=4, accumulation=4, **OPTIONS)
     before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     with pytest.raises(InputError, match=r"runs backward on 0\.25 times the loss that was computed") as refused:

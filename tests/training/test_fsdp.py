@@ -1,4 +1,4 @@
-"""What FSDP2 makes of our model, in one process: accelerate enables FSDP on GPUs alone; PyTorch's part runs here."""
+"""Our model under FSDP2, in one process: accelerate enables FSDP on GPUs alone; PyTorch's part runs here."""
 
 import pytest
 import torch

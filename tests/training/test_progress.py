@@ -32,7 +32,7 @@ PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer tha
 
 @pytest.fixture(autouse=True)
 def counter_of_its_own():
-    """What one test shares must not be counted in another."""
+    """Each test has a progress counter that no other test uses."""
     before = progress._beats, progress._longest
     yield
     progress.join(*before)

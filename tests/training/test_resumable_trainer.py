@@ -157,10 +157,11 @@ def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **optio
 
     def loss(loss, rows):
         seen.append(rows)
-        bad = trainer.state.global_step + 1 == step and len(seen) % 2 == (micro_batch + 1) % 2
+        bad = trainer.state.global_step + 1 == step and len(seen) == micro_batch + 1
         return original(loss * value if bad else loss, rows)
 
     trainer._finite.check_loss = loss
+    trainer.add_callback(At("on_step_begin", step - 1, seen.clear))  # counts the micro-batches of that step alone
     return trainer
 
 
@@ -243,7 +244,7 @@ def test_a_deferred_norm_ends_the_run_a_step_later(tmp_path, tokenizer, monkeypa
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_deferring_the_norm_changes_no_number(tmp_path, tokenizer, monkeypatch, correction):
-    """What an accelerator does, and what a CPU does: the same weights, moments and log, bit for bit."""
+    """The deferred check of an accelerator and that of a CPU: the same weights, moments and log, bit for bit."""
     runs = []
     for later in (False, True):
         trainer = make(tmp_path / str(later), tokenizer, adam_bias_correction=correction)

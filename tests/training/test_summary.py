@@ -1,4 +1,4 @@
-"""What a run prints at its end and writes into its card: figures, limits, the command that comes next."""
+"""The end summary and the card of a run: figures, limits, the command that comes next."""
 
 import os
 import shlex

@@ -55,7 +55,14 @@ def _in_recipes(reason: str, **more) -> tuple[Refused, ...]:
 
 def _without_workers(name: str) -> Callable[[Any], bool]:
     """True if the option is given, but batches are made in the training process."""
-    return lambda asked: bool(getattr(asked, name)) and asked.dataloader_num_workers == 0
+
+    def has_no_effect(asked) -> bool:
+        workers = asked.dataloader_num_workers
+        if workers is None:  # the default: none on a CPU
+            workers = 0 if asked.use_cpu or not torch.accelerator.is_available() else 1
+        return bool(getattr(asked, name)) and workers == 0
+
+    return has_no_effect
 
 
 def _by_epochs(name: str) -> tuple[Refused, ...]:

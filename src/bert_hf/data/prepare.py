@@ -34,7 +34,7 @@ from bert_hf.data.worker_pool import map_ahead, worker_errors
 from bert_hf.errors import InputError
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
-# What `prepare` writes into a folder, as globs; the first one identifies such a folder.
+# Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
 OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
 

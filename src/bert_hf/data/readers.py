@@ -32,7 +32,7 @@ _MAGIC_BYTES = {
     "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
     "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
 }  # fmt: skip
-# What servers report of a file that changes when the file does
+# Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a compressed file may raise
 
@@ -245,7 +245,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                     _refuse_binary(raw, path)
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
 
-                # What was left over of the last part belongs to this one
+                # The rest of the last part belongs to this one
                 raw, rest = rest + raw, b""
                 ends = raw.endswith(b"\n")
                 if not ends and 0 < longest <= len(raw):

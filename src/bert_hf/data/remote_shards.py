@@ -106,11 +106,11 @@ class RemoteShards:
         if path.is_file() and path.stat().st_size == entry["bytes"]:
             os.utime(path)  # marks it as just used
         else:
-            self._make_room(entry["bytes"], needed)
+            self._free_space(entry["bytes"], needed)
             self._download(entry["file"], path, entry)
         return path
 
-    def _make_room(self, size: int, needed: set[Path]) -> None:
+    def _free_space(self, size: int, needed: set[Path]) -> None:
         """Removes leftovers of killed processes, then the least recently used shards."""
         for leftover in self.folder.glob(".data-*.tmp"):
             leftover.unlink()

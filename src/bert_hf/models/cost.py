@@ -279,7 +279,7 @@ def largest_micro_batch(plan: Plan, stage: int, devices: int) -> int:
 
 
 def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: float) -> list[str]:
-    """What is printed: the run in sentences, its tokens and FLOPs, then time and memory for each number of devices."""
+    """The printed lines: the run, its tokens and FLOPs, then time and memory for each number of devices."""
     config, device = plan.config, plan.device
     lines = [
         f"model: {config.num_hidden_layers} layers × {config.hidden_size}, vocabulary {config.vocab_size:,}, "

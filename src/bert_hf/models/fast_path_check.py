@@ -142,7 +142,7 @@ class FastPathCheck:
             logger.warning("this run takes the plain path, which is slower and otherwise the same: %s", reason)
 
     def state(self, model: nn.Module) -> dict:
-        """What a checkpoint stores: the result, and the machine for which it is known."""
+        """Content of a checkpoint: the result, and the machine for which it is known."""
         return {"machine": _machine(model), "checked": self.checked, "reason": self.reason}
 
     def restore(self, state: dict | None, model: nn.Module) -> None:
@@ -286,7 +286,7 @@ def difference(names: list[str], expected: _LossAndGradient, found: _LossAndGrad
     whole = errors.norm().item() / max(total, 1e-30)
     if whole > bounds.whole:
         return f"its gradient differs by {whole:.1e} of the plain one's norm"
-    logger.info("fast path: loss within %.1e, gradient within %.1e", loss_error, whole)
+    logger.debug("fast path: loss within %.1e, gradient within %.1e", loss_error, whole)
     return None
 
 

@@ -53,7 +53,7 @@ class ProbeRun:
         return found
 
     def _facts(self) -> dict:
-        """What the report says of checkpoint, machine and data, before the parts."""
+        """Checkpoint, machine and data, as the report lists them before the parts."""
         config = self.subject.config
         return {
             "checkpoint": self.subject.name,

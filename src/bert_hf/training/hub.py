@@ -201,8 +201,6 @@ def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
     model = repr(card.repo_id or folder.name).replace("'", '"')
     example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
     values = {name: f"{value:.4f}" for name, value in figures.items()}
-    corpus = "".join(f"- {name}: {value}\n" for name, value in card.corpus.items())
-    notes = "".join(f"- {note}\n" for note in card.notes)
     limits = "".join(f"\n{limit}\n" for limit in card.limits)
 
     return f"""# {card.title}
@@ -221,7 +219,18 @@ pipeline("{card.pipeline_tag}", model={model})("{example}")
 
 ![loss](loss.png)
 
-## Text
+{_provenance(card)}## Limits
+
+The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
+{limits}"""
+
+
+def _provenance(card: Card) -> str:
+    """The sections on the text and the run behind the model."""
+    corpus = "".join(f"- {name}: {value}\n" for name, value in card.corpus.items())
+    notes = "".join(f"- {note}\n" for note in card.notes)
+
+    return f"""## Text
 
 - Source: {card.source or "not stated by the user"}
 - Licence of the text: {card.license or "not stated by the user"}
@@ -237,10 +246,7 @@ With bert_hf {version("bert-hf")}, torch {version("torch")}, transformers {versi
 {_table("setting", "value", card.training)}
 
 {notes}
-## Limits
-
-The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
-{limits}"""
+"""
 
 
 def _table(left: str, right: str, rows: dict) -> str:

@@ -286,6 +286,7 @@ def take_lock(folder: Path) -> None:
         InputError: another process holds the lock.
     """
     global _lock
+    release_lock()
     _lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held until the process ends
     try:
         # A record lock: worker processes of the loaders do not inherit it, so they cannot hold it after this process

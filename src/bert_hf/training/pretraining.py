@@ -35,7 +35,7 @@ _SCHEDULE = (
     "lr_scheduler_kwargs",
 )  # fmt: skip
 
-# Options that version 0.1.0 did not have and so did not record; None stands for its behavior.
+# Options that version 0.1.0 did not have and so did not record; None means its behaviour.
 _OMITTED_IF_NONE = ("seq_length_warmup",)
 
 

@@ -7,7 +7,7 @@ from bert_hf.models.functional import IGNORED, token_losses
 from bert_hf.models.modeling_bert import PreTrainingLosses
 from bert_hf.training.running_sums import sum_dtype
 
-# What is summed over masked tokens, sequence pairs and real tokens; losses in nats, `squares` of the rows' lengths.
+# Sums over masked tokens, sequence pairs and real tokens; losses in nats, `squares` of the rows' lengths.
 COUNTS: tuple[str, ...] = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
 PER_EXAMPLE = COUNTS[:6]
 

@@ -1,4 +1,4 @@
-"""What a pre-training run prints: banner, corpus report, held-out figures before and after, summary."""
+"""Prints the report of a pre-training run: banner, corpus report, held-out figures before and after, summary."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +75,7 @@ class PreTrainingReport:
         print(*findings, sep="\n", flush=True)
 
     def _planned(self, from_scratch: bool) -> PlannedRun:
-        """What the corpus report needs to know about the run."""
+        """The planned run, as the corpus report needs it."""
         args, config = self.args, self.model.config
         batch = global_batch_size(args)
 

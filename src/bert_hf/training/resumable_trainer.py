@@ -399,7 +399,7 @@ class ResumableTrainer(Trainer):
         trainer_state.save_rank(output_dir, self.args.process_index, self._rank_log())
 
     def _rank_log(self) -> dict:
-        """What the next line of the log needs of the steps before the checkpoint, and the pending work."""
+        """State of the running log (steps since its last line), and the pending work."""
         pending = PendingWork(
             evaluate=self._evaluation_was_interrupted,
             ends=self._epoch_ends(),

@@ -116,7 +116,7 @@ class Supervisor:
         return self._ranks.any(preemption.shutdown_requested() is not None)
 
     def interruption(self, saved: bool) -> RunInterrupted:
-        """What ends a run that was asked to end, after the current step. `saved`: that step is in a checkpoint."""
+        """The exception that ends a run after the current step. `saved`: that step is in a checkpoint."""
         reason = preemption.shutdown_requested() or "another rank was asked to"
         step = self._current_step()
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, as functions: weights, optimizer, schedule, loss scale, random generators, running log.
+"""Saves and restores the contents of a checkpoint: weights, optimizer, schedule, loss scale, generators, running log.
 
 Everything is safetensors and JSON; nothing here writes or reads a pickle. (DeepSpeed's own files are the documented
 exception, and are written by DeepSpeed.) Parameters that FSDP shards are gathered before they are written.
@@ -106,7 +106,7 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
 
 
 class PendingWork(NamedTuple):
-    """What the step of a checkpoint still had to do when the checkpoint was written; it is done on resume.
+    """Work of a step that was pending when its checkpoint was written; it is done on resume.
 
     The names are those of the entry `due` in a rank file.
     """

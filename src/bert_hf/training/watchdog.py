@@ -110,7 +110,7 @@ class Watchdog:
         self._slow_operations = 0  # that are running
         self._beats = progress.beats()
 
-        # What ranks tell each other: see `_check_progress`
+        # Counts that ranks exchange: see `_check_progress`
         self._since_step = 0.0  # seconds since the last step, as counted by the checks
         self._written = 0  # how often this rank's count of progress was written
         self._others: list[str] | None = None  # the last contents of the other ranks' files
