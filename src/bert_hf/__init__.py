@@ -1,6 +1,18 @@
 """BERT, pre-trained from scratch and fine-tuned, in the Hugging Face ecosystem."""
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bert_hf.config.arguments import PreTrainingArguments
+    from bert_hf.data.collator import DataCollatorForPreTraining
+    from bert_hf.data.corpus_store import Corpus
+    from bert_hf.data.dataset import PreTrainingExamples
+    from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
+    from bert_hf.errors import InputError
+    from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
+    from bert_hf.training.resumable_trainer import ResumableTrainer
+    from bert_hf.training.trainer import PreTrainer
 
 # Imported when they are asked for: a process that only encodes text needs no torch.
 _HOMES = {

@@ -36,7 +36,9 @@ def finish_classification(
     """
     args = trainer.args
     guesses = [names.index(name) for name in baseline_predictions(parts["train"], parts["validation"], parts["test"])]
-    figures = ClassificationMetric(len(names)).compute(predictions=guesses, references=tested.label_ids)
+    # Labels in the order of the rows; `tested` has them in the order of the batches
+    references = [names.index(label) for label in parts["test"].labels]
+    figures = ClassificationMetric(len(names)).compute(predictions=guesses, references=references)
     baseline = {f"baseline_{name}": value for name, value in (figures or {}).items()}
 
     run.finish(

@@ -89,7 +89,7 @@ def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
     label_names = order_labels(set(rows.labels))
     if len(label_names) < 2:
         remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {label_names[0]}", where=pattern, remedy=remedy)
+        raise InputError(f"only one label: {', '.join(label_names)}", where=pattern, remedy=remedy)
 
     # A random sample where there are too many, in the order of the file
     chosen = np.sort(np.random.default_rng(asked.seed).permutation(len(rows))[: asked.max_rows])

@@ -183,4 +183,4 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
     for name, figures in {**metrics, "all": together}.items():
         text = json.dumps(figures, indent=4, sort_keys=True) + "\n"
         checkpointing.write_durably(folder / f"{name}_results.json", text)
-    return json.loads(json.dumps(together))
+    return json.loads(json.dumps(together, sort_keys=True))
