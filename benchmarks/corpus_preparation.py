@@ -38,7 +38,7 @@ from pathlib import Path
 
 import psutil
 
-from bert_hf.data.encoding import group_pieces, load_encoder, split_sentences
+from bert_hf.data.encoding import batch_text_pieces, load_encoder, split_sentences
 from bert_hf.data.input_files import expand, kind_of
 from bert_hf.data.readers import TextFile, documents
 
@@ -103,7 +103,7 @@ def encode_batch_fast(task: Task) -> dict:
     pieces = (piece for source in task.sources() for piece in source.read())
     groups = [
         [sentence for piece in group for sentence in split_sentences(piece.text, task.language)]
-        for group in group_pieces(pieces)
+        for group in batch_text_pieces(pieces)
     ]
     clock, tokens = Clock(), 0
     for sentences in groups:

@@ -8,7 +8,7 @@ import sys
 
 from transformers.utils import logging
 
-from bert_hf.config.arguments import FolderArguments, parse
+from bert_hf.config.arguments import OutputArguments, parse
 from bert_hf.errors import one_line_errors
 from bert_hf.probe.arguments import ProbeArguments, check_probe
 from bert_hf.probe.data import read_data
@@ -20,7 +20,7 @@ from bert_hf.training.output_folder import free_folder
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    given = parse((ProbeArguments, FolderArguments), argv, preflight=check_probe)
+    given = parse((ProbeArguments, OutputArguments), argv, preflight=check_probe)
     if given is None:  # --check
         return 0
     asked, out = given

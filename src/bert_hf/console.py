@@ -17,12 +17,12 @@ class _StandardOutput(logging.StreamHandler):
             super().emit(record)
 
 
-def _is_useful(record: logging.LogRecord) -> bool:
+def _is_not_cpu_notice(record: logging.LogRecord) -> bool:
     """False for DeepSpeed's notice that it found no accelerator: the run's own banner names the device."""
     return not record.getMessage().startswith("Setting accelerator to CPU")
 
 
-logging.getLogger("DeepSpeed").addFilter(_is_useful)
+logging.getLogger("DeepSpeed").addFilter(_is_not_cpu_notice)
 
 logger = logging.getLogger("bert_hf")
 if not logger.handlers:

@@ -27,8 +27,8 @@ from bert_hf.config.arguments import (
     EstimateArguments,
     ExampleArguments,
     FineTuningArguments,
-    FolderArguments,
     ModelArguments,
+    OutputArguments,
     PrepareArguments,
     PreTrainingArguments,
     TokenizerArguments,
@@ -61,7 +61,7 @@ _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_acc
 _CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
 
 _PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
-_PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, FolderArguments)
+_PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
 
 # ---- the options of each recipe: parsed, then checked. None after `--check`.
 
@@ -78,7 +78,7 @@ def parse_classification(argv: list[str] | None) -> tuple | None:
 
 def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
     """The options of `train_tokenizer.py`: (tokenizer, corpus, output folder)."""
-    return parse((TokenizerArguments, CorpusArguments, FolderArguments), argv, preflight=tokenizer_training)
+    return parse((TokenizerArguments, CorpusArguments, OutputArguments), argv, preflight=tokenizer_training)
 
 
 def parse_preparing(argv: list[str] | None) -> tuple:

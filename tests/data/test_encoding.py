@@ -8,7 +8,7 @@ from tokenizers.normalizers import BertNormalizer
 from transformers import BertTokenizer
 
 from bert_hf.data import encoding
-from bert_hf.data.encoding import Encoder, group_pieces, leave_out, split_sentences
+from bert_hf.data.encoding import Encoder, batch_text_pieces, leave_out, split_sentences
 from bert_hf.data.readers import Piece
 from bert_hf.data.tokenization import backend, train_tokenizer
 
@@ -117,7 +117,7 @@ PIECES = st.lists(st.builds(Piece, st.text("ab. \n", max_size=60), st.booleans()
 def test_groups_keep_all_pieces_in_order(pieces, size):
     before, encoding.GROUP = encoding.GROUP, size
     try:
-        groups = list(group_pieces(pieces))
+        groups = list(batch_text_pieces(pieces))
     finally:
         encoding.GROUP = before
     assert [piece for group in groups for piece in group] == pieces

@@ -132,7 +132,7 @@ def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
     }  # fmt: skip
     with ShardWriter(tmp_path / "data-00001.arrow", {"source": "1.txt", "fingerprint": entry["fingerprint"]}) as one:
         version = (str(tmp_path / "c/tokenizer/tokenizer.json"), "")
-        for group in encoding.group_pieces(inputs(documents, 2)[1].read()):
+        for group in encoding.batch_text_pieces(inputs(documents, 2)[1].read()):
             one.add(encoding.encode_group(group, version, "en"))
     for name in ("data-00001.arrow", "data-00001.json"):
         assert (tmp_path / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
@@ -222,7 +222,7 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     fingerprint = json.loads(first.with_suffix(".json").read_text())["fingerprint"]
     found = input_shards.finished_shards(first, fingerprint)
     assert found
-    assert not input_shards.is_complete(found)
+    assert not input_shards.has_all_shards(found)
     assert finished_shard(first, fingerprint) == found[0]
 
 

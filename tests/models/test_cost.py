@@ -174,7 +174,7 @@ def test_dropout_costs_a_cpu():
 
 def test_the_cpu_is_measured():
     device = find_device("cpu", memory=8e9)
-    assert device.peak == pytest.approx(matrix_product_rate(torch.device("cpu"), torch.float32), rel=0.9)
+    assert 0.1 < device.peak / matrix_product_rate(torch.device("cpu"), torch.float32) < 10  # the machine may be busy
     step = step_time(plan("tiny", device=device), 128, 1)
     assert step.update == step.launching == 0
 

@@ -45,7 +45,7 @@ from bert_hf.probe.features import (
     probe_states,
 )
 from bert_hf.probe.geometry import effective_rank, mean_cosine, probe_geometry, share_along, vocabulary_use
-from bert_hf.probe.grammar import masked_copies, probe_grammar, pseudo_log_likelihoods
+from bert_hf.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
 from bert_hf.probe.language import Disturber, frequency_bands, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject, batches_by_length
 from bert_hf.probe.tuning import classify, figures, fine_tune, probe_few_labels
@@ -175,14 +175,14 @@ def test_masked_copies_of_words_in_pieces():
     continues = np.zeros(30, bool)
     continues[[11, 12]] = True
     ids = [CLS, 10, 11, 12, 20, SEP]
-    rows = [(row.tolist(), position) for row, position in masked_copies(ids, continues, MASK, whole_words=True)]
+    rows = [(row.tolist(), position) for row, position in mask_each_position(ids, continues, MASK, whole_words=True)]
     assert rows == [
         ([CLS, MASK, MASK, MASK, 20, SEP], 1),
         ([CLS, 10, MASK, MASK, 20, SEP], 2),
         ([CLS, 10, 11, MASK, 20, SEP], 3),
         ([CLS, 10, 11, 12, MASK, SEP], 4),
     ]
-    original = [row.tolist() for row, _ in masked_copies(ids, continues, MASK, whole_words=False)]
+    original = [row.tolist() for row, _ in mask_each_position(ids, continues, MASK, whole_words=False)]
     assert original[0] == [CLS, MASK, 11, 12, 20, SEP]
     assert [row.count(MASK) for row in original] == [1, 1, 1, 1]
 

@@ -129,7 +129,7 @@ class EstimateArguments:
 
 
 @dataclass
-class FolderArguments:
+class OutputArguments:
     """The output folder of a recipe without a Trainer."""
 
     output_dir: str | None = option(None, "Folder that is written.")

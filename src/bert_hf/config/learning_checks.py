@@ -35,7 +35,7 @@ ADAMS = ("adamw_torch", "adamw_torch_fused", "bert_adam", "muon")  # whose step 
 WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")  # schedules that take no --warmup_steps
 
 
-class PlannedLearning(NamedTuple):
+class LearningSettings(NamedTuple):
     """The settings that decide whether a run can learn."""
 
     steps: int
@@ -50,7 +50,7 @@ class PlannedLearning(NamedTuple):
     from_scratch: bool = True
 
 
-def examine_learning(planned: PlannedLearning) -> Iterator[tuple[str, str]]:
+def examine_learning(planned: LearningSettings) -> Iterator[tuple[str, str]]:
     """(finding, remedy) of each check; the remedy is "" if the finding is good."""
     yield _warmup(planned)
     yield _rate(planned)
@@ -59,7 +59,7 @@ def examine_learning(planned: PlannedLearning) -> Iterator[tuple[str, str]]:
         yield _predictions(planned)
 
 
-def _warmup(planned: PlannedLearning) -> tuple[str, str]:
+def _warmup(planned: LearningSettings) -> tuple[str, str]:
     if planned.schedule in WITHOUT_WARMUP:
         return f"the schedule {planned.schedule} has no warm-up", ""
 
@@ -73,7 +73,7 @@ def _warmup(planned: PlannedLearning) -> tuple[str, str]:
     return text, remedy if planned.warmup_steps > WARMUP_MOST * planned.steps else ""
 
 
-def _rate(planned: PlannedLearning) -> tuple[str, str]:
+def _rate(planned: LearningSettings) -> tuple[str, str]:
     text = f"the learning rate is {planned.rate:.2g}"
     if planned.rate == 0:
         return f"{text}: no weight changes", "give --learning_rate 1e-4 (A.2), or 1e-3 for a small model"
@@ -91,13 +91,13 @@ def _rate(planned: PlannedLearning) -> tuple[str, str]:
     return text, remedy
 
 
-def _batch(planned: PlannedLearning) -> tuple[str, str]:
+def _batch(planned: LearningSettings) -> tuple[str, str]:
     text = f"the global batch is {planned.batch:,}"
     few = planned.batch < BATCH_LEAST
     return text, "raise --per_device_train_batch_size or --gradient_accumulation_steps (A.2: 256)" if few else ""
 
 
-def _predictions(planned: PlannedLearning) -> tuple[str, str]:
+def _predictions(planned: LearningSettings) -> tuple[str, str]:
     each = planned.steps * planned.predictions / planned.vocabulary
     text = f"about {each:,.1f} tokens are predicted for each entry of the vocabulary"
     few = each < PREDICTIONS_LEAST

@@ -29,7 +29,7 @@ _LEAVE_OUT = "leave the option out"
 
 
 @dataclasses.dataclass(frozen=True)
-class Refused:
+class Refusal:
     """Why an option is refused.
 
     Args:
@@ -44,12 +44,12 @@ class Refused:
     remedy: str = _LEAVE_OUT
 
 
-def _refused(reason: str, *by: str, remedy: str = _LEAVE_OUT, when: Callable | None = None) -> tuple[Refused, ...]:
-    """Refused by the parts named; without any, by each of our Trainers and so by the recipes."""
-    return (Refused(reason, frozenset(by or (TRAINER,)), when, remedy),)
+def _refused(reason: str, *by: str, remedy: str = _LEAVE_OUT, when: Callable | None = None) -> tuple[Refusal, ...]:
+    """Refusal by the parts named; without any, by each of our Trainers and so by the recipes."""
+    return (Refusal(reason, frozenset(by or (TRAINER,)), when, remedy),)
 
 
-def _in_recipes(reason: str, **more) -> tuple[Refused, ...]:
+def _in_recipes(reason: str, **more) -> tuple[Refusal, ...]:
     return _refused(reason, PRETRAIN, FINETUNE, **more)
 
 
@@ -65,7 +65,7 @@ def _without_workers(name: str) -> Callable[[Any], bool]:
     return has_no_effect
 
 
-def _by_epochs(name: str) -> tuple[Refused, ...]:
+def _by_epochs(name: str) -> tuple[Refusal, ...]:
     return _refused(
         "pre-training is one sequence of numbered examples, which has no epochs that end",
         NUMBERED,
@@ -92,13 +92,13 @@ def _other_rank(asked) -> bool:
     return asked.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
 
 
-WORKS: tuple[Refused, ...] = ()
+WORKS: tuple[Refusal, ...] = ()
 
 _SHARDED = "sharding is set in the machine's file"
 _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inputs"
 
 # name → the parts that refuse it, and why; `WORKS`: none does.
-OPTIONS: dict[str, tuple[Refused, ...]] = {
+OPTIONS: dict[str, tuple[Refusal, ...]] = {
     # ---- length of the run, batch
     "output_dir": WORKS,
     "overwrite_output_dir": WORKS,

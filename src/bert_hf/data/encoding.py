@@ -176,7 +176,7 @@ class Encoded(NamedTuple):
     unknown: int  # how many of the ids are [UNK]
 
 
-def group_pieces(pieces: Iterable) -> Iterator[tuple]:
+def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
     """`readers.Piece`s in groups of about `GROUP` characters; one ends where a document of several pieces ends."""
     group: list = []
     size = 0
@@ -227,7 +227,7 @@ def encode_source(source, writer, tokenizer: tuple[str, str], language: str | No
     Returns:
         The records of the shards.
     """
-    groups = group_pieces(leave_out(source.read(), without))
+    groups = batch_text_pieces(leave_out(source.read(), without))
     with writer:
         for group in itertools.islice(groups, writer.groups_done, None):
             writer.add(encode_group(group, tokenizer, language))

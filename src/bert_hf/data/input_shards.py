@@ -103,7 +103,7 @@ def finished_shards(path: Path, fingerprint: str) -> list[dict]:
         path: of the first shard.
     """
     entries: list[dict] = []
-    while not is_complete(entries):
+    while not has_all_shards(entries):
         number = len(entries)
         entry = finished_shard(_shard_path(path, number), _shard_fingerprint(fingerprint, number, SHARD_TOKENS))
         if entry is None or entry.get("cut_at", SHARD_TOKENS) != SHARD_TOKENS:
@@ -112,7 +112,7 @@ def finished_shards(path: Path, fingerprint: str) -> list[dict]:
     return entries
 
 
-def is_complete(entries: list[dict]) -> bool:
+def has_all_shards(entries: list[dict]) -> bool:
     """Whether these are the records of all shards of an input."""
     return bool(entries) and "cut_at" not in entries[-1]
 
@@ -120,7 +120,7 @@ def is_complete(entries: list[dict]) -> bool:
 def all_recorded(path: Path) -> bool:
     """Whether each shard of an input has its record. Nothing is verified: this reads a few small files."""
     entries: list[dict] = []
-    while not is_complete(entries):
+    while not has_all_shards(entries):
         record = _shard_path(path, len(entries)).with_suffix(".json")
         try:
             entries.append(json.loads(record.read_text(encoding="utf-8")))

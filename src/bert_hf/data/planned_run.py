@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from bert_hf.config.learning_checks import PlannedLearning, examine_learning
+from bert_hf.config.learning_checks import LearningSettings, examine_learning
 from bert_hf.data.corpus_store import Corpus, Window
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.finding import Finding
@@ -27,7 +27,7 @@ class PlannedRun:
     checkpoints: int  # that are kept
     folder: str
     device_bytes: int  # memory of each device
-    learning: PlannedLearning | None = None  # without it only memory, disk and passes are examined
+    learning: LearningSettings | None = None  # without it only memory, disk and passes are examined
 
 
 def planned_findings(

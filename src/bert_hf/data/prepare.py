@@ -19,12 +19,12 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import encode_group, encode_source, group_pieces, leave_out
+from bert_hf.data.encoding import batch_text_pieces, encode_group, encode_source, leave_out
 from bert_hf.data.input_shards import (
     InputShards,
     all_recorded,
     finished_shards,
-    is_complete,
+    has_all_shards,
     remove_input_leftovers,
 )
 from bert_hf.data.readers import Source
@@ -83,7 +83,7 @@ def prepare(
     ]
     part = jobs[shard[0] :: shard[1]]
     _find_finished(part, num_proc)
-    _make_shards([job for job in part if not is_complete(job.entries)], folder, num_proc)
+    _make_shards([job for job in part if not has_all_shards(job.entries)], folder, num_proc)
     return _complete(folder, recipe, jobs, num_proc)
 
 
@@ -129,7 +129,7 @@ def _complete(folder: Path, recipe: dict, jobs: list["_Job"], num_proc: int) -> 
         return None  # before anything is read: the last part alone reads the other parts' shards
 
     _find_finished(jobs, num_proc)
-    if not all(is_complete(job.entries) for job in jobs):
+    if not all(has_all_shards(job.entries) for job in jobs):
         return None  # another part is making one again
 
     entries = [entry for job in jobs for entry in job.entries]
@@ -173,7 +173,7 @@ class _Job:
 
     def find_finished(self) -> None:
         """Finds out which of the shards are finished. Where there are any, input and shards are read."""
-        if not is_complete(self.entries) and self.path.with_suffix(".json").is_file():
+        if not has_all_shards(self.entries) and self.path.with_suffix(".json").is_file():
             self.entries = finished_shards(self.path, self.fingerprint)
 
     def writer(self) -> InputShards:
@@ -219,7 +219,7 @@ def _clean_up(jobs: list[_Job]) -> Iterator[None]:
 def _encode_input(job: _Job, encode: partial, num_proc: int) -> list[dict]:
     """Makes the shards of one input that are not finished; returns the records of all."""
     writer = job.writer()
-    groups = group_pieces(leave_out(job.source.read(), job.without))
+    groups = batch_text_pieces(leave_out(job.source.read(), job.without))
     groups = islice(groups, writer.groups_done, None)
     encoded = map_ahead(encode, ((group,) for group in groups), num_proc) if num_proc > 1 else map(encode, groups)
     with writer:

@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import Encoder, encode_group, group_pieces
+from bert_hf.data.encoding import Encoder, batch_text_pieces, encode_group
 from bert_hf.data.input_files import is_url
 from bert_hf.data.readers import choose_column, cut_pieces, whole_text
 from bert_hf.data.remote_shards import RemoteShards
@@ -42,7 +42,7 @@ class TextCorpus:
     def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
         encoder = Encoder(backend(tokenizer))
         pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
-        groups = [encode_group(group, encoder, language) for group in group_pieces(pieces)]
+        groups = [encode_group(group, encoder, language) for group in batch_text_pieces(pieces)]
         if not any(len(group.ids) for group in groups):
             raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
 

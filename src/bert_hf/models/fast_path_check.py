@@ -229,14 +229,16 @@ def _training_without_dropout(model: BertForPreTraining, fast: bool) -> Iterator
     The fast path keeps the kernels of dropout, which may differ from those without it: see `DROP_NOTHING`.
     """
 
-    def without(p: float) -> float:
+    def dropout_to_use(p: float) -> float:
         return DROP_NOTHING if fast and p else 0.0
 
     # Settings to change
     modules = list(model.modules())
     configs: dict[int, Any] = {id(m.config): m.config for m in modules if hasattr(m, "config")}
-    changes = [(m, "p", without(m.p)) for m in modules if isinstance(m, nn.Dropout)]
-    changes += [(c, "attention_probs_dropout_prob", without(c.attention_probs_dropout_prob)) for c in configs.values()]
+    changes = [(m, "p", dropout_to_use(m.p)) for m in modules if isinstance(m, nn.Dropout)]
+    changes += [
+        (c, "attention_probs_dropout_prob", dropout_to_use(c.attention_probs_dropout_prob)) for c in configs.values()
+    ]
     changes += [(m, "gradient_checkpointing", False) for m in modules if getattr(m, "gradient_checkpointing", False)]
 
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]

@@ -480,15 +480,15 @@ class BertForPreTraining(BertPreTrainedModel):
         if losses_only and masked_positions is None:
             raise ValueError("losses_only needs masked_positions")
 
+        # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile the graph ends at
+        # `unpad_batch`, in every function that leads to it
+        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
+        tokens_alone = all(value is None or value is False for value in others.values())
+        unpadded = None
+        if input_ids is not None and masked_positions is not None and tokens_alone:
+            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
         hidden, pooled, hidden_states, attentions = self._encode(
-            input_ids,
-            attention_mask,
-            token_type_ids,
-            masked_positions,
-            token_positions,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
+            input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )
         if masked_positions is not None and labels is not None:
             labels = labels.flatten()[masked_positions]  # (M,)
@@ -517,20 +517,17 @@ class BertForPreTraining(BertPreTrainedModel):
         attention_mask: Tensor | None,
         token_type_ids: Tensor | None,
         masked_positions: Tensor | None,
-        token_positions: Tensor | None,
+        unpadded: UnpaddedBatch | None,
         **inputs,
     ) -> tuple[Tensor, Tensor, tuple | None, tuple | None]:
-        """Runs the encoder, without padding where possible.
+        """Runs the encoder, without padding if the batch is `unpadded`.
 
         Returns:
             Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked
             for, the hidden states and attentions of each layer.
         """
-        tokens_alone = all(value is None or value is False for value in inputs.values())
-        if input_ids is not None and masked_positions is not None and tokens_alone:
-            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
-            if unpadded is not None:
-                return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
+        if unpadded is not None:
+            return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
 
         outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
         hidden = outputs.last_hidden_state  # (B, L, H)

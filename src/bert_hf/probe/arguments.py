@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert_hf.config.arguments import FolderArguments, option
+from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, did_you_mean
@@ -98,7 +98,7 @@ class ProbeArguments:
         return any(getattr(self, name) for name in NEEDS[part])
 
 
-def check_probe(asked: ProbeArguments, out: FolderArguments) -> Iterator[str]:
+def check_probe(asked: ProbeArguments, out: OutputArguments) -> Iterator[str]:
     """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
     if asked.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")

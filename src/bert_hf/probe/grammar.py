@@ -20,7 +20,9 @@ from bert_hf.probe.pieces import continuing_pieces, special_id
 TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
 
-def masked_copies(ids: list[int], continues: np.ndarray, mask: int, whole_words: bool) -> list[tuple[np.ndarray, int]]:
+def mask_each_position(
+    ids: list[int], continues: np.ndarray, mask: int, whole_words: bool
+) -> list[tuple[np.ndarray, int]]:
     """A copy of a sentence for each of its tokens, with the position that is predicted in it.
 
         [CLS] a ##b c [SEP]   →   [CLS] M M c [SEP], 1 · [CLS] a M c [SEP], 2 · [CLS] a ##b M [SEP], 3
@@ -51,7 +53,7 @@ def pseudo_log_likelihoods(
     rows, positions, owners, targets = [], [], [], []
     longest = model.config.max_position_embeddings
     for number, ids in enumerate(tokenizer(sentences, truncation=True, max_length=longest)["input_ids"]):
-        for row, position in masked_copies(ids, continues, special_id(tokenizer, "mask"), whole_words):
+        for row, position in mask_each_position(ids, continues, special_id(tokenizer, "mask"), whole_words):
             rows.append(row)
             positions.append(position)
             owners.append(number)

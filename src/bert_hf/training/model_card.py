@@ -5,7 +5,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.training import hub
-from bert_hf.training.optimization import batch_arithmetic, optimizer_name
+from bert_hf.training.optimization import format_batch_size, optimizer_name
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import longest_length
 
@@ -59,7 +59,7 @@ def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTr
         "layers × hidden size, heads": size,
         "vocabulary": f"{len(tokenizer):,} WordPieces",
         "steps": args.max_steps,
-        "batch": batch_arithmetic(args),
+        "batch": format_batch_size(args),
         "sequence length": lengths,
         "optimizer": optimizer,
         "learning rate": args.learning_rate,

@@ -7,7 +7,7 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
-from bert_hf.config.learning_checks import PlannedLearning
+from bert_hf.config.learning_checks import LearningSettings
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.corpus_store import Corpus
@@ -18,7 +18,7 @@ from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.model_card import pretraining_card
-from bert_hf.training.optimization import batch_arithmetic, global_batch_size, optimizer_name
+from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.trainer import PreTrainer
@@ -63,7 +63,7 @@ class PreTrainingReport:
         lines = [
             f"model: {size}, {self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
             f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
-            f"batch: {batch_arithmetic(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
+            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
             f"machine: {run.describe_machine(args)}",
         ]
         return "\n".join(lines)
@@ -82,7 +82,7 @@ class PreTrainingReport:
         every = args.save_steps or 1.0
         every = every if every >= 1 else every * args.max_steps
         kept = args.save_total_limit or max(1, int(args.max_steps / every))
-        learning = PlannedLearning(
+        learning = LearningSettings(
             steps=args.max_steps,
             batch=batch,
             warmup_steps=args.get_warmup_steps(args.max_steps),

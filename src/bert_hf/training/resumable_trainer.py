@@ -140,7 +140,7 @@ class ResumableTrainer(Trainer):
             self.args.eval_on_start = True  # makes Trainer call `_evaluate` before the first step
             self.begin_at(checkpoint)
 
-        self._share_folder()
+        self._check_shared_folder()
         self._saved_at = time.monotonic()
         try:
             with self.supervisor.supervise():
@@ -152,7 +152,7 @@ class ResumableTrainer(Trainer):
             self.args.eval_on_start = eval_on_start
         return result
 
-    def _share_folder(self) -> None:
+    def _check_shared_folder(self) -> None:
         self._ranks.check_shared_folder(self._checkpoints.folder)
 
     def begin_training(self) -> None:

@@ -149,7 +149,7 @@ class Trial:
 class _TrialTrainer(PreTrainer):
     """A trainer that writes nothing."""
 
-    def _share_folder(self) -> None:
+    def _check_shared_folder(self) -> None:
         pass  # each rank has another temporary folder
 
     def _save_checkpoint(self, model, trial) -> None:
