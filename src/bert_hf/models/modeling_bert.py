@@ -526,7 +526,7 @@ class BertForPreTraining(BertPreTrainedModel):
             Hidden states, (B, L, H) or (M, H) of the masked tokens; pooler output (B, H); and, where they are asked
             for, the hidden states and attentions of each layer.
         """
-        if unpadded is not None:
+        if input_ids is not None and unpadded is not None:
             return *self.bert.forward_unpadded(input_ids, token_type_ids, unpadded), None, None
 
         outputs = self.bert(input_ids, attention_mask, token_type_ids, return_dict=True, **inputs)
