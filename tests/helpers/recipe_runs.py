@@ -1,6 +1,7 @@
 """Recipes called in this process, on a tiny model."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 from transformers import TrainerCallback
@@ -27,3 +28,14 @@ class Cut(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         if state.global_step == 4:
             raise KeyboardInterrupt
+
+
+def write_inputs(folder: Path, documents: int = 60) -> Path:
+    """Writes text.txt (documents of six sentences) and tiny.json (the model) into `folder`, which is returned."""
+    texts = [
+        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
+        for d in range(documents)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(texts))
+    (folder / "tiny.json").write_text(json.dumps(TINY))
+    return folder

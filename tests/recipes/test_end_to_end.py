@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import torch
-from helpers.recipe_runs import ROOT, TINY, Cut, recipe
+from helpers.recipe_runs import ROOT, Cut, recipe, write_inputs
 from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
@@ -17,14 +17,7 @@ from bert_hf.training import checkpointing, resumable_trainer, step_budget, trai
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Text, a model shape, and whatever the recipes make of them."""
-    folder = tmp_path_factory.mktemp("end_to_end")
-    documents = [
-        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
-        for d in range(60)
-    ]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    (folder / "tiny.json").write_text(json.dumps(TINY))
-    return folder
+    return write_inputs(tmp_path_factory.mktemp("end_to_end"))
 
 
 def pretrain(place, *words, output="pretrained"):

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers.recipe_runs import ROOT, TINY, Cut, recipe
+from helpers.recipe_runs import ROOT, Cut, recipe, write_inputs
 
 from bert_hf.config import precision
 from bert_hf.training import trainer
@@ -13,14 +13,7 @@ LINE = "precision: bf16 (avx512_bf16 and hidden size 32; bf16 pays from 16 on; -
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("precision")
-    documents = [
-        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
-        for d in range(40)
-    ]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    (folder / "tiny.json").write_text(json.dumps(TINY))
-    return folder
+    return write_inputs(tmp_path_factory.mktemp("precision"), documents=40)
 
 
 def pretrain(place, *words):

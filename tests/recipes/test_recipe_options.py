@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from helpers.recipe_runs import ROOT, TINY, recipe
+from helpers.recipe_runs import ROOT, recipe, write_inputs
 from transformers import TrainerCallback
 
 from bert_hf.data import dataset
@@ -17,14 +17,7 @@ SHORT, LONG = 32, 64
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("options")
-    documents = [
-        "\n".join(f"Topic {d % 7} sentence {s} says that thing{d} follows thing{s}." for s in range(6))
-        for d in range(60)
-    ]
-    (folder / "text.txt").write_text("\n\n".join(documents))
-    (folder / "tiny.json").write_text(json.dumps(TINY))
-    return folder
+    return write_inputs(tmp_path_factory.mktemp("options"))
 
 
 def pretrain(place, output, *words):

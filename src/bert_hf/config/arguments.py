@@ -144,8 +144,8 @@ class ModelArguments:
     model_name_or_path: str | None = option(None, "BERT checkpoint to continue from (folder or Hub id).")
     position_initializer: str = option(
         "random",
-        "Initial position embeddings: random (the paper) or sinusoidal, with which a short run learns to read "
-        "neighbouring words several times earlier (docs/recipes.md). They are trained either way.",
+        "Initial position embeddings: random (the paper) or sinusoidal, with which short runs "
+        "with Muon leave the unigram plateau (docs/recipes.md). They are trained either way.",
         choices=("random", "sinusoidal"),
     )
     initializer: str = option(
