@@ -1,61 +1,14 @@
 """Splits labelled rows into training, validation and test rows, near-duplicates in the same part."""
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from itertools import combinations
+from collections import Counter
 
-import numpy as np
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.config.arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.datasets import LabelledTexts, read_hub, read_labelled
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
-
-_FREQUENT = 50  # a three-word sequence of more texts than this does not tell which texts are alike
-
-
-# ---- near-duplicates
-
-
-def near_duplicate_groups(texts: list[str]) -> np.ndarray:
-    """(N,) group numbers: near-duplicates have the same one. Groups are numbered by their first text.
-
-    Near-duplicates: equal but for case, digits and signs; or half of their three-word sequences in common (Jaccard ≥
-    0.5); or linked by such texts.
-    """
-    words = [re.findall(r"[^\W\d_]+", text.lower()) for text in texts]
-
-    # Each text is linked to the first one of the same words, and those to similar ones
-    first: dict[str, int] = {}
-    links = [(first.setdefault(" ".join(words[row]) or texts[row], row), row) for row in range(len(texts))]
-    links += _similar(words, list(first.values()))
-
-    rows, others = np.array(links).T
-    graph = coo_matrix((np.ones(len(links)), (rows, others)), shape=(len(texts), len(texts)))
-    return connected_components(graph, directed=False)[1]
-
-
-def _similar(words: list[list[str]], rows: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of these rows that have half of their three-word sequences in common."""
-    shingles = {row: set(zip(words[row], words[row][1:], words[row][2:], strict=False)) for row in rows}
-    rows_with: dict[tuple, list[int]] = defaultdict(list)
-    for row in rows:
-        for shingle in shingles[row]:
-            rows_with[shingle].append(row)
-
-    shared: Counter[tuple[int, int]] = Counter()
-    for holders in rows_with.values():
-        if len(holders) <= _FREQUENT:
-            shared.update(combinations(holders, 2))
-
-    for (one, other), count in shared.items():
-        if count >= 0.5 * len(shingles[one] | shingles[other]):
-            yield one, other
-
 
 # ---- splits
 
