@@ -109,7 +109,7 @@ def test_groups_are_numbered_by_their_first_member():
 
 def test_too_few_rows_of_a_label():
     rows = LabelledTexts([f"text number {i}" for i in range(20)], ["spam"] + ["ham"] * 19)
-    with pytest.raises(InputError, match="a label has 1 rows"):
+    with pytest.raises(InputError, match="too few texts of label 'ham' differ in their words"):
         split_off(rows, 20, 0)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import operator
 import re
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import joblib
 import numpy as np
@@ -122,7 +122,7 @@ def hash_word(word: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def new_sketch(values: int):
+def new_sketch(values: int) -> Any:
     """An empty `datasketch.MinHash` of so many values, which is given 32-bit hashes."""
     from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
 

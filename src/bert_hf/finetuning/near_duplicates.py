@@ -102,14 +102,15 @@ def _shingle_sets(words: list[np.ndarray]) -> tuple[csr_array, np.ndarray]:
 def _signatures(sets: csr_array, hashes: np.ndarray, progress: _Progress) -> np.ndarray:
     """(values, texts): the smallest hash of each set under each permutation; of its 32 bits the lower 16."""
     multipliers, offsets = new_sketch(_BANDS * _VALUES).permutations
-    signatures = np.zeros((len(multipliers), sets.shape[0]), np.uint16)
+    texts = len(sets.indptr) - 1
+    signatures = np.zeros((len(multipliers), texts), np.uint16)
 
     for begin, end in _blocks(np.diff(sets.indptr), _BLOCK):
         block = hashes[sets.indices[sets.indptr[begin] : sets.indptr[end]]]
         starts = sets.indptr[begin:end] - sets.indptr[begin]
         for own, multiplier, offset in zip(signatures, multipliers, offsets, strict=True):
             own[begin:end] = np.minimum.reduceat(block * multiplier + offset, starts)
-        progress.report("signatures", end / sets.shape[0])
+        progress.report("signatures", end / texts)
     return signatures
 
 
@@ -129,7 +130,7 @@ def _blocks(sizes: np.ndarray, largest: int) -> Iterator[tuple[int, int]]:
 
 def _linked_sets(sets: csr_array, signatures: np.ndarray, progress: _Progress) -> np.ndarray:
     """(texts,): a number that similar texts share, and those linked by such texts."""
-    linked = np.arange(sets.shape[0])
+    linked = np.arange(len(sets.indptr) - 1)
     for band in range(_BANDS):
         # Sorted by the three values of the band and one of the next: 16 bits each
         keys = np.zeros(len(linked), np.uint64)

@@ -1,41 +1,203 @@
 """Splits labelled rows into training, validation and test rows, near-duplicates in the same part."""
 
-from collections import Counter
+import numpy as np
 
-from sklearn.model_selection import StratifiedGroupKFold
-
-from bert_hf.config.arguments import ClassificationArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.datasets import LabelledTexts, read_hub, read_labelled
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.stratification import STAYS, class_strata, deal, number_strata
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
-# ---- splits
+# ---- rows to parts
 
 
-def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[LabelledTexts, LabelledTexts]:
-    """(rest, part of `percentage` %), stratified by label, near-duplicates in one of the two, equal for equal seeds.
+def row_groups(rows: LabelledTexts) -> np.ndarray:
+    """(N,) numbers of near-duplicate groups: of the texts, or of both texts of a pair together."""
+    if rows.pairs is None:
+        return near_duplicate_groups(rows.texts)
+    return near_duplicate_groups([f"{text}\n{pair}" for text, pair in zip(rows.texts, rows.pairs, strict=True)])
+
+
+def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
+    """(N,) by what a split is stratified: the class, or the bin of a number; all 0 for rows without labels."""
+    if not rows.labels:
+        return np.zeros(len(rows), np.int64)
+    return number_strata(np.array(rows.labels, float)) if regression else class_strata(rows.labels)
+
+
+def held_out(groups: np.ndarray, strata: np.ndarray, percentage: float, seed: int) -> np.ndarray:
+    """(N,) whether a row is held out: `percentage` % of each stratum, whole groups, equal for equal seeds.
+
+    Groups of more than half of a stratum's held-out rows stay in training, and so do strata of fewer groups than
+    100 / percentage (see `stratification`): the percentage is of the other rows.
+    """
+    stays = np.isin(groups, groups[_of_few_groups(groups, strata, _least(percentage))])
+    others = np.flatnonzero(~stays)
+    share = percentage / 100
+    result = np.zeros(len(groups), bool)
+    result[others] = deal(groups[others], strata[others], (1 - share, share), seed) == 1
+    return result
+
+
+def _least(percentage: float) -> int:
+    """Groups of a class, of which `percentage` % are one."""
+    return max(2, round(100 / percentage))
+
+
+def _different(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """(strata,) how many groups have a row of each stratum."""
+    pairs = np.unique(np.stack([strata, groups]), axis=1)
+    return np.bincount(pairs[0])
+
+
+def _of_few_groups(groups: np.ndarray, strata: np.ndarray, least: int) -> np.ndarray:
+    """(N,) whether a row's stratum has fewer than `least` groups."""
+    return (_different(groups, strata) < least)[strata]
+
+
+def split_off(
+    rows: LabelledTexts, percentage: float, seed: int, regression: bool = False
+) -> tuple[LabelledTexts, LabelledTexts]:
+    """(rest, part of `percentage` %): see `held_out`. Regression is stratified by bins of the numbers.
 
     Raises:
-        InputError: there are too few rows of a label, or too few that are no near-duplicates.
+        InputError: there are too few rows of a class that are no near-duplicates, unless two other classes have
+            enough, in which case its rows stay in the rest.
     """
-    folds = max(2, round(100 / percentage))
-    groups = near_duplicate_groups(rows.texts)
-    fewest = min(Counter(rows.labels).values())
-    different = int(groups.max()) + 1
-    if min(fewest, different) < folds:
-        few = f"there are {different} texts that differ in their words"
-        if fewest < folds:
-            few = f"a label has {fewest} rows"
+    held = _held_out_rows(rows, row_groups(rows), percentage, seed, regression)
+    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+
+
+def _held_out_rows(
+    rows: LabelledTexts, groups: np.ndarray, percentage: float, seed: int, regression: bool
+) -> np.ndarray:
+    """(N,) whether a row is held out, checked: see `split_off`."""
+    strata = row_strata(rows, regression)
+    held = held_out(groups, strata, percentage, seed)
+
+    if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
+        of_stratum = _different(groups, strata)
+        fewest = int(of_stratum.argmin())
+        label = "" if regression or not rows.labels else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
         raise InputError(
-            f"{few}, too few to hold {percentage:g} % of them out",
+            f"too few texts{label} differ in their words ({of_stratum[fewest]}) to hold {percentage:g} % of them out",
             where=_file_of(rows, "--train_file"),
             remedy="give more rows, or --validation_file and --test_file",
         )
+    return held
 
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    rest, part = next(splitter.split(rows.texts, rows.labels, groups))
-    return rows.take(rest), rows.take(part)
+
+def three_parts(
+    rows: LabelledTexts,
+    validation_percentage: float,
+    test_percentage: float,
+    seed: int,
+    regression: bool = False,
+    groups: np.ndarray | None = None,
+) -> dict[str, LabelledTexts]:
+    """`train`, `validation` and `test`, of these shares of all rows: see `split_off`.
+
+    Args:
+        groups: (N,) of near-duplicates; None: they are searched for.
+    """
+    groups = row_groups(rows) if groups is None else groups
+    held = _held_out_rows(rows, groups, test_percentage, seed, regression)
+    rest, test = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+
+    share = validation_percentage * 100 / (100 - test_percentage)
+    held = _held_out_rows(rest, groups[~held], share, seed, regression)
+    train, validation = rest.take(np.flatnonzero(~held)), rest.take(np.flatnonzero(held))
+    return {"train": train, "validation": validation, "test": test}
+
+
+def folds(
+    rows: LabelledTexts,
+    count: int,
+    seed: int,
+    validation_percentage: float = 10.0,
+    regression: bool = False,
+    groups: np.ndarray | None = None,
+) -> list[dict[str, LabelledTexts]]:
+    """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
+
+    Near-duplicates are in the same part. Rows of a group of more than half of a class's rows in a test part are
+    training rows in every fold.
+
+    Args:
+        count: two folds or more.
+        validation_percentage: of all rows; the test rows are 100 / count %.
+        groups: (N,) of near-duplicates; None: they are searched for.
+
+    Raises:
+        InputError: a class has fewer rows than folds, or too few that are no near-duplicates.
+    """
+    groups = row_groups(rows) if groups is None else groups
+    strata = row_strata(rows, regression)
+    parts = deal(groups, strata, [1 / count] * count, seed)
+    _check_folds(rows, groups, strata, parts, count)
+
+    result = []
+    share = validation_percentage / (100 - 100 / count)
+    for fold in range(count):
+        rest, test = np.flatnonzero(parts != fold), np.flatnonzero(parts == fold)
+        validation = deal(groups[rest], strata[rest], (1 - share, share), (seed, fold)) == 1
+        result.append({"train": rest[~validation], "validation": rest[validation], "test": test})
+    return [{name: rows.take(numbers) for name, numbers in fold.items()} for fold in result]
+
+
+def _check_folds(rows: LabelledTexts, groups: np.ndarray, strata: np.ndarray, parts: np.ndarray, count: int) -> None:
+    """Refuses a stratum that has no row in some fold."""
+    remedy = "give more rows of it, remove it, or give fewer --folds"
+    for stratum, total in enumerate(np.bincount(strata)):
+        own = strata == stratum
+        if len(np.unique(parts[own & (parts != STAYS)])) == count:
+            continue
+
+        label = f"label {rows.labels[int(np.argmax(own))]!r}" if rows.labels else "the file"
+        what = f"{label} has {total} rows, fewer than {count} folds"
+        if total >= count:
+            different = len(np.unique(groups[own]))
+            what = f"{label} has {different} texts that differ in their words, too few for {count} folds"
+        raise InputError(what, where=_file_of(rows, "--train_file"), remedy=remedy)
+
+
+# ---- what is said about them
+
+
+def describe_groups(groups: np.ndarray) -> str:
+    """One line about groups of near-duplicates."""
+    sizes = np.bincount(groups)
+    several = sizes[sizes > 1]
+    if not len(several):
+        return "near-duplicates: none"
+    return f"near-duplicates: {several.sum():,} rows in {len(several):,} groups, the largest of {several.max():,} rows"
+
+
+def describe_overlap(train: LabelledTexts, given: dict[str, LabelledTexts]) -> str:
+    """One line: how many rows of other files are near-duplicates of training rows.
+
+    Args:
+        given: the rows of each other part, by name.
+    """
+    groups = np.split(
+        row_groups(_joined([train, *given.values()])), np.cumsum([len(train), *map(len, given.values())])
+    )
+    counts = [
+        f"{np.isin(own, groups[0]).sum():,} of {len(own):,} {name} rows"
+        for name, own in zip(given, groups[1:], strict=False)
+    ]
+    return f"near-duplicates of training rows: {', '.join(counts)}"
+
+
+def _joined(several: list[LabelledTexts]) -> LabelledTexts:
+    """The texts of all of them, without labels."""
+    texts = [text for rows in several for text in rows.texts]
+    pairs = [pair for rows in several for pair in rows.pairs or ()]
+    return LabelledTexts(texts, [], pairs=pairs or None)
+
+
+# ---- data of a task
 
 
 def _file_of(rows: LabelledTexts, otherwise: str) -> str:
@@ -94,9 +256,14 @@ def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
         InputError: see `read_splits`; or there are too few rows to split off.
     """
     splits, labels = read_splits(args)
-    if "test" not in splits:
-        splits["train"], splits["test"] = split_off(splits["train"], args.test_split_percentage, args.split_seed)
-    if "validation" not in splits:
-        share = args.validation_split_percentage * 100 / (100 - args.test_split_percentage)
-        splits["train"], splits["validation"] = split_off(splits["train"], share, args.split_seed)
+    train = splits["train"]
+    regression = args.problem_type == "regression"
+
+    percentages = (args.validation_split_percentage, args.test_split_percentage)
+    if "test" not in splits and "validation" not in splits:
+        splits = three_parts(train, *percentages, args.split_seed, regression)
+    elif "test" not in splits:
+        splits["train"], splits["test"] = split_off(train, percentages[1], args.split_seed, regression)
+    elif "validation" not in splits:
+        splits["train"], splits["validation"] = split_off(train, percentages[0], args.split_seed, regression)
     return splits, labels
