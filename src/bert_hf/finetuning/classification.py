@@ -60,7 +60,7 @@ def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed
 
 def classification_identity(args, asked: ClassificationArguments, config, parts: dict, names) -> dict:
     """The settings that distinguish this fine-tuning run from others (see `run_fingerprint`)."""
-    rows = json.dumps([[rows.texts, rows.labels] for rows in parts.values()]).encode()
+    rows = json.dumps([[rows.joined(), rows.labels] for rows in parts.values()]).encode()
     return {
         "checkpoint": asked.model_name_or_path,
         "from_scratch": asked.from_scratch,
