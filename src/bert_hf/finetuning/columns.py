@@ -201,7 +201,7 @@ def find_columns(
     text, pair = _texts(free, named, _pairs(free) if header else [], ask)
     if label is None:
         free = [column for column in table if column not in (text, pair)]
-        label = _label_by_values(free, named.problem_type, needs_label, ask)
+        label = _label_by_values(free, named, text, needs_label, ask)
     if text is None:
         text = _remaining_text([column for column in table if column not in (pair, label)], ask)
     if label is None and needs_label:
@@ -292,11 +292,18 @@ def _words(name: str) -> set[str]:
     return {name.lower(), *re.split(r"[^a-z]+", name.lower())}
 
 
-def _label_by_values(free: list[_Column], problem_type: str | None, needed: bool, ask: _Question) -> _Column | None:
-    """The only column whose values come again; or, for a regression, the only one of measured numbers."""
+def _label_by_values(
+    free: list[_Column], named: NamedColumns, text: _Column | None, needed: bool, ask: _Question
+) -> _Column | None:
+    """The only column whose values come again; or, for a regression, the only one of measured numbers.
+
+    Of two columns, which are the text and the label, the label has fewer different values, or else shorter ones.
+    """
     found = [column for column in free if column.may_be_label]
-    if problem_type == REGRESSION:
+    if named.problem_type == REGRESSION:
         found = [column for column in free if column.measured is not None]
+    if text is None and len(found) == len(free) == 2:
+        return min(found, key=lambda column: (column.distinct, column.length))
     if len(found) > 1 and needed:
         raise ask.label()
     return found[0] if len(found) == 1 else None

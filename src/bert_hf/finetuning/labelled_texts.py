@@ -139,9 +139,7 @@ def drop_rare(parts: dict[str, LabelledTexts], fewest: int) -> dict[str, Labelle
         return parts
     if len(counts) - len(rare) < 2:
         what = f"fewer than two classes have {fewest} rows"
-        raise InputError(
-            what, where="--drop_rare", remedy=f"a smaller number; the largest class: {max(counts.values())}"
-        )
+        raise InputError(what, where="--drop_rare", remedy=f"give {counts.most_common(2)[-1][1]} or less")
 
     kept = {}
     for part, rows in parts.items():

@@ -5,6 +5,7 @@ three decisions are made here, from all rows. No row is ever left out: one with 
 """
 
 import csv
+import io
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -158,7 +159,7 @@ def _find_rows(text: str, delimiter: str, path: str) -> list[Row]:
     if quoted is not None:
         if delimiter in _RFC_4180 or not _equal_widths(plain):
             return quoted if _equal_widths(quoted) or not _equal_widths(plain) else plain
-        return quoted if _is_quoting(plain, quoted) else plain
+        return quoted if _is_quoting(text, delimiter, plain, quoted) else plain
 
     if delimiter in _RFC_4180 and failure is not None:
         what = f"not CSV: {failure.args[0]}"
@@ -178,24 +179,31 @@ def _equal_widths(rows: list[Row]) -> bool:
     return len({len(fields) for _, fields in rows}) <= 1
 
 
-def _is_quoting(plain: list[Row], quoted: list[Row]) -> bool:
-    """Whether quotes around fields of a file with tabs or bars are quoting, where both readings are tables.
+def _is_quoting(text: str, delimiter: str, plain: list[Row], quoted: list[Row]) -> bool:
+    """Whether quotes in a file with tabs or bars are quoting, where both readings give rows of equal width.
 
-    A program that quotes doubles the quotes inside a field, and leaves none in a field that it does not quote:
+    A program that quotes doubles the quotes inside a field, and quotes nothing without need, or else whole columns. So
+    the rows of such a file can be written again as they were:
 
         spam | "He said ""hi"" "      quoting
         spam | "Hello" he said        text
-        spam | "Hello"                quoting only where every value of the column is like that
+        spam | "Hello"                quoting where every value of the column is like that, else text
     """
-    if len(plain) != len(quoted):  # lines that are rows by themselves were joined by lone quotes
-        return False
+    columns = zip(*(fields for _, fields in plain), strict=True)
+    if len(plain) == len(quoted) and any(all(map(_is_enclosed, values[1:])) for values in columns):
+        return True
 
-    fields = [field for _, row in plain for field in row]
-    enclosed = [field for field in fields if _is_enclosed(field)]
-    if len(enclosed) < sum('"' in field for field in fields):
+    # Without a doubled quote nothing tells quoting from text; quotes that join lines are then taken for text, too
+    if not any('"' in field for _, fields in quoted for field in fields):
         return False
-    columns = zip(*(row for _, row in plain), strict=True)
-    return any('""' in field[1:-1] for field in enclosed) or any(all(map(_is_enclosed, values)) for values in columns)
+    styles = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    return any(_written(quoted, delimiter, style) == text.strip("\n") for style in styles)
+
+
+def _written(rows: list[Row], delimiter: str, quoting: int) -> str:
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerows(fields for _, fields in rows)
+    return file.getvalue().strip("\n")
 
 
 def _is_enclosed(field: str) -> bool:
