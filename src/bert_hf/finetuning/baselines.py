@@ -4,7 +4,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.svm import LinearSVC
 
-from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 
 
 def baseline_predictions(train: LabelledTexts, validation: LabelledTexts, test: LabelledTexts) -> list[str]:
@@ -16,7 +16,7 @@ def baseline_predictions(train: LabelledTexts, validation: LabelledTexts, test: 
     for c in (0.1, 1.0, 10.0):
         vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
         classifier = LinearSVC(C=c, class_weight="balanced", random_state=0)
-        models.append(make_pipeline(vectors, classifier).fit(train.texts, train.labels))
+        models.append(make_pipeline(vectors, classifier).fit(train.joined(), train.class_names()))
 
-    best = max(models, key=lambda model: model.score(validation.texts, validation.labels))
-    return list(best.predict(test.texts))
+    best = max(models, key=lambda model: model.score(validation.joined(), validation.class_names()))
+    return list(best.predict(test.joined()))
