@@ -18,11 +18,17 @@ _LABEL_NAMES = ("label", "labels", "class", "category", "target")
 
 @dataclass
 class LabelledTexts:
-    """Texts and their labels by name; rows of files also have their places: file and line."""
+    """Texts and their labels by name; rows of files also have their places: file and line.
+
+    Attributes:
+        labels: empty where the rows have none (the test rows of a benchmark).
+        pairs: the second texts; None where each row has one text.
+    """
 
     texts: list[str]
     labels: list[str]
     places: list[tuple[str, int]] = field(default_factory=list, compare=False)
+    pairs: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -30,7 +36,9 @@ class LabelledTexts:
     def take(self, rows: np.ndarray) -> "LabelledTexts":
         """Some of the rows, by number."""
         places = [self.places[row] for row in rows] if self.places else []
-        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows], places)
+        labels = [self.labels[row] for row in rows] if self.labels else []
+        pairs = None if self.pairs is None else [self.pairs[row] for row in rows]
+        return LabelledTexts([self.texts[row] for row in rows], labels, places, pairs)
 
 
 # ---- files
