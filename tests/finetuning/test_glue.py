@@ -8,7 +8,7 @@ import pytest
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.glue import read_task_folder, write_submission
-from bert_hf.finetuning.tasks import FIGURE_PREFIXES, TASKS, order_labels
+from bert_hf.finetuning.tasks import TASKS, order_labels
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 
@@ -121,9 +121,8 @@ def test_the_files_of_each_task(tmp_path, task):
 def test_both_validation_sets_of_mnli(tmp_path):
     parts, _ = read_task_folder("mnli", write(tmp_path, "mnli"))
     assert parts["validation"].texts == ["A."]
-    assert parts["validation_mismatched"].labels == ["entailment"]
-    assert parts["test_mismatched"].pairs == ["H.", "J."]
-    assert [FIGURE_PREFIXES[part] for part in parts if part != "train"] == ["eval", "eval_mm", "test", "test_mm"]
+    assert parts["validation_mm"].labels == ["entailment"]
+    assert parts["test_mm"].pairs == ["H.", "J."]
 
 
 @pytest.mark.parametrize(("suffix", "opener"), [(".tsv.xz", lzma.open), (".tsv.gz", gzip.open)])
@@ -269,7 +268,7 @@ def test_label_order(names, task, expected):
         ("qqp", "test", [1, 0], "QQP.tsv", ["1", "0"]),
         ("stsb", "test", [-0.2, 5.3, 2.34567], "STS-B.tsv", ["0.000", "5.000", "2.346"]),
         ("mnli", "test", [0, 1, 2], "MNLI-m.tsv", ["entailment", "neutral", "contradiction"]),
-        ("mnli", "test_mismatched", [2, 0], "MNLI-mm.tsv", ["contradiction", "entailment"]),
+        ("mnli", "test_mm", [2, 0], "MNLI-mm.tsv", ["contradiction", "entailment"]),
         ("qnli", "test", [0, 1], "QNLI.tsv", ["entailment", "not_entailment"]),
         ("rte", "test", [0, 1], "RTE.tsv", ["entailment", "not_entailment"]),
         ("wnli", "test", [0, 1], "WNLI.tsv", ["0", "1"]),

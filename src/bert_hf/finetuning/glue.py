@@ -28,9 +28,9 @@ _FILES = {"train": "train", "validation": "dev", "test": "test"}
 _MNLI_FILES = {
     "train": "train",
     "validation": "dev_matched",
-    "validation_mismatched": "dev_mismatched",
+    "validation_mm": "dev_mismatched",
     "test": "test_matched",
-    "test_mismatched": "test_mismatched",
+    "test_mm": "test_mismatched",
 }
 _SICK_FILES = ("SICK.txt", "SICK.txt.xz", "SICK.txt.gz")
 _SICK_PARTS = {"TRAIN": "train", "TRIAL": "validation", "TEST": "test"}  # values of the column `part`

@@ -19,17 +19,9 @@ _SPLITS = {"train": "train", "validation": "validation", "test": "test"}
 _MNLI_SPLITS = {
     "train": "train",
     "validation": "validation_matched",
-    "validation_mismatched": "validation_mismatched",
+    "validation_mm": "validation_mismatched",
     "test": "test_matched",
-    "test_mismatched": "test_mismatched",
-}
-
-# What the names of a part's figures begin with: `eval_mm_accuracy`. Parts are the keys of `Task.splits`.
-FIGURE_PREFIXES = {
-    "validation": "eval",
-    "validation_mismatched": "eval_mm",
-    "test": "test",
-    "test_mismatched": "test_mm",
+    "test_mm": "test_mismatched",
 }
 
 
@@ -38,7 +30,7 @@ class Task:
     """A downstream task.
 
     Attributes:
-        hub_id: data set on the Hub, used where no file is given; None: no data set there is free of scripts.
+        hub_id: data set on the Hub, used where no file is given.
         text, label: its columns; None: they are found.
         labels: names by id, in the data set's order; of two, the second is the positive class. Empty for regression.
         pair: column of the second text; None: the task has one text.
@@ -47,13 +39,14 @@ class Task:
         regression: labels are numbers.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
         score_range: of a regression's submission: predictions are clipped to it.
-        splits: name on the Hub of each part.
+        splits: its parts, and the name of each on the Hub. Figures are named after parts: `validation_mm` →
+            `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
         test_has_labels: test figures can be computed here, and not only by the benchmark's server.
         note: printed when the task is run.
     """
 
-    hub_id: str | None
+    hub_id: str
     text: str | None
     label: str | None
     labels: tuple[str, ...]
@@ -70,11 +63,11 @@ class Task:
 
     @property
     def submissions(self) -> dict[str, str]:
-        """Name of the submission file of each test part: {"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}."""
+        """Name of the submission file of each test part: {"test": "MNLI-m.tsv", "test_mm": "MNLI-mm.tsv"}."""
         if self.benchmark is None:
             return {}
-        if "test_mismatched" in self.splits:
-            return {"test": f"{self.benchmark}-m.tsv", "test_mismatched": f"{self.benchmark}-mm.tsv"}
+        if "test_mm" in self.splits:
+            return {"test": f"{self.benchmark}-m.tsv", "test_mm": f"{self.benchmark}-mm.tsv"}
         return {"test": f"{self.benchmark}.tsv"}
 
 
@@ -116,13 +109,13 @@ TASKS = {
         note="WNLI: validation contradicts training. 65 of the 71 validation texts are also training texts, and for "
         "62 of these the most similar training pair has the other label: what is learned there is wrong here",
     ),
-    # Not in GLUE. SICK on the Hub (RobZamp/sick) is a loading script, which is not run
+    # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
     "sick": Task(
-        None, "sentence_A", "entailment_label", ("entailment", "neutral", "contradiction"), "sentence_B",
+        "RobZamp/sick", "sentence_A", "label", ("entailment", "neutral", "contradiction"), "sentence_B",
         metric=AccuracyMetric, test_has_labels=True,
     ),
     "sick_relatedness": Task(
-        None, "sentence_A", "relatedness_score", (), "sentence_B",
+        "RobZamp/sick", "sentence_A", "relatedness_score", (), "sentence_B",
         metric=CorrelationMetric, regression=True, test_has_labels=True,
     ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
