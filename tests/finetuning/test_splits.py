@@ -1,19 +1,20 @@
 """Splits of labelled rows: near-duplicates on one side, classes in proportion, folds, and what is said about them."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import (
     describe_groups,
     describe_overlap,
     folds,
     held_out,
-    load_splits,
     row_groups,
     row_strata,
     split_off,
@@ -21,6 +22,7 @@ from bert_hf.finetuning.splits import (
 )
 
 PARTS = ("train", "validation", "test")
+MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
 
 
 def distinct_texts(rng, count):
@@ -114,7 +116,7 @@ def test_numbers_are_split_by_bins(rng):
 
 
 def test_rows_without_labels_are_split(rng):
-    _, part = split_off(LabelledTexts(distinct_texts(rng, 50), []), 20, seed=0)
+    _, part = split_off(LabelledTexts(distinct_texts(rng, 50), None), 20, seed=0)
     assert len(part) == 10
 
 
@@ -166,7 +168,7 @@ def test_rows_of_other_files_that_equal_training_rows_are_counted(rng):
     train = rows_of(rng, {"ham": 10, "spam": 10})
     copies = [text.upper() for text in train.texts[:3]]
     validation = LabelledTexts([*copies, *distinct_texts(rng, 4)], ["ham"] * 7)
-    test = LabelledTexts(distinct_texts(rng, 5), [])
+    test = LabelledTexts(distinct_texts(rng, 5), None)
     assert describe_overlap(train, {"validation": validation, "test": test}) == (
         "near-duplicates of training rows: 3 of 7 validation rows, 0 of 5 test rows"
     )
@@ -188,6 +190,49 @@ def test_parts_that_are_not_given_are_split_off(tmp_path, rng, given, sizes):
         lines = [f"{label}\t{text}\n" for label, text in zip(rows.labels, rows.texts, strict=True)]
         (tmp_path / f"{name}.tsv").write_text("".join(lines))
     files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", *given)}
-    parts, labels = load_splits(ClassificationArguments(**files))
-    assert labels == ("ham", "spam")
+    parts = read_all_parts(ClassificationArguments(**files))
     assert {name: len(rows) for name, rows in parts.items()} == sizes
+
+
+def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):
+    (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
+    (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
+    files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", "test")}
+    parts = read_all_parts(ClassificationArguments(validation_file=files["test_file"], **files))
+    line = "near-duplicates of training rows: 1 of 2 validation rows, 1 of 2 test rows"
+    assert line in parts["train"].line()
+
+
+def test_the_messages_of_the_project():
+    """384 of them, none a near-duplicate of another."""
+    asked = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
+    parts = read_all_parts(asked)
+    assert class_names(parts, asked) == ("ham", "spam")
+    labels = Counter(label for rows in parts.values() for label in rows.class_names())
+    assert labels == {"ham": 228, "spam": 156}
+    assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "expected"),
+    [
+        ({"task": "spim"}, "ham\tx\nspam\ty\n", "--task: unknown task 'spim'; did you mean 'spam'?"),
+        ({}, None, "--train_file: no data are named"),
+        ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
+    ],
+)
+def test_wrong_requests(tmp_path, options, content, expected):
+    if content is not None:
+        (tmp_path / "a.tsv").write_text(content)
+        options = {**options, "train_file": [str(tmp_path / "a.tsv")], "label_column": "column_1"}
+    with pytest.raises(InputError) as caught:
+        read_all_parts(ClassificationArguments(**options))
+    assert expected in str(caught.value)
+
+
+def test_a_label_unknown_to_training(tmp_path):
+    (tmp_path / "a.tsv").write_text("ham\tx one\nspam\ty two\n" * 20)
+    (tmp_path / "b.tsv").write_text("ham\tx\neggs\ty\nham\tz\n")
+    train, test = [str(tmp_path / "a.tsv")], [str(tmp_path / "b.tsv")]
+    with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
+        read_all_parts(ClassificationArguments(train_file=train, validation_file=train, test_file=test))

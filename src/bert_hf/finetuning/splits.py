@@ -2,28 +2,24 @@
 
 import numpy as np
 
-from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.datasets import LabelledTexts, read_hub, read_labelled
+from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.stratification import STAYS, class_strata, deal, number_strata
-from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 # ---- rows to parts
 
 
 def row_groups(rows: LabelledTexts) -> np.ndarray:
     """(N,) numbers of near-duplicate groups: of the texts, or of both texts of a pair together."""
-    if rows.pairs is None:
-        return near_duplicate_groups(rows.texts)
-    return near_duplicate_groups([f"{text}\n{pair}" for text, pair in zip(rows.texts, rows.pairs, strict=True)])
+    return near_duplicate_groups(rows.joined())
 
 
 def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
     """(N,) by what a split is stratified: the class, or the bin of a number; all 0 for rows without labels."""
-    if not rows.labels:
+    if rows.labels is None:
         return np.zeros(len(rows), np.int64)
-    return number_strata(np.array(rows.labels, float)) if regression else class_strata(rows.labels)
+    return number_strata(rows.numbers()) if regression else class_strata(rows.labels)
 
 
 def held_out(groups: np.ndarray, strata: np.ndarray, percentage: float, seed: int) -> np.ndarray:
@@ -79,10 +75,12 @@ def _held_out_rows(
     if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
         of_stratum = _different(groups, strata)
         fewest = int(of_stratum.argmin())
-        label = "" if regression or not rows.labels else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
+        label = (
+            "" if regression or rows.labels is None else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
+        )
         raise InputError(
             f"too few texts{label} differ in their words ({of_stratum[fewest]}) to hold {percentage:g} % of them out",
-            where=_file_of(rows, "--train_file"),
+            where=rows.file(),
             remedy="give more rows, or --validation_file and --test_file",
         )
     return held
@@ -154,12 +152,12 @@ def _check_folds(rows: LabelledTexts, groups: np.ndarray, strata: np.ndarray, pa
         if len(np.unique(parts[own & (parts != STAYS)])) == count:
             continue
 
-        label = f"label {rows.labels[int(np.argmax(own))]!r}" if rows.labels else "the file"
+        label = f"label {rows.labels[int(np.argmax(own))]!r}" if rows.labels is not None else "the file"
         what = f"{label} has {total} rows, fewer than {count} folds"
         if total >= count:
             different = len(np.unique(groups[own]))
             what = f"{label} has {different} texts that differ in their words, too few for {count} folds"
-        raise InputError(what, where=_file_of(rows, "--train_file"), remedy=remedy)
+        raise InputError(what, where=rows.file(), remedy=remedy)
 
 
 # ---- what is said about them
@@ -194,76 +192,4 @@ def _joined(several: list[LabelledTexts]) -> LabelledTexts:
     """The texts of all of them, without labels."""
     texts = [text for rows in several for text in rows.texts]
     pairs = [pair for rows in several for pair in rows.pairs or ()]
-    return LabelledTexts(texts, [], pairs=pairs or None)
-
-
-# ---- data of a task
-
-
-def _file_of(rows: LabelledTexts, otherwise: str) -> str:
-    return rows.places[0][0] if rows.places else otherwise
-
-
-def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
-    """Those of `train`, `validation` and `test` that are given, and the label names by id.
-
-    Raises:
-        InputError: no data named, unknown task, one label only, or a label that training does not have.
-    """
-    if args.task is not None and args.task not in TASKS:
-        raise InputError(f"unknown task {args.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
-    splits = _given_splits(args)
-
-    train = splits["train"]
-    labels = order_labels(set(train.labels), args.task)
-    if len(set(train.labels)) < 2:
-        remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {labels[0]}", where=_file_of(train, "train"), remedy=remedy)
-    for name, rows in splits.items():
-        _check_labels(rows, labels, name)
-    return splits, labels
-
-
-def _given_splits(args: ClassificationArguments) -> dict[str, LabelledTexts]:
-    if args.train_file:
-        given = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
-        columns = (args.text_column, args.label_column)
-        return {name: read_labelled(files, *columns) for name, files in given.items() if files}
-
-    if not (args.dataset_name or args.task):
-        remedy = "give --train_file, --dataset_name or --task"
-        raise InputError("no data are named", where="--train_file", remedy=remedy)
-    task = TASKS[args.task] if args.task else Task(str(args.dataset_name), None, None, ())
-    text, label = args.text_column or task.text, args.label_column or task.label
-    splits = read_hub(args.dataset_name or task.hub_id, args.dataset_config_name, text, label)
-    return {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}
-
-
-def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
-    """Refuses a label that training does not have."""
-    for number, label in enumerate(rows.labels):
-        if label not in labels:
-            where, line = rows.places[number] if rows.places else (name, None)
-            near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-            remedy = f"{near}correct or remove the row"
-            raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)
-
-
-def load_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
-    """`train`, `validation` and `test`, the missing ones split off; and the label names by id.
-
-    Raises:
-        InputError: see `read_splits`; or there are too few rows to split off.
-    """
-    splits, labels = read_splits(args)
-    train = splits["train"]
-    regression = args.problem_type == "regression"
-
-    percentages = (args.validation_split_percentage, args.test_split_percentage)
-    if "test" not in splits and "validation" not in splits:
-        splits = three_parts(train, *percentages, args.split_seed, regression)
-    elif "test" not in splits:
-        splits["train"], splits["test"] = split_off(train, percentages[1], args.split_seed, regression)
-    elif "validation" not in splits:
-        splits["train"], splits["validation"] = split_off(train, percentages[0], args.split_seed, regression)
-    return splits, labels
+    return LabelledTexts(texts, None, pairs=pairs or None)
