@@ -95,8 +95,8 @@ def test_columns_that_leave_one_choice_are_found(tmp_path, columns, options, exp
     ("columns", "options", "expected"),
     [
         ({"title": WORDS, "body": OTHERS, "label": LABELS}, {},
-         "a.jsonl:1: which of the texts are meant: title, body?; --text_column title --text_pair_column body for pairs,"
-         " or --text_column alone"),
+         "a.jsonl:1: which of the texts are meant: title, body?; "
+         "--text_column title --text_pair_column body for pairs, or --text_column alone"),
         ({"question": WORDS, "answer": LABELS, "kind": LABELS}, {},
          "a.jsonl:1: which of the texts are meant: question, "),
         ({"text": WORDS, "kind": LABELS, "source": LABELS[::-1]}, {},
