@@ -6,7 +6,7 @@ import pytest
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.columns import CLASSES, NamedColumns
-from bert_hf.finetuning.datasets import read_hub, read_labelled, read_parts, tokenized
+from bert_hf.finetuning.datasets import read_hub, read_labelled, read_parts
 from bert_hf.finetuning.labelled_texts import LabelledTexts, drop_rare
 
 MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
@@ -95,8 +95,8 @@ def test_columns_that_leave_one_choice_are_found(tmp_path, columns, options, exp
     ("columns", "options", "expected"),
     [
         ({"title": WORDS, "body": OTHERS, "label": LABELS}, {},
-         "a.jsonl:1: which of the texts are meant: title, body?; --text_column title --text_pair_column body for pairs,"
-         " or --text_column alone"),
+         "a.jsonl:1: which of the texts are meant: title, body?; "
+         "--text_column title --text_pair_column body for pairs, or --text_column alone"),
         ({"question": WORDS, "answer": LABELS, "kind": LABELS}, {},
          "a.jsonl:1: which of the texts are meant: question, "),
         ({"text": WORDS, "kind": LABELS, "source": LABELS[::-1]}, {},
@@ -293,10 +293,3 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, optio
     with pytest.raises(InputError) as caught:
         read_labelled([name], NamedColumns(**options))
     assert str(caught.value).startswith(expected)
-
-
-def test_rows_become_ids_without_padding(tokenizer):
-    rows = LabelledTexts(["w1 w2 w3", "w4"], ["spam", "ham"])
-    data = tokenized(rows, ("ham", "spam"), tokenizer, max_seq_length=4)
-    assert data["input_ids"] == [[2, 6, 7, 3], [2, 9, 3]]
-    assert data["labels"] == [1, 0]

@@ -137,7 +137,7 @@ def _apportion(rows: int, lacking: np.ndarray, have: np.ndarray, number: int, sh
     exact = lacking * (left / lacking.sum())
     taken += np.floor(exact).astype(np.int64)
 
-    # What is left after rounding: the largest remainders, of equal ones the part with the fewest rows for its share
+    # The rest after rounding goes to the largest remainders, of equal ones the part with the fewest rows for its share
     fullness = (have.sum(axis=1) + taken) / shares
     order = np.lexsort((fullness, -np.round(exact % 1, 9)))
     taken[order[: rows - taken.sum()]] += 1
