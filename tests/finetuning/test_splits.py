@@ -174,26 +174,6 @@ def test_rows_of_other_files_that_equal_training_rows_are_counted(rng):
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "sizes"),
-    [
-        ((), {"train": 140, "validation": 20, "test": 40}),
-        (("test",), {"train": 180, "validation": 20, "test": 10}),
-        (("validation",), {"train": 160, "validation": 10, "test": 40}),
-        (("validation", "test"), {"train": 200, "validation": 10, "test": 10}),
-    ],
-)
-def test_parts_that_are_not_given_are_split_off(tmp_path, rng, given, sizes):
-    """Percentages are of the rows of the training file, whether or not the other part is given."""
-    for name, count in {"train": 100, "validation": 5, "test": 5}.items():
-        rows = rows_of(rng, {"ham": count, "spam": count})
-        lines = [f"{label}\t{text}\n" for label, text in zip(rows.labels, rows.texts, strict=True)]
-        (tmp_path / f"{name}.tsv").write_text("".join(lines))
-    files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", *given)}
-    parts = read_all_parts(ClassificationArguments(**files))
-    assert {name: len(rows) for name, rows in parts.items()} == sizes
-
-
 def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):
     (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
     (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
@@ -211,28 +191,3 @@ def test_the_messages_of_the_project():
     labels = Counter(label for rows in parts.values() for label in rows.class_names())
     assert labels == {"ham": 228, "spam": 156}
     assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384
-
-
-@pytest.mark.parametrize(
-    ("options", "content", "expected"),
-    [
-        ({"task": "spim"}, "ham\tx\nspam\ty\n", "--task: unknown task 'spim'; did you mean 'spam'?"),
-        ({}, None, "--train_file: no data are named"),
-        ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
-    ],
-)
-def test_wrong_requests(tmp_path, options, content, expected):
-    if content is not None:
-        (tmp_path / "a.tsv").write_text(content)
-        options = {**options, "train_file": [str(tmp_path / "a.tsv")], "label_column": "column_1"}
-    with pytest.raises(InputError) as caught:
-        read_all_parts(ClassificationArguments(**options))
-    assert expected in str(caught.value)
-
-
-def test_a_label_unknown_to_training(tmp_path):
-    (tmp_path / "a.tsv").write_text("ham\tx one\nspam\ty two\n" * 20)
-    (tmp_path / "b.tsv").write_text("ham\tx\neggs\ty\nham\tz\n")
-    train, test = [str(tmp_path / "a.tsv")], [str(tmp_path / "b.tsv")]
-    with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
-        read_all_parts(ClassificationArguments(train_file=train, validation_file=train, test_file=test))

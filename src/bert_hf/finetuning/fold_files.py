@@ -68,9 +68,13 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, asked: SplitArguments) -
 
 
 def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> None:
-    """Writes all files. Killed while it writes, it leaves a folder that --overwrite_output_dir empties."""
-    for old in [*folder.glob("fold-*" + _TEMPORARY), *_empty_folders(folder)]:
-        shutil.rmtree(old)
+    """Writes all files into a folder that holds no other ones.
+
+    Of an earlier split it removes empty folders, and folders of which the writing was interrupted.
+    """
+    for old in filter(Path.is_dir, folder.glob("fold-*")):
+        if old.name.endswith(_TEMPORARY) or not any(old.iterdir()):
+            shutil.rmtree(old)
     folder.mkdir(parents=True, exist_ok=True)
 
     # Whole under another name first, then the manifest, then the names
@@ -86,35 +90,36 @@ def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: Split
         os.replace(folder / f"fold-{number}{_TEMPORARY}", folder / f"fold-{number}")
 
 
-def _empty_folders(folder: Path) -> list[Path]:
-    """Folders of an earlier split whose files were removed."""
-    return [path for path in folder.glob("fold-*") if path.is_dir() and not any(path.iterdir())]
-
-
 def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     row: dict = {"text": rows.texts[number]}
     if rows.pairs is not None:
         row["text_pair"] = rows.pairs[number]
     label = rows.class_names()[number]
     row["label"] = as_number(label) if regression else label
-    try:
-        return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
-        return (json.dumps(row) + "\n").encode()
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def _manifest(made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> dict:
-    files = expand(asked.train_file or [])
-    checksums = {Path(path).name: None if is_url(path) else file_checksum(path) for path in files}
-    options = {
-        "validation_split_percentage": asked.validation_split_percentage,
-        "test_split_percentage": asked.test_split_percentage,
-        "split_seed": asked.split_seed,
+    regression = asked.problem_type == REGRESSION
+    return {
+        "bert_hf": version("bert-hf"),
+        "files": _checksums(asked.train_file or []),
+        "options": {
+            "validation_split_percentage": asked.validation_split_percentage,
+            "test_split_percentage": asked.test_split_percentage,
+            "split_seed": asked.split_seed,
+        },
+        "folds": [{name: _counts(rows, regression) for name, rows in parts.items()} for parts in made],
     }
-    counts = [
-        {name: _counts(rows, asked.problem_type == REGRESSION) for name, rows in parts.items()} for parts in made
-    ]
-    return {"bert_hf": version("bert-hf"), "files": checksums, "options": options, "folds": counts}
+
+
+def _checksums(patterns: list[str]) -> dict[str, str | None]:
+    """The checksum of each file by its name; None of a folder or URL."""
+    found: dict[str, str | None] = {}
+    for pattern in patterns:
+        for path in [pattern] if Path(pattern).is_dir() else expand([pattern]):
+            found[Path(path).name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
+    return found
 
 
 def _counts(rows: LabelledTexts, regression: bool) -> dict:
