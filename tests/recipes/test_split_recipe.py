@@ -107,38 +107,7 @@ def test_numbers_as_labels(split, tmp_path, rng, capsys):
     assert sorted(tested) == sorted(numbers)
 
 
-# ---- refused
-
-
-@pytest.mark.parametrize(
-    ("lines", "words", "message"),
-    [
-        (["ham\ta b", "ham\tc d"], ["--label_column", "column_1"], "rows.tsv: only one label: ham"),
-        (["label\ttext"], [], "rows.tsv: no rows in it"),
-        (
-            [*(f"ham\t{'x' * n} a" for n in range(1, 9)), "spam\tb c", "spam\tc d"],
-            [],
-            "rows.tsv: label 'spam' has 2 rows, fewer than 5 folds; give more rows of it, remove it, or give fewer",
-        ),
-        (None, [], "--train_file: no data are named; give files of labelled rows"),
-        (["ham\ta", "spam\tb"], ["--folds", "0"], "--folds: 0 is out of range"),
-        (["ham\ta", "spam\tb"], ["--test_split_percentage", "30"], "--test_split_percentage: the test rows of 5"),
-        (
-            ["ham\ta", "spam\tb"],
-            ["--validation_split_percentage", "80"],
-            "--validation_split_percentage: with 20 % test rows no training rows are left",
-        ),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(split, tmp_path, capsys, lines, words, message):
-    file = [] if lines is None else ["--train_file", "rows.tsv"]
-    if lines is not None:
-        write(tmp_path / "rows.tsv", lines)
-    assert split(*file, *words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {message}")
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+# ---- refused (bad input: tests/bad_inputs.py)
 
 
 def test_folders_of_others_are_refused(split, tmp_path, capsys):
