@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_submission
-from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
+from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
@@ -25,6 +25,7 @@ from bert_hf.finetuning.metrics import (
     confusion,
     regression_figures,
 )
+from bert_hf.finetuning.splits import describe_overlap
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.finetuning.tasks import TASKS
 from bert_hf.training.checkpointing import write_durably
@@ -55,6 +56,10 @@ class ClassificationTask(DownstreamTask):
         return read_all_parts(asked)
 
     @classmethod
+    def read_given(cls, asked: Any) -> dict[str, LabelledTexts]:
+        return read_given_parts(asked)
+
+    @classmethod
     def class_names(cls, asked: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
         return class_names(parts, asked)
 
@@ -63,9 +68,15 @@ class ClassificationTask(DownstreamTask):
         return source_of(asked)
 
     def describe(self) -> str:
-        rows = self.parts["train"]
-        cut = self.inputs("train").cut.line(self.tokenizer.model_max_length)
-        return "\n".join(line for line in (rows.line(self.asked.problem_type), cut) if line)
+        rows: LabelledTexts = self.parts["train"]
+        lines = [rows.line("regression" if self.regression else None)]
+        lines.append(self.inputs("train").cut.line(self.tokenizer.model_max_length) or "")
+
+        given = {"validation": self.asked.validation_file, "test": self.asked.test_file}
+        others = {part: self.parts[part] for part, files in given.items() if files}
+        if others:
+            lines.append(describe_overlap(rows, others))
+        return "\n".join(line for line in lines if line)
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
