@@ -188,7 +188,24 @@ class Baselines:
         return _STRENGTHS[int(np.argmax(figures))]
 
 
-# ---- sentences
+# ---- the model next to its baselines
+
+
+def comparison_table(figures: dict[str, float], baselines: dict[str, float]) -> str:
+    """A line a figure: the model's, and that of each baseline that has it.
+
+    Args:
+        figures: of the model, by bare name: {"f1": 0.94}. baselines: see `Baselines.figures`.
+    """
+    kinds = list(dict.fromkeys(name.split("_", 2)[1] for name in baselines))
+    width = max(len("this model"), *map(len, kinds), 0) + 2
+    lines = ["".ljust(24) + "".join(title.rjust(width) for title in ("this model", *kinds))]
+    for name, value in figures.items():
+        others = [baselines.get(f"baseline_{kind}_{name}") for kind in kinds]
+        if any(other is not None for other in others):
+            cells = ["" if number is None else f"{number:.4f}" for number in (value, *others)]
+            lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(width) for cell in cells))
+    return "\n".join(lines)
 
 
 def best_baseline(baselines: dict[str, float], figure: str) -> tuple[str, float] | None:
