@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.metrics import LocalMetric, classification_figures, regression_figures
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation

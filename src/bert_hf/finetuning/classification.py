@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.errors import InputError
 from bert_hf.finetuning.baselines import baseline_predictions
 from bert_hf.finetuning.datasets import LabelledTexts, tokenized
 from bert_hf.finetuning.losses import cross_entropies
@@ -36,7 +37,12 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def source(cls, asked: Any) -> str:
-        return TASKS[asked.task].hub_id if asked.task in TASKS else super().source(asked)
+        if asked.task is None and not (asked.train_file or asked.dataset_name):
+            remedy = "give --train_file, --dataset_name or --task"
+            raise InputError("no data are named", where="--train_file", remedy=remedy)
+        if asked.task is not None and asked.task not in TASKS:
+            raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
+        return asked.dataset_name or TASKS[asked.task].hub_id if asked.task else super().source(asked)
 
     @classmethod
     def class_names(cls, asked: Any, parts: dict) -> tuple[str, ...]:
@@ -61,8 +67,8 @@ class ClassificationTask(DownstreamTask):
             "label2id": {name: number for number, name in enumerate(names)},
         }
 
-    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], labels, label_smoothing)
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 

@@ -19,7 +19,7 @@ import numpy as np
 from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
-from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks import TASKS, Task
 from bert_hf.training.checkpointing import write_durably
 
