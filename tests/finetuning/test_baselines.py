@@ -13,12 +13,13 @@ from bert_hf.finetuning.baselines import (
     Baselines,
     TextFeatures,
     best_baseline,
-    comparison_table,
     cut_texts,
     one_class_warning,
     who_is_ahead,
 )
-from bert_hf.finetuning.datasets import LabelledTexts, read_labelled
+from bert_hf.finetuning.datasets import read_labelled
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.finetuning.metrics import AccuracyAndF1Metric
 from bert_hf.finetuning.splits import split_off
 
@@ -46,26 +47,27 @@ def made_pairs(count: int, seed: int = 0) -> LabelledTexts:
 
 # ---- texts
 
+LONG = LabelledTexts(
+    ["w1  w2 w3", "w4", "w1 w2 w3 w4 w5 w6 w7 w8"], ["a", "b", "a"], pairs=["w5 w6", "w1 w2 w3 w4 w5", "w2 w3 w4"]
+)
 
-def test_texts_are_cut_to_what_the_network_sees(tokenizer):
-    rows = LabelledTexts(["w1  w2 w3", "w4", "w1 w2 w3 w4"], ["a", "b", "a"])
+
+def test_texts_are_cut_by_tokens(tokenizer):
+    rows = LabelledTexts(LONG.texts, LONG.labels)
     cut = cut_texts(rows, tokenizer, max_seq_length=5)  # [CLS] and [SEP] are two of the five
     assert cut.texts == ["w1  w2 w3", "w4", "w1 w2 w3"]
-    assert cut.labels == rows.labels
-    assert cut.pairs is None
+    assert (cut.labels, cut.pairs) == (rows.labels, None)
+    assert cut_texts(rows, tokenizer, 6, "head_tail").texts == ["w1  w2 w3", "w4", "w1 w6 w7 w8"]
+    assert cut_texts(rows, tokenizer, 5, "windows").texts == LONG.texts
 
 
-def test_of_a_pair_the_longer_text_is_cut(tokenizer):
-    rows = LabelledTexts(["w1 w2 w3 w4", "w1"], ["a", "b"], pairs=["w5 w6", "w2 w3 w4"])
-    cut = cut_texts(rows, tokenizer, max_seq_length=7)
-    kept = [
-        tokenizer.decode(ids).split()
-        for ids in tokenizer(rows.texts, rows.pairs, truncation=True, max_length=7)["input_ids"]
-    ]
-    assert [
-        ["[CLS]", *a.split(), "[SEP]", *b.split(), "[SEP]"] for a, b in zip(cut.texts, cut.pairs, strict=True)
-    ] == kept
-    assert (cut.texts[0], cut.pairs[0]) == ("w1 w2", "w5 w6")
+@pytest.mark.parametrize("long_texts", ["head", "head_tail"])
+@pytest.mark.parametrize("length", [5, 7, 8, 9, 64])
+@pytest.mark.parametrize("rows", [LONG, LabelledTexts(LONG.texts, LONG.labels)])
+def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length, long_texts):
+    seen = encode_texts(rows, None, tokenizer, length, long_texts).features["input_ids"]
+    cut = encode_texts(cut_texts(rows, tokenizer, length, long_texts), None, tokenizer, 64).features["input_ids"]
+    assert list(cut) == list(seen)
 
 
 def test_features_of_a_pair():
@@ -207,14 +209,3 @@ def test_one_class_is_warned_about():
     assert one_class_warning(np.array([0, 1, 0]), ("ham", "spam")) == ""
     line = "warning: the model predicts 'ham' for all 3 rows; train for longer, or with another learning rate"
     assert one_class_warning(np.array([0, 0, 0]), ("ham", "spam")) == line
-
-
-def test_the_table_has_a_column_a_baseline():
-    figures = {"f1": 0.941, "accuracy": 0.98, "loss": 0.1}
-    lines = comparison_table(figures, {**FIGURES, "baseline_words_accuracy": 0.5}).splitlines()
-    assert [line.split() for line in lines] == [
-        ["this", "model", "majority", "words", "characters"],
-        ["f1", "0.9410", "0.0000", "0.9300", "0.9630"],
-        ["accuracy", "0.9800", "0.5000"],
-    ]
-    assert lines[2].index("0.5000") == lines[1].index("0.9300")
