@@ -53,18 +53,22 @@ def cut_texts(
     available = max_seq_length - tokenizer.num_special_tokens_to_add(pair=rows.pairs is not None)
     firsts = _offsets(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else _offsets(rows.pairs, tokenizer)
-    counts = [longest_first(len(a), len(b), available) for a, b in zip(firsts, seconds, strict=True)]
     cut = _first_and_last if long_texts == "head_tail" else _first
 
-    texts = [cut(*each, count) for *each, (count, _) in zip(rows.texts, firsts, counts, strict=True)]
-    if rows.pairs is None:
-        return dataclasses.replace(rows, texts=texts)
-    pairs = [cut(*each, count) for *each, (_, count) in zip(rows.pairs, seconds, counts, strict=True)]
-    return dataclasses.replace(rows, texts=texts, pairs=pairs)
+    texts: list[str] = []
+    pairs: list[str] = []
+    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
+        one, other = longest_first(len(first), len(second), available)
+        texts.append(cut(rows.texts[row], first, one))
+        if rows.pairs is not None:
+            pairs.append(cut(rows.pairs[row], second, other))
+    return dataclasses.replace(rows, texts=texts, pairs=None if rows.pairs is None else pairs)
 
 
 def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[tuple[int, int]]]:
     """Beginning and end of each token, in characters."""
+    if not texts:
+        return []
     options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
     return tokenizer(texts, **options)["offset_mapping"]
 
