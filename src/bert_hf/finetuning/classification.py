@@ -182,14 +182,15 @@ pipeline("text-classification", model="{model}")({text})"""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
-        length = self.asked.max_seq_length
-        train, judged = (cut_texts(self.parts[part], self.tokenizer, length) for part in ("train", self._judged()))
+        how = (self.tokenizer, self.asked.max_seq_length, self.asked.long_texts)
+        train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
         metric = TASKS[self.asked.task].metric if self.asked.task else None
         own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
         return Baselines(train, self.labels).figures(judged, own)
 
     def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
-        judged = "test" if any(name.startswith("test_") for name in figures) else "validation"
+        first = self.figures(self.asked)[0]
+        judged = "test" if f"test_{first}" in figures else "validation"  # test rows may have no labels
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
@@ -202,7 +203,6 @@ pipeline("text-classification", model="{model}")({text})"""
             cells = ("" if value is None else f"{value:.4f}" for value in values)
             lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        first = self.figures(self.asked)[0]
         lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
         if predictions is not None and not self.regression and self._judged() == "test":
             guesses = np.argmax(self.logits("test", predictions), axis=-1)
