@@ -441,7 +441,7 @@ def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(asked, "data_dir", None)):
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
-    parts = task.read(asked)
+    parts = task.read_given(asked)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 
 
