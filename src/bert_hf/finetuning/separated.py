@@ -196,12 +196,13 @@ def _is_quoting(text: str, delimiter: str, plain: list[Row], quoted: list[Row]) 
     # Without a doubled quote nothing tells quoting from text; quotes that join lines are then taken for text, too
     if not any('"' in field for _, fields in quoted for field in fields):
         return False
-    styles = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
-    return any(_written(quoted, delimiter, style) == text.strip("\n") for style in styles)
+    return text.strip("\n") in (_written(quoted, delimiter, all_fields) for all_fields in (False, True))
 
 
-def _written(rows: list[Row], delimiter: str, quoting: int) -> str:
+def _written(rows: list[Row], delimiter: str, all_fields: bool) -> str:
+    """The rows as a program writes them that quotes all fields, or only those that need it."""
     file = io.StringIO()
+    quoting = csv.QUOTE_ALL if all_fields else csv.QUOTE_MINIMAL
     csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerows(fields for _, fields in rows)
     return file.getvalue().strip("\n")
 
