@@ -262,8 +262,8 @@ def _read_parquet(path: str) -> Table:
         features = datasets.Features.from_arrow_schema(table.schema)
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        what = f"not a Parquet file: {str(error).rstrip('.')}"
-        raise InputError(what, where=path, remedy="fetch it again") from None
+        reason = str(error).rpartition("<Buffer>': ")[2].rstrip(".")
+        raise InputError(f"not a Parquet file: {reason}", where=path, remedy="fetch it again") from None
     return table_of_features(path, columns, features)
 
 
