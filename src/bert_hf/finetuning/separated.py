@@ -19,7 +19,7 @@ _DELIMITERS = ("\t", ",", ";", "|")
 _RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars they are mostly text
 _SAMPLE = 1 << 18  # characters from which the delimiter is found
 _PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
-_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "id", "index", "idx"}
+_USUAL_NAMES = {*TEXT_NAMES, "id", "index", "idx"}
 _NAME_WORDS, _NAME_LENGTH = 3, 40  # a column has a name of at most so many words and characters
 
 Row = tuple[int, list[str]]  # line, fields
@@ -237,23 +237,31 @@ def _check_widths(rows: list[Row], path: str) -> None:
 def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     """Whether the first row holds the names of the columns.
 
-    Columns that the user named decide, and usual names such as `text`. Otherwise names are short, differ, are no
-    numbers, and come only once in their column: the first row of `ham<TAB>Ok lar`, `spam<TAB>Free entry`, … is data,
-    because `ham` comes again. A single column without a usual name has no header.
+    Columns that the user named decide, and a name such as `label`. Otherwise names are short, differ, are no numbers,
+    and come only once in their column: the first row of `ham<TAB>Ok lar`, `spam<TAB>Free entry`, … is data, because
+    `ham` comes again. A single column has a header where that is a name such as `text`.
     """
     first = [cell.strip() for cell in rows[0]]
+    cells = [cell for cell in first if cell]
     if named and set(named) <= set(first):
         return True
-    cells = [cell for cell in first if cell]
-    if any(cell.lower() in _USUAL_NAMES for cell in cells):
+
+    # The same row again would be a second header, which is refused later
+    others = [row for row in rows[1:] if row != rows[0]]
+    once = [name for column, name in enumerate(first) if name and all(row[column].strip() != name for row in others)]
+    if any(name.lower() in LABEL_NAMES for name in once):
         return True
-    if len(first) == 1 or (named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}):
+    if len(once) < len(cells):
         return False
-    if first == [str(number) for number in range(len(first))]:
-        return True  # pandas numbers columns that have no names
-    if not cells or len(set(cells)) < len(cells) or not all(map(_may_be_name, cells)):
+    if any(name.lower() in _USUAL_NAMES for name in once) and all(map(_may_be_name, cells)):
+        return True
+
+    if len(first) == 1 or len(set(cells)) < len(cells):
         return False
-    return all(not name or all(row[column].strip() != name for row in rows[1:]) for column, name in enumerate(first))
+    if named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}:
+        return False
+    numbered = [str(number) for number in range(len(first))]  # as pandas numbers columns that have no names
+    return bool(cells) and (first == numbered or all(map(_may_be_name, cells)))
 
 
 def _may_be_name(cell: str) -> bool:

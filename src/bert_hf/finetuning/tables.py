@@ -127,9 +127,10 @@ def _decode(data: bytes, path: str, encoding: str | None) -> str:
         raise _undecodable(error, data, path, marked is not None) from None
 
     if (at := text.find("\0")) >= 0:
-        order = "be" if data[:1] == b"\0" else "le"
         line = text.count("\n", 0, at) + 1
-        remedy = f"if it is text, --encoding utf-16-{order}"
+        order = "be" if data[:1] == b"\0" else "le"
+        many = text.count("\0") > len(text) / 4
+        remedy = f"if it is text, --encoding utf-16-{order}" if many else "remove it"
         raise InputError("a NUL character", where=path, line=line, remedy=remedy)
     return text
 
