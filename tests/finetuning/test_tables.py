@@ -15,6 +15,7 @@ import pytest
 from bert_hf.errors import InputError
 from bert_hf.finetuning.datasets import read_labelled
 from bert_hf.finetuning.folders import files_of_parts
+from bert_hf.finetuning.separated import read_separated_rows
 from bert_hf.finetuning.tables import read_table, read_unquoted
 
 NAMES = ["body", "kind"]
@@ -140,6 +141,18 @@ def test_random_tables_come_back_as_they_were_written(tmp_path, rng):
         table = read_table(str(path))
         assert table.header == header, content
         assert rows_of(path) == rows, content
+
+
+def test_no_quote_in_a_text_joins_or_drops_rows(rng):
+    """Any quotes, commas and semicolons in unquoted fields."""
+    pieces = [*'"""ab ,;', "word "]
+    for _ in range(500):
+        rows = [["ham", "it is plain"], ["spam", "so is it"]]
+        for _ in range(int(rng.integers(3, 12))):
+            rows.append([str(rng.choice(["ham", "spam"])), "".join(rng.choice(pieces, rng.integers(1, 12))) + "x"])
+        separator = str(rng.choice(["\t", "|"]))
+        content = joined(rows, separator, header=False)
+        assert [fields for _, fields in read_separated_rows(content, "a.txt", ".txt").rows] == rows, content
 
 
 # ---- header

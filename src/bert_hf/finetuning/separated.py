@@ -86,7 +86,7 @@ def unquoted_rows(text: str, delimiter: str = "\t") -> Iterator[Row]:
 # ---- rows and delimiter
 
 
-def _quoted_rows(text: str, delimiter: str, escaped: bool = False, strict: bool = True) -> Iterator[Row]:
+def _quoted_rows(text: str, delimiter: str, escaped: bool = False) -> Iterator[Row]:
     """(first line, fields) of each row by RFC 4180, or with backslashes before quotes inside a field.
 
     Raises:
@@ -98,7 +98,7 @@ def _quoted_rows(text: str, delimiter: str, escaped: bool = False, strict: bool 
         delimiter=delimiter,
         doublequote=not escaped,
         escapechar="\\" if escaped else None,
-        strict=strict,
+        strict=True,
     )
     limit = csv.field_size_limit(sys.maxsize)  # a text may be of any length
     begin = 1
@@ -125,12 +125,22 @@ def _find_delimiter(text: str, suffix: str) -> str:
         if delimiter not in sample:
             return 0.0
         plain = [fields for _, fields in unquoted_rows(sample, delimiter)]
-        quoted = [fields for _, fields in _quoted_rows(sample, delimiter, strict=False)]
-        return max(_share_of_usual_width(plain), _share_of_usual_width(quoted))
+        return max(_share_of_usual_width(plain), _fit_of_quoted(sample, delimiter))
 
     fits = {delimiter: fit(delimiter) for delimiter in order}
     best = max(order, key=lambda delimiter: fits[delimiter])  # the first of equals
     return best if fits[best] >= _PLAIN else usual
+
+
+def _fit_of_quoted(sample: str, delimiter: str) -> float:
+    """Share of quoted rows of the usual width, and of the lines that can be read: the last row may be cut off."""
+    rows: list[list[str]] = []
+    read = 1.0
+    try:
+        rows.extend(fields for _, fields in _quoted_rows(sample, delimiter))
+    except csv.Error as error:
+        read = error.args[1] / (sample.count("\n") + 1)
+    return read * _share_of_usual_width(rows)
 
 
 def _share_of_usual_width(rows: list[list[str]]) -> float:
