@@ -166,6 +166,7 @@ def test_no_quote_in_a_text_joins_or_drops_rows(rng):
         ("v1\tv2", True),
         ("0\t1", True),  # as pandas numbers columns without names
         ("ham\tOk", False),  # ham comes again
+        ("eggs\tthey are fresh", False),
         ("question\tWhat is it, then, that you want?", False),
         ("label\tThe text of each message, as it was sent", True),
         ("eggs\tnever seen before in this file", False),
@@ -179,6 +180,11 @@ def test_a_header_is_recognised_and_no_row_is_lost(tmp_path, first, header):
     assert table.header == header
     assert len(table) == 4 - header
     assert list(table.columns) == (first.split("\t") if header else ["column_1", "column_2"])
+
+
+def test_numbers_below_words_tell_a_header(tmp_path):
+    (tmp_path / "a.csv").write_text("words of a caller,number of calls\nhi there,1\nwho is it,0\nme again,1\n")
+    assert list(read_table(str(tmp_path / "a.csv")).columns) == ["words of a caller", "number of calls"]
 
 
 def test_classes_with_the_name_of_a_column_are_no_header(tmp_path):

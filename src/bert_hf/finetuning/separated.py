@@ -20,7 +20,8 @@ _RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars the
 _SAMPLE = 1 << 18  # characters from which the delimiter is found
 _PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
 _USUAL_NAMES = {*TEXT_NAMES, "id", "index", "idx"}
-_NAME_WORDS, _NAME_LENGTH = 3, 40  # a column has a name of at most so many words and characters
+_NAME_LENGTH = 40  # characters of the name of a column
+_NAME_WORDS = 2  # words of it, where the column could be text; "it is plain" is more likely one
 
 Row = tuple[int, list[str]]  # line, fields
 
@@ -247,9 +248,10 @@ def _check_widths(rows: list[Row], path: str) -> None:
 def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     """Whether the first row holds the names of the columns.
 
-    Columns that the user named decide, and a name such as `label`. Otherwise names are short, differ, are no numbers,
-    and come only once in their column: the first row of `ham<TAB>Ok lar`, `spam<TAB>Free entry`, … is data, because
-    `ham` comes again. A single column has a header where that is a name such as `text`.
+    Columns that the user named decide, and a name such as `label`. Otherwise names are short, differ, are no numbers
+    (although their columns may be), and come only once in their column: the first row of `ham<TAB>Ok lar`,
+    `spam<TAB>Free entry`, … is data, because `ham` comes again. A single column has a header where that is a name such
+    as `text`.
     """
     first = [cell.strip() for cell in rows[0]]
     cells = [cell for cell in first if cell]
@@ -263,7 +265,12 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
         return True
     if len(once) < len(cells):
         return False
-    if any(name.lower() in _USUAL_NAMES for name in once) and all(map(_may_be_name, cells)):
+    numbers = any(
+        not _is_number(name) and others and all(_is_number(row[column]) for row in others)
+        for column, name in enumerate(first)
+    )
+    usual = numbers or any(name.lower() in _USUAL_NAMES for name in once)
+    if usual and all(map(_may_be_name, cells)):
         return True
 
     if len(first) == 1 or len(set(cells)) < len(cells):
@@ -271,13 +278,12 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     if named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}:
         return False
     numbered = [str(number) for number in range(len(first))]  # as pandas numbers columns that have no names
-    return bool(cells) and (first == numbered or all(map(_may_be_name, cells)))
+    short = all(_may_be_name(cell) and len(cell.split()) <= _NAME_WORDS for cell in cells)
+    return bool(cells) and (first == numbered or short)
 
 
 def _may_be_name(cell: str) -> bool:
-    words = cell.split()
-    short = len(words) <= _NAME_WORDS and len(cell) <= _NAME_LENGTH
-    return short and not _is_number(cell) and cell[-1] not in ".!?,;:…"
+    return len(cell) <= _NAME_LENGTH and not _is_number(cell) and cell[-1] not in ".!?,;:…"
 
 
 def _is_number(cell: str) -> bool:
