@@ -15,7 +15,7 @@ def is_regression(asked: ClassificationArguments) -> bool:
     """Whether labels are numbers: by --problem_type, else by the task."""
     if asked.problem_type is not None:
         return asked.problem_type == REGRESSION
-    return asked.task is not None and TASKS[asked.task].regression
+    return asked.task in TASKS and TASKS[asked.task].regression
 
 
 def source_of(asked: ClassificationArguments) -> str:
