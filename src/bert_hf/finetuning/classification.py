@@ -25,7 +25,6 @@ from bert_hf.finetuning.metrics import (
     confusion,
     regression_figures,
 )
-from bert_hf.finetuning.splits import describe_overlap
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.finetuning.tasks import TASKS
 from bert_hf.training.checkpointing import write_durably
@@ -68,15 +67,12 @@ class ClassificationTask(DownstreamTask):
         return source_of(asked)
 
     def describe(self) -> str:
-        rows: LabelledTexts = self.parts["train"]
-        lines = [rows.line("regression" if self.regression else None)]
-        lines.append(self.inputs("train").cut.line(self.tokenizer.model_max_length) or "")
+        problem = "regression" if self.regression else None
+        given = {"train": True, "validation": self.asked.validation_file, "test": self.asked.test_file}
+        lines = [f"{part}: {self.parts[part].line(problem)}" for part, files in given.items() if files]
 
-        given = {"validation": self.asked.validation_file, "test": self.asked.test_file}
-        others = {part: self.parts[part] for part, files in given.items() if files}
-        if others:
-            lines.append(describe_overlap(rows, others))
-        return "\n".join(line for line in lines if line)
+        positions = min(self.tokenizer.model_max_length, 512)  # a tokenizer may name no limit
+        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(positions)])])
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""

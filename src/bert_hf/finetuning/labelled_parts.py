@@ -31,6 +31,10 @@ def source_of(asked: ClassificationArguments) -> str:
         what = "it is the folder of a task's own files" if asked.task is None else "--train_file is given as well"
         raise InputError(what, where="--data_dir", remedy="give --task and --data_dir, or --train_file")
 
+    if asked.write_predictions and asked.max_eval_samples and asked.task and TASKS[asked.task].submissions:
+        what = "a submission needs all test rows"
+        raise InputError(what, where="--max_eval_samples", remedy="leave out this option or --write_predictions")
+
     if asked.train_file:
         return "files"
     named = asked.data_dir or asked.dataset_name or (TASKS[asked.task].hub_id if asked.task else None)
