@@ -37,17 +37,8 @@ def quick(monkeypatch):
 def words(tmp_path):
     """A study of 2 models × 2 sizes × 2 folds × 2 seeds."""
     folds = write_folds(tmp_path / "folds")
-    sizes = ["--train_sizes", "12", "all", "--seeds", "1", "2"]
-    return [
-        *MODELS,
-        "--folds_dir",
-        str(folds),
-        *sizes,
-        "--output_dir",
-        str(tmp_path / "out"),
-        "--max_seq_length",
-        "64",
-    ]
+    cells = ["--folds_dir", str(folds), "--train_sizes", "12", "all", "--seeds", "1", "2"]
+    return [*MODELS, *cells, "--output_dir", str(tmp_path / "out"), "--max_seq_length", "64"]
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -128,7 +119,7 @@ BAD = [
     ("--models baseline=x", "--models: the name 'baseline' is taken"),
     ("--models a=:from_scratch", "--models: 'a=:from_scratch' is not NAME=PATH"),
     ("--models a=x --train_sizes 1e3", "--train_sizes: '1e3' is not a number of rows"),
-    ("--models a=x --train_sizes 10", "--train_sizes: subsets are drawn from a fold's training rows; give --folds_dir"),
+    ("--models a=x --train_sizes 10", "--train_sizes: subsets are drawn from a fold's training rows; give"),
     ("--models a=x --folds_dir {folds} --train_sizes 70", "folds/fold-0/train.jsonl: 70 rows cannot be drawn from 60"),
     ("--models a=x --folds_dir {folds} --train_sizes 5", "with 2 of each class; give sizes from 6 to 60, or all"),
     ("--models a=x --folds_dir {folds} --train_sizes 9 --label_column class", "train.jsonl:1: the row has no 'class'"),
@@ -429,7 +420,7 @@ def test_a_figure_or_reference_that_is_not_there(words):
     make_study(words, FakeRecipe())[0].run()
     with pytest.raises(InputError, match="--figures: the cells have no figure 'f2'; one of: average_precision, f1"):
         make_study([*words, "--figures", "f2"], FakeRecipe())[0].run()
-    with pytest.raises(InputError, match="no model or baseline 'baseline_words'; .*baseline_majority"):
+    with pytest.raises(InputError, match=r"no model or baseline 'baseline_words'; .*baseline_majority"):
         make_study([*words, "--reference", "baseline_words"], FakeRecipe())[0].run()
     study, said = make_study([*words, "--reference", "baseline_characters"], FakeRecipe())
     assert study.run() == 0

@@ -46,9 +46,8 @@ class FakeRecipe:
         run = Path(given["output_dir"])
         run.mkdir(parents=True, exist_ok=True)
         record = {"identity": {name: given.get(name) for name in ("seed", "learning_rate")}, "finished": False}
-        if (run / "run.json").is_file() and json.loads((run / "run.json").read_text())["identity"] != record[
-            "identity"
-        ]:
+        before = json.loads((run / "run.json").read_text()) if (run / "run.json").is_file() else record
+        if before["identity"] != record["identity"]:
             raise InputError("the output folder holds another run", where=run, remedy="give another --output_dir")
         (run / "run.json").write_text(json.dumps(record))
 

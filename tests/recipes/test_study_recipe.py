@@ -44,18 +44,8 @@ def place(tmp_path_factory):
 def words(place, output, *others, models=("narrow", "wide"), steps=4):
     named = [f"{name}={place / name}" for name in models]
     data = ["--folds_dir", str(place / "folds"), "--output_dir", str(place / output)]
-    run = [
-        "--max_seq_length",
-        "32",
-        "--use_cpu",
-        "--bf16",
-        "false",
-        "--num_train_epochs",
-        "1",
-        "--disable_tqdm",
-        "true",
-    ]
-    return ["--models", *named, *data, *run, "--min_steps", str(steps), *others]
+    run = ["--max_seq_length", "32", "--use_cpu", "--bf16", "false", "--num_train_epochs", "1"]
+    return ["--models", *named, *data, *run, "--disable_tqdm", "true", "--min_steps", str(steps), *others]
 
 
 def table(folder: Path) -> list[dict[str, str]]:
@@ -64,17 +54,19 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys):
-    """Weights and figures of a model that runs third in the process, after another width and another seed."""
-    keep = ("--keep_models", "--train_sizes", "20")
-    assert recipe("study")(words(place, "both", *keep, "--seeds", "1")) == 0
+    """Weights and figures of a model that runs after one of another width in the same process."""
+    (place / "one-fold").mkdir()
+    (place / "one-fold/fold-0").symlink_to(place / "folds/fold-0")
+    plan = ("--keep_models", "--train_sizes", "20", "--seeds", "1", "--folds_dir", str(place / "one-fold"))
+    assert recipe("study")(words(place, "both", *plan)) == 0
     said = capsys.readouterr().out
-    assert "4 of 4: wide/fold-1/size-20/seed-1: test_f1" in said
+    assert "2 of 2: wide/fold-0/size-20/seed-1: test_f1" in said
     assert "step " not in said  # the recipe's own lines are in the cells' logs
-    assert recipe("study")(words(place, "alone", *keep, "--seeds", "1", models=("wide",))) == 0
+    assert recipe("study")(words(place, "alone", *plan, models=("wide",))) == 0
 
     cell = "cells/wide/fold-0/size-20/seed-1/run/model.safetensors"
     assert (place / "both" / cell).read_bytes() == (place / "alone" / cell).read_bytes()
-    assert table(place / "both")[2:] == table(place / "alone")
+    assert table(place / "both")[1:] == table(place / "alone")
     assert "rows" in (place / "both/cells/wide/fold-0/size-20/seed-1/log.txt").read_text()
 
 
