@@ -427,6 +427,16 @@ def test_a_figure_or_reference_that_is_not_there(words):
     assert "### f1: difference from baseline_characters" in said
 
 
+def test_without_test_labels_validation_figures_are_compared(tmp_path):
+    words = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    study, said = make_study(words, FakeRecipe(test_labels=False))
+    assert study.run() == 0
+    assert "## Validation f1" in said
+    assert "The test rows have no labels." in (tmp_path / "out/study.md").read_text()
+    rows = [row(eval_f1=0.5, baseline_words_f1=0.4)]
+    assert collect(rows, "f1").baselines == {"baseline_words": {None: {0: [0.4]}}}
+
+
 def test_a_baseline_belongs_to_the_longest_figure_name():
     figures = {"test_precision": 0.1, "test_average_precision": 0.2, "test_f1": 0.3}
     baselines = {"baseline_words_average_precision": 0.4, "baseline_words_precision": 0.5, "baseline_f1": 0.6}
@@ -465,7 +475,7 @@ def test_the_picture_is_drawn(tmp_path, sizes):
     models = {name: {size: {0: [0.8, 0.9], 1: [0.7, 0.8]} for size in sizes} for name in ("one", "two")}
     baselines = {"baseline_majority": {size: {0: [0.0], 1: [0.0]} for size in sizes}}
     rows = {size: None if size is None and len(sizes) == 1 else float(size or 500) for size in sizes}
-    draw_study([Scores("f1", models, baselines, rows)], tmp_path / "curve.png")
+    draw_study([Scores("test", "f1", models, baselines, rows)], tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 600
         assert len(picture.convert("RGB").getcolors(1 << 20)) > 100

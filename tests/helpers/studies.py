@@ -22,11 +22,13 @@ class FakeRecipe:
     Args:
         kill_at: numbers of the calls (from 1) that are killed after the run began.
         codes: exit codes by number of the call.
+        test_labels: without them there are no test figures.
     """
 
-    def __init__(self, kill_at: tuple[int, ...] = (), codes: dict[int, int] | None = None):
+    def __init__(self, kill_at: tuple[int, ...] = (), codes: dict[int, int] | None = None, test_labels: bool = True):
         self.kill_at = kill_at
         self.codes = codes or {}
+        self.test_labels = test_labels
         self.calls: list[dict[str, str]] = []
         self.checks: list[dict[str, str]] = []
 
@@ -61,7 +63,10 @@ class FakeRecipe:
 
         (run / "model.safetensors").write_text("weights")
         (run / "checkpoint-2").mkdir(exist_ok=True)
-        (run / "all_results.json").write_text(json.dumps(figures_of(given)))
+        figures = figures_of(given)
+        if not self.test_labels:
+            figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
+        (run / "all_results.json").write_text(json.dumps(figures))
         (run / "run.json").write_text(json.dumps({**record, "finished": True}))
         return 0
 

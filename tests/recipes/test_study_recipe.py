@@ -104,10 +104,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(place, capsys, given, line):
 def test_killed_three_times_it_ends_with_the_same_bytes(place):
     """SIGKILL, SIGTERM (with exit code 143) and SIGKILL, each while a cell trains."""
     plan = ("--seeds", "1", "2", "--train_sizes", "20", "all", "--save_steps", "10", "--logging_steps", "5")
-    assert recipe("study")(words(place, "undisturbed", *plan, steps=60)) == 0
+    size = {"models": ("narrow",), "steps": 60}
+    assert recipe("study")(words(place, "undisturbed", *plan, **size)) == 0
 
     folder = place / "killed"
-    command = [sys.executable, str(ROOT / "recipes/study.py"), *words(place, "killed", *plan, steps=60)]
+    command = [sys.executable, str(ROOT / "recipes/study.py"), *words(place, "killed", *plan, **size)]
     for number, kind in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
         wait_for_checkpoint(folder, unfinished_after=2 * number + 1, process=process)
