@@ -143,7 +143,7 @@ def finished_run(run: Path) -> bool:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_cells(place, monkeypatch):
-    """After the first cells of a model, thirty further ones add less than 20 MB, and no threads or open files."""
+    """After the first six cells, 24 further ones add less than 20 MB, and no threads or open files."""
     from bert_hf.finetuning.study.cells import CellRunner
 
     process, seen = psutil.Process(), []
@@ -155,8 +155,8 @@ def test_memory_does_not_grow_with_the_number_of_cells(place, monkeypatch):
         return called
 
     monkeypatch.setattr(CellRunner, "run", measured)
-    seeds = [str(seed) for seed in range(20)]
+    seeds = [str(seed) for seed in range(15)]
     assert recipe("study")(words(place, "many", "--train_sizes", "10", "--seeds", *seeds, models=("narrow",))) == 0
-    assert len(seen) == 40
-    assert seen[-1][0] - seen[9][0] < 20
-    assert seen[-1][1:] == seen[9][1:]
+    assert len(seen) == 30
+    assert seen[-1][0] - seen[5][0] < 20
+    assert seen[-1][1:] == seen[5][1:]
