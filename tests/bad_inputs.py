@@ -795,4 +795,21 @@ FOLDERS = [
         "out: is a file, and not a folder; give another --output_dir", {'out': 'mine'}),
 ]
 
-CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS]
+STUDIES = [
+    Bad("a study without models", "study", "--output_dir out",
+        "--models: no model is named; give NAME=PATH, e.g. mini=runs/mini"),
+    Bad("a study of folds that are not there", "study", "--models a=good/bert --folds_dir folds --output_dir out",
+        "folds: no such folder; give a folder made by split.py: fold-0/train.jsonl, …"),
+    Bad("a study into a full folder", "study", "--models a=good/bert --train_file good/rows.tsv --output_dir out",
+        "out: the output folder holds files that bert_hf did not write; give another --output_dir", {'out/mine.txt': 'mine'}),
+    Bad("a study with an option that the recipe does not have", "study",
+        "--models a=good/bert --train_file good/rows.tsv --output_dir out --learning_rte 1",
+        "cell a/fold-0/size-all/seed-1: command line: unknown option 'learning_rte'; did you mean learning_rate?"),
+    Bad("a study with a seed of the recipe", "study", "--models a=good/bert --train_file good/rows.tsv --seed 3 --output_dir out",
+        "--seed: the study sets it for each cell; give --seeds"),
+    Bad("a study with a subset but without folds", "study",
+        "--models a=good/bert --train_file good/rows.tsv --train_sizes 10 --output_dir out",
+        "--train_sizes: subsets are drawn from a fold's training rows; give --folds_dir, a folder made by split.py (--folds 1 makes one split)"),
+]
+
+CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS, *STUDIES]
