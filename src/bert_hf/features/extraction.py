@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from transformers import AutoModel, BertConfig, PreTrainedModel
 
 from bert_hf.config.hardware import cpu_threads
@@ -21,27 +20,32 @@ from bert_hf.models.loading import CONFIG, find_checkpoint, load_network, weight
 
 _TEXTS = 4096  # in a chunk, at most
 _BYTES = 32_000_000  # of features in a chunk, unless one text has more
-_ENCODED = 256  # texts that are tokenized at a time
+_ENCODED = 256  # texts that are tokenized at a time, at most
+_CHARACTERS = 1_000_000  # of these texts, unless one has more
 
 # Shapes in this file: N texts of a chunk, B of a batch, L tokens of the longest, H width, K chosen layers; R rows of
 # the features of a chunk: N where they are pooled, else the tokens of all its texts.
 
 
 class EncodedText(NamedTuple):
-    """A text and its tokens, special tokens included.
+    """The tokens of a text, special tokens included.
 
     Attributes:
-        offsets: of each token, the characters [begin, end) of its text that it stands for; (0, 0) of a special token.
-        segments: of each token, 0 in the first text and 1 in the second one of a pair.
+        id: of the text, where a column holds one. empty: whether the text is nothing but white space.
+        ids: (L,) int32.
+        segments: (L,) int8, 0 in the first text and 1 in the second one of a pair.
         cut: whether tokens beyond the longest length were left out.
+        tokens, offsets: each token, and the characters [begin, end) of its text that it stands for ((0, 0) for a
+            special token); empty where the features of a text are pooled.
     """
 
-    text: Text
-    ids: list[int]
+    id: str | None
+    empty: bool
+    ids: np.ndarray
+    segments: np.ndarray
+    cut: bool
     tokens: list[str]
     offsets: list[tuple[int, int]]
-    segments: list[int]
-    cut: bool
 
 
 class Chunk(NamedTuple):
@@ -82,8 +86,7 @@ class FeatureExtractor:
     def chunks(self, texts: Iterable[Text]) -> Iterator[Chunk]:
         """Features of the texts, in their order, as chunks of at most `_TEXTS` texts and about `_BYTES` of features.
 
-        Chunks depend on the texts alone. Texts are sorted by length only within a chunk, so the memory that is needed
-        does not depend on the number of texts.
+        Texts are sorted by length only within a chunk, so the memory does not grow with their number.
         """
         most = max(1, _BYTES // (4 * self.width * len(self.layers)))  # rows of features
         held: list[EncodedText] = []
@@ -101,11 +104,13 @@ class FeatureExtractor:
 
     def encoded(self, texts: Iterable[Text]) -> Iterator[EncodedText]:
         """The tokens of the texts, in their order."""
-        remaining = iter(texts)
-        while some := list(islice(remaining, _ENCODED)):
-            inputs = [text.text if text.pair is None else (text.text, text.pair) for text in some]
-            for text, encoding in zip(some, self.tokenizer.encode_batch(inputs), strict=True):
-                yield _encoded_text(text, encoding)
+        by_token = self.pooling == "none"
+        for group in _groups(texts):
+            inputs = [(text.text, text.pair) if text.pair else text.text for text in group]
+            for text, encoding in zip(group, self.tokenizer.encode_batch(inputs), strict=True):
+                ids, segments = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int8)
+                tokens, offsets = (encoding.tokens, encoding.offsets) if by_token else ([], [])
+                yield EncodedText(text.id, text.empty, ids, segments, bool(encoding.overflowing), tokens, offsets)
 
     @torch.inference_mode()
     def features(self, texts: list[EncodedText]) -> list[np.ndarray]:
@@ -142,9 +147,18 @@ class FeatureExtractor:
         return {name: torch.from_numpy(array).to(self.model.device) for name, array in arrays.items()}
 
 
-def _encoded_text(text: Text, encoding: Encoding) -> EncodedText:
-    cut = bool(encoding.overflowing)
-    return EncodedText(text, encoding.ids, encoding.tokens, encoding.offsets, encoding.type_ids, cut)
+def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Consecutive texts to be tokenized together."""
+    held: list[Text] = []
+    characters = 0
+    for text in texts:
+        held.append(text)
+        characters += len(text.text) + len(text.pair or "")
+        if len(held) == _ENCODED or characters >= _CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:

@@ -175,7 +175,7 @@ def _write_file(
 def _count(written: WrittenFile, chunk: Chunk) -> None:
     written.texts += len(chunk.texts)
     written.tokens += sum(len(text.ids) for text in chunk.texts)
-    written.empty += sum(text.text.empty for text in chunk.texts)
+    written.empty += sum(text.empty for text in chunk.texts)
     written.cut += sum(text.cut for text in chunk.texts)
 
 
@@ -186,10 +186,10 @@ def _record_batch(chunk: Chunk, begin: int, extractor: FeatureExtractor, dtype: 
         begin: number of the first text.
     """
     texts = chunk.texts
-    if texts[0].text.id is None:
+    if texts[0].id is None:
         columns = {"id": pa.array(range(begin, begin + len(texts)), pa.int64())}
     else:
-        columns = {"id": pa.array([text.text.id for text in texts], pa.string())}
+        columns = {"id": pa.array([text.id for text in texts], pa.string())}
 
     by_token = extractor.pooling == "none"
     ends = pa.array(np.cumsum([0, *(len(text.ids) for text in texts)]), pa.int32())
@@ -197,7 +197,8 @@ def _record_batch(chunk: Chunk, begin: int, extractor: FeatureExtractor, dtype: 
         columns["tokens"] = pa.array([text.tokens for text in texts], pa.list_(pa.string()))
         pairs = pa.list_(pa.int32(), 2)
         columns["offsets"] = pa.array([text.offsets for text in texts], pa.list_(pairs))
-        columns["segments"] = pa.array([text.segments for text in texts], pa.list_(pa.int8()))
+        segments = pa.array(np.concatenate([text.segments for text in texts]))
+        columns["segments"] = pa.ListArray.from_arrays(ends, segments)
 
     for layer, array in zip(extractor.layers, chunk.features, strict=True):
         numbers = pa.array(array.astype(dtype, copy=False).ravel())

@@ -27,7 +27,10 @@ class Columns(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text; of a pair, also the second one; the id where a column holds one."""
+    """A text; of a pair, also the second one; the id where a column holds one.
+
+    A pair whose second text is empty is a single text, as in the 2018 code and the stock tokenizer.
+    """
 
     text: str
     pair: str | None = None
