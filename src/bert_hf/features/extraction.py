@@ -35,7 +35,7 @@ class EncodedText(NamedTuple):
         ids: (L,) int32.
         segments: (L,) int8, 0 in the first text and 1 in the second one of a pair.
         cut: whether tokens beyond the longest length were left out.
-        tokens, offsets: each token, and the characters [begin, end) of its text that it stands for ((0, 0) for a
+        tokens, offsets: each token, and the characters [begin, end) of its text that it was made from ((0, 0) for a
             special token); empty where the features of a text are pooled.
     """
 
