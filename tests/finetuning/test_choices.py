@@ -1,18 +1,32 @@
 """Multiple choice: rows are read and checked, only contexts are cut, and a trained model loads in the stock class."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers.choice_rows import ROWS, VOCABULARY, swag_lines
+from helpers.choice_rows import ROWS, VOCABULARY, save_checkpoint, swag_lines
+from safetensors.torch import load_file
 from tiny import tiny_config
-from transformers import AutoModelForMultipleChoice, BertTokenizer, DataCollatorForMultipleChoice
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoTokenizer,
+    BertForPreTraining,
+    BertTokenizer,
+    DataCollatorForMultipleChoice,
+)
 
-from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
+from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, parse_row, read_parts, split_off
 from bert_hf.finetuning.choices import ChoiceCollator, ChoiceTask, choose, encode_choices
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.training.output_folder import release_lock
+
+CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +252,75 @@ def test_the_card_calls_the_model_by_the_stock_class_and_by_ours(task, words, tm
     exec(task.usage(str(tmp_path / "model")), names)
     said = capsys.readouterr().out.strip()
     assert said == names["choices"][names["number"]]
+
+
+# ---- a whole run
+
+
+@pytest.fixture(params=["made up", "SWAG"])
+def ten_rows(request, tmp_path):
+    """A file of ten rows; next to it, in `bert`, a checkpoint whose vocabulary has their words."""
+    if request.param == "made up":
+        save_checkpoint(tmp_path / "bert")
+        (tmp_path / "rows.jsonl").write_text(swag_lines())
+        return tmp_path / "rows.jsonl"
+
+    if not CONFORMANCE.exists():
+        pytest.skip("the real rows are not at hand")
+    tokenizer = load_tokenizer(CONFORMANCE / "bert-base-uncased-vocab.txt")
+    BertForPreTraining(tiny_config(vocab_size=len(tokenizer))).save_pretrained(tmp_path / "bert")
+    save_tokenizer(tokenizer, tmp_path / "bert")
+    (tmp_path / "rows.jsonl").write_text((CONFORMANCE / "swag_sample.jsonl").read_text())
+    return tmp_path / "rows.jsonl"
+
+
+def fine_tuned(rows, output, **options):
+    """The trainer of a finished run on these rows, which are its validation and test rows, too."""
+    files = [str(rows)]
+    asked = TaskArguments(
+        model_name_or_path=str(rows.with_name("bert")), train_file=files, validation_file=files, test_file=files,
+        max_seq_length=64,
+    )  # fmt: skip
+    defaults = {"max_steps": 5, "eval_strategy": "no", "save_strategy": "no", "use_cpu": True, "bf16": False,
+                "disable_tqdm": True, "per_device_train_batch_size": 4, "report_to": "none"}  # fmt: skip
+    args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
+    task = ChoiceTask(asked, load_tokenizer(str(asked.model_name_or_path)))
+    model, about = load_task_model(task, seed=0)
+    begun = start_finetuning(task, args, model, about)
+    trainer = make_trainer(task, args, model, task.collator())
+    train_and_finish(trainer, begun)
+    release_lock()
+    return trainer
+
+
+def test_ten_rows_train_predict_and_load_back_in_the_stock_class(ten_rows, tmp_path):
+    predicted = fine_tuned(ten_rows, tmp_path / "run").predict_part("test", "test").values
+    assert isinstance(predicted, np.ndarray)
+    assert predicted.shape == (10, 4)
+
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    rows = [json.loads(line) for line in ten_rows.read_text().splitlines()]
+    for row, logits in zip(rows, predicted, strict=True):
+        endings = [f"{row['sent2']} {row[f'ending{number}']}" for number in range(4)]
+        options = {"truncation": "only_first", "max_length": 64, "padding": True, "return_tensors": "pt"}
+        inputs = tokenizer([row["sent1"]] * 4, endings, **options)
+        with torch.no_grad():
+            stock = model(**{name: value[None] for name, value in inputs.items()}).logits[0]
+        np.testing.assert_allclose(logits, stock, rtol=0, atol=1e-5)
+
+
+def test_accumulated_steps_are_those_of_whole_batches(tmp_path):
+    save_checkpoint(tmp_path / "bert", dropout=0.0)
+    (tmp_path / "rows.jsonl").write_text(swag_lines())
+    plain = {"optim": "sgd", "learning_rate": 100.0, "warmup_steps": 0, "weight_decay": 0.0, "max_steps": 1}
+    start = load_file(tmp_path / "bert/model.safetensors")
+    updates = []
+    for batch, accumulation in ((6, 1), (2, 3)):
+        sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+        order = {"train_sampling_strategy": "sequential"}
+        fine_tuned(tmp_path / "rows.jsonl", tmp_path / str(batch), **plain, **sizes, **order)
+        after = load_file(tmp_path / f"{batch}/model.safetensors")
+        updates.append(torch.cat([(after[name] - start[name]).flatten() for name in after if name in start]))
+    assert updates[0].norm() > 0.1
+    assert (updates[0] - updates[1]).norm() <= 1e-5 * updates[0].norm()

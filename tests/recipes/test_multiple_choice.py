@@ -14,7 +14,8 @@ from bert_hf.finetuning import trainer
 
 QUICK = [
     "--max_seq_length", "48", "--max_steps", "6", "--per_device_train_batch_size", "4", "--eval_strategy", "no",
-    "--save_steps", "2", "--write_predictions", "true", "--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true",
+    "--save_steps", "2", "--write_predictions", "true", "--use_cpu", "true", "--bf16", "false",
+    "--disable_tqdm", "true",
 ]  # fmt: skip
 
 
@@ -57,7 +58,9 @@ def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
         losses.append(output.loss.item())
     written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()[1:]
     assert [int(line.split("\t")[1]) for line in written] == chosen
-    assert figures["test_accuracy"] == np.mean([choice == row["label"] for choice, row in zip(chosen, rows, strict=True)])
+    assert figures["test_accuracy"] == np.mean(
+        [choice == row["label"] for choice, row in zip(chosen, rows, strict=True)]
+    )
     assert figures["test_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
 
 
