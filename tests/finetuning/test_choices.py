@@ -220,7 +220,7 @@ def test_losses_are_those_of_the_stock_head(task, words):
     model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
     batch = ChoiceCollator(words)(list(task.encoded("train").remove_columns("length")))
     output = model(**batch)
-    losses = task.losses(output, batch["labels"])
+    losses = task.losses(batch, output)
     assert losses.shape == (len(task.parts["train"]),)
     torch.testing.assert_close(losses.mean(), output.loss)
 

@@ -10,7 +10,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.input_files import expand, first_line, kind_of
 from bert_hf.data.readers import TABLES, read_rows, read_separated, whole_text
 from bert_hf.errors import InputError
-from bert_hf.finetuning.splits import near_duplicate_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 
 PARTS = ("train", "validation", "test")
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
@@ -87,7 +87,9 @@ def _check(parts: dict[str, list[ChoiceRow]]) -> None:
 
 
 def split_off(rows: list[ChoiceRow], percentage: float, seed: int) -> tuple[list[ChoiceRow], list[ChoiceRow]]:
-    """(rest, about `percentage` % of the rows), near-duplicate contexts in one of the two, equal for equal seeds.
+    """(rest, at most `percentage` % of the rows), near-duplicate contexts in one of the two, equal for equal seeds.
+
+    Not stratified, since the number of the right choice says nothing; so that ten rows can be split, too.
 
     Raises:
         InputError: too few contexts differ.

@@ -44,7 +44,8 @@ class ChoiceTask(DownstreamTask):
 
     @classmethod
     def read(cls, asked: TaskArguments) -> dict[str, list[ChoiceRow]]:
-        return read_parts(asked, None if asked.train_file else cls.source(asked))
+        source = cls.source(asked)
+        return read_parts(asked, None if asked.train_file else source)
 
     @property
     def choices(self) -> int:
@@ -70,8 +71,8 @@ class ChoiceTask(DownstreamTask):
     def config_options(self) -> dict:
         return {}  # the head has one output, and the network takes any number of choices
 
-    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], labels, label_smoothing)
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 
