@@ -108,8 +108,8 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("{model}")
 model = AutoModelForMultipleChoice.from_pretrained("{model}")
 
-context = "She opens the book. She"
-choices = ["reads the first page.", "drinks the table."]
+context = "She opens the book."
+choices = ["She reads the first page.", "She drinks the table."]
 inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt")
 with torch.no_grad():
     logits = model(**{{name: value.unsqueeze(0) for name, value in inputs.items()}}).logits  # (1, choices)
