@@ -812,4 +812,61 @@ STUDIES = [
         "--train_sizes: subsets are drawn from a fold's training rows; give --folds_dir, a folder made by split.py (--folds 1 makes one split)"),
 ]
 
-CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS, *STUDIES]
+_CHOICE = '{"context": "c", "question": "q", "choices": ["x", "y"], "label": %s}'
+_CHOOSE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out --max_steps 2 --train_file a.jsonl"
+
+
+def choices(name: str, line: str, *rows: str, words: str = "", files: dict | None = None, **options) -> Bad:
+    given = {"a.jsonl": lines(*rows), **(files or {})}
+    return Bad(name, "finetune_multiple_choice", f"{_CHOOSE} {words}", line, given, **options)
+
+
+CHOICES = [
+    choices("a row without choices",
+        "a.jsonl:1: no choices in the columns text; give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label", '{"text": "x"}'),
+    choices("one choice", "a.jsonl:1: 1 choices; give two or more", '{"context": "c", "choices": ["x"], "label": 0}'),
+    choices("another number of choices", "a.jsonl:2: 3 choices, and 2 in the first training row; give each row the same number",
+        _CHOICE % 0, '{"context": "c", "choices": ["x", "y", "z"], "label": 0}'),
+    choices("a label beyond the choices", "a.jsonl:2: label 2 is none of the 2 choices; give 0 to 1, or A to B", _CHOICE % 0, _CHOICE % 2),
+    choices("a training row without a label", "a.jsonl:2: the row has no label; label it or remove it (test rows need no labels)",
+        _CHOICE % 0, _CHOICE % "null"),
+    choices("an empty choice", "a.jsonl:1: choice 1 is empty, or no text; correct or remove the row",
+        '{"context": "c", "choices": ["x", " "], "label": 0}'),
+    choices("a row without a context", "a.jsonl:1: the row has no context and no question; give sent1, sent2, ending0, ending1, … and label; or context, question, choices and label",
+        '{"context": "", "choices": ["x", "y"], "label": 0}'),
+    choices("one context", "a.jsonl: too few contexts differ (1) to hold 20 % of 3 rows out; give more rows, or --validation_file and --test_file",
+        _CHOICE % 0, _CHOICE % 1, _CHOICE % 0),
+    choices("an ending that is missing in a CSV", "b.csv:2: choice 1 is empty, or no text; correct or remove the row", _CHOICE % 0,
+        words="--validation_file b.csv", files={"b.csv": "sent1,sent2,ending0,ending1,label\na,b,c,,0\n"}),
+    choices("another kind of choices", "b.txt: unknown kind '.txt'; use .csv, .tsv or .jsonl, also .gz or .xz", _CHOICE % 0,
+        words="--test_file b.txt", files={"b.txt": "x"}),
+]
+
+FEATURES = [
+    Bad("features without a checkpoint", "extract_features", "--train_file good/text.txt --output_dir out",
+        "--model_name_or_path: no checkpoint is named; give a BERT checkpoint"),
+    Bad("features without texts", "extract_features", PROBE, "--train_file: no texts are named; give files of them"),
+    Bad("features without an output folder", "extract_features", "--model_name_or_path good/bert --train_file good/text.txt",
+        "--output_dir: no output folder is named; give one"),
+    Bad("features of a layer beyond the last", "extract_features", f"{PROBE} --train_file good/text.txt --layers -1 2",
+        "--layers: no layer 2 in a network of 1; give numbers from -2 to 1"),
+    Bad("features of a layer twice", "extract_features", f"{PROBE} --train_file good/text.txt --layers 1 -1",
+        "--layers: layer 1 is named twice; name each layer once"),
+    Bad("features of texts beyond the positions", "extract_features", f"{PROBE} --train_file good/text.txt --max_seq_length 128",
+        "good/bert/config.json:18: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
+    Bad("no texts in a file per run", "extract_features", f"{PROBE} --train_file good/text.txt --texts_per_file 0",
+        "arguments: --texts_per_file must be at least 1, not 0; change the option it names"),
+    Bad("a column of plain text", "extract_features", f"{PROBE} --train_file good/text.txt --id_column id",
+        "good/text.txt: plain text has no columns, and --id_column names one; leave --id_column out, or give .jsonl, .csv, .tsv or .parquet"),
+    Bad("a text that is a number, in the last row", "extract_features", f"{PROBE} --train_file a.jsonl",
+        "a.jsonl:2: column 'text' is not text; correct the row, or name another column by --text_column", {"a.jsonl": lines('{"text": "x"}', '{"text": 5}')}),
+    Bad("a header without texts", "extract_features", f"{PROBE} --train_file a.csv",
+        "a.csv: no texts in it; give files that hold text", {"a.csv": "text,label\n"}),
+    Bad("features in a folder of other files", "extract_features", f"{PROBE} --train_file good/text.txt",
+        "out: the output folder holds files that bert_hf did not write; give another --output_dir", {"out/a.txt": "x"}),
+    Bad("features of a checkpoint without weights", "extract_features", f"{PROBE} --train_file good/text.txt --model_name_or_path b",
+        "b: no model.safetensors; convert it where you trust it: load it with transformers and call save_pretrained", {"b": Changed("bert", {"model.safetensors": None})}, later=True),
+]
+
+CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS, *STUDIES, *CHOICES,
+         *FEATURES]
