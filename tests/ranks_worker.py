@@ -21,7 +21,10 @@ from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.models import functional
 
-COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
+COMMON = {
+    "save_strategy": "no", "eval_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False,
+    "max_grad_norm": 0.0,
+}  # fmt: skip
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
 
 
@@ -85,6 +88,7 @@ def rows_read(out: Path) -> torch.Tensor:
 
 def main(out: str) -> None:
     folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"pairs/{name}": value for name, value in update_of(folder / "pairs", True).items()}
     tensors |= {f"alone/{name}": value for name, value in update_of(folder / "alone", False).items()}
     if "alone/failed" not in tensors:  # the ranks are still in step
