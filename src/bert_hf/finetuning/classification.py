@@ -1,125 +1,201 @@
-"""Builds the parts of a classification run: its network, its identity, its model card, its table of test figures."""
+"""Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, set_seed
+import datasets
+import numpy as np
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import ClassificationArguments
-from bert_hf.config.precision import precision_name
-from bert_hf.data.input_files import first_line
-from bert_hf.errors import InputError
-from bert_hf.models.loading import find_checkpoint, load_network
-from bert_hf.training import hub
-from bert_hf.training.optimization import optimizer_name
-from bert_hf.training.run_fingerprint import settings
+from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
+from bert_hf.finetuning.glue import write_submission
+from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
+from bert_hf.finetuning.losses import cross_entropies, squared_errors
+from bert_hf.finetuning.metrics import (
+    RANKING_FIGURES,
+    ClassificationMetric,
+    CorrelationMetric,
+    classification_figures,
+    confusion,
+    regression_figures,
+)
+from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.tasks import TASKS
+from bert_hf.training.checkpointing import write_durably
 
-# In the order of the lists of earlier records (see `run_fingerprint`): a new entry comes last.
-_OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
-_OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
-_SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
+_FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
 
-def make_classifier(asked: ClassificationArguments, names: tuple[str, ...], seed: int) -> PreTrainedModel:
-    """Stock `AutoModelForSequenceClassification` on a checkpoint (or, from scratch, on its shape alone).
+class ClassificationTask(DownstreamTask):
+    """Labelled texts or pairs of texts; labels are classes or, of a regression, numbers.
 
-    Raises:
-        InputError: nothing can be loaded from there, or texts may be longer than the position table.
+    A text that is read in several windows is several features; its logits are the mean of theirs.
     """
-    set_seed(seed)
-    where = str(asked.model_name_or_path)
-    labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-    try:
-        folder = find_checkpoint(where, weights=not asked.from_scratch)
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, num_labels=len(names), **labels)
-        if asked.from_scratch:
-            model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
-            print("random weights: only the checkpoint's shape and vocabulary are used", flush=True)
-        else:
-            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
-            heads = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
-            options = {"config": config, "dtype": torch.float32}
-            model, new = load_network(AutoModelForSequenceClassification, folder, where, heads, **options)
-            print(f"newly initialized: {', '.join(new)}", flush=True)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        what = f"no model can be loaded: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
 
-    longest = getattr(config, "max_position_embeddings", asked.max_seq_length)
-    if asked.max_seq_length > longest:
-        what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
-        raise InputError(what, where=where, remedy="lower it")
+    auto_class = AutoModelForSequenceClassification
+    new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
+    pipeline_tag = "text-classification"
+    asked: ClassificationArguments
 
-    # The stock loss is a mean that ignores `num_items_in_batch`: Trainer itself must divide it (transformers#47688).
-    model.accepts_loss_kwargs = False
-    return model
+    def __init__(self, asked: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(asked, tokenizer)
+        self.regression = is_regression(asked)
+        self._inputs: dict[str, EncodedTexts] = {}
 
+    # ---- rows
 
-def classification_identity(args, asked: ClassificationArguments, config, parts: dict, names) -> dict:
-    """The settings that distinguish this fine-tuning run from others (see `run_fingerprint`)."""
-    rows = json.dumps([[rows.texts, rows.labels] for rows in parts.values()]).encode()
-    return {
-        "checkpoint": asked.model_name_or_path,
-        "from_scratch": asked.from_scratch,
-        "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
-        "data": hashlib.sha256(rows).hexdigest()[:16],
-        "labels": list(names),
-        "max_seq_length": asked.max_seq_length,
-        "seed": args.seed,
-        "data_seed": args.data_seed,
-        "global_batch": _global_batch(args),
-        "optimizer": {**settings(args, _OPTIMIZER), "optimizer_name": optimizer_name(args)},
-        "precision": precision_name(args),
-        "schedule": settings(args, _SCHEDULE),
-        "label_smoothing": args.label_smoothing_factor or None,
-        "neftune_noise": args.neftune_noise_alpha,
-        "order": args.train_sampling_strategy,
-    }
+    @classmethod
+    def read(cls, asked: Any) -> dict[str, LabelledTexts]:
+        return read_all_parts(asked)
 
+    @classmethod
+    def class_names(cls, asked: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
+        return class_names(parts, asked)
 
-def _global_batch(args) -> int:
-    return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    @classmethod
+    def source(cls, asked: Any) -> str:
+        return source_of(asked)
 
+    def describe(self) -> str:
+        rows = self.parts["train"]
+        cut = self.inputs("train").cut.line(self.tokenizer.model_max_length)
+        return "\n".join(line for line in (rows.line(self.asked.problem_type), cut) if line)
 
-def classification_card(args, asked: ClassificationArguments, names, parts: dict, machine, command) -> hub.Card:
-    """The model card of a classifier, without its figures."""
-    base = str(asked.model_name_or_path)
-    order = args.train_sampling_strategy
-    if order == "group_by_length":
-        order = "texts of about one length share a batch"
+    def targets(self, part: str) -> np.ndarray | None:
+        """(N,) class ids or numbers of a part's rows; None where it has no labels."""
+        rows: LabelledTexts = self.parts[part]
+        if rows.labels is None:
+            return None
+        if self.regression:
+            return rows.numbers()
+        ids = {name: number for number, name in enumerate(self.labels)}
+        return np.array([ids[label] for label in rows.labels])
 
-    return hub.Card(
-        title=Path(args.output_dir).name,
-        pipeline_tag="text-classification",
-        command=command,
-        machine=machine,
-        source=asked.dataset_source or asked.dataset_name,
-        license=asked.dataset_license,
-        language=asked.language,
-        base_model=None if asked.from_scratch or Path(base).exists() else base,
-        held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
-        example=parts["test"].texts[0][:80].replace('"', "'"),
-        corpus={part: f"{len(rows):,} rows" for part, rows in parts.items()},
-        training={
-            "checkpoint": "none: random weights" if asked.from_scratch else base,
-            "labels": ", ".join(names),
-            "epochs": args.num_train_epochs,
-            "batch": _global_batch(args),
-            "learning rate": args.learning_rate,
-            "warm-up": args.warmup_steps,
-            "order": order,
-            "seed": args.seed,
-        },
-    )
+    def inputs(self, part: str) -> EncodedTexts:
+        """The encoded rows of a part."""
+        if part not in self._inputs:
+            targets = self.targets(part)
+            labels = None if targets is None else targets.tolist()
+            self._inputs[part] = encode_texts(
+                self.parts[part], labels, self.tokenizer, self.asked.max_seq_length, self.asked.long_texts
+            )
+        return self._inputs[part]
 
+    def encoded(self, part: str) -> datasets.Dataset:
+        return self.inputs(part).features
 
-def report_test(figures: dict, baseline: dict) -> str:
-    """A table of the test figures of the model and of the baseline."""
-    names = {"accuracy": "accuracy", "f1": "F1", "matthews_correlation": "Matthews correlation"}
-    lines = ["test".ljust(22) + "this model".rjust(12) + "TF-IDF + SVM".rjust(14)]
-    for name, text in names.items():
-        lines.append(text.ljust(22) + f"{figures['test_' + name]:12.4f}{baseline['baseline_' + name]:14.4f}")
-    return "\n".join(lines)
+    def collator(self) -> DataCollatorWithPadding:
+        return DataCollatorWithPadding(self.tokenizer)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        if self.regression:
+            return {"num_labels": 1, "problem_type": "regression"}
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+            "problem_type": "single_label_classification",
+        }
+
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        if self.regression:
+            return squared_errors(outputs["logits"], inputs["labels"])
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
+
+    # ---- predictions
+
+    @classmethod
+    def figures(cls, asked: Any) -> tuple[str, ...]:
+        metric = TASKS[asked.task].metric if asked.task in TASKS else None
+        if is_regression(asked):
+            return (*CorrelationMetric.figures, "loss")
+        own = metric.figures if metric else ()
+        return tuple(dict.fromkeys((*own, *ClassificationMetric.figures, *RANKING_FIGURES, "loss")))
+
+    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
+        logits, targets = self.logits(part, predictions), self.targets(part)
+        assert targets is not None
+        if self.regression:
+            return regression_figures(logits, targets)
+        metric = TASKS[self.asked.task].metric if self.asked.task else None
+        known = metric() if metric not in (None, ClassificationMetric) else None
+        return classification_figures(logits, targets, known)
+
+    def logits(self, part: str, predictions: Arrays) -> np.ndarray:
+        """(N, classes) of the rows."""
+        assert isinstance(predictions, np.ndarray)
+        return average_windows(predictions, self.inputs(part).row_of_feature)
+
+    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
+        logits = self.logits(part, predictions)
+        values = logits[:, 0] if self.regression else np.argmax(logits, axis=-1)
+        if self.asked.task and part in TASKS[self.asked.task].submissions:
+            write_submission(folder, self.asked.task, part, values)
+            return
+
+        shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]
+        lines = ["index\tprediction", *(f"{row}\t{value}" for row, value in enumerate(shown))]
+        write_durably(folder / f"{part}_predictions.tsv", "\n".join(lines) + "\n")
+
+    # ---- identity, card, report
+
+    def fingerprint(self) -> dict:
+        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
+        identity = {"data": hashlib.sha256(rows).hexdigest()[:16], "labels": list(self.labels)}
+        if self.asked.long_texts != "head":
+            identity["long_texts"] = self.asked.long_texts
+        return identity
+
+    def usage(self, model: str) -> str:
+        text = '"An example sentence."'
+        if self.parts["train"].pairs is not None:
+            text = '{"text": "An example sentence.", "text_pair": "Another one."}'
+        return f"""from transformers import pipeline
+
+pipeline("text-classification", model="{model}")({text})"""
+
+    def settings(self) -> dict:
+        kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
+        return {**kind, "long texts": self.asked.long_texts}
+
+    def _judged(self) -> str:
+        """The part whose figures are reported: test, or validation where test has no labels."""
+        return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
+
+    def baselines(self) -> dict[str, float]:
+        length = self.asked.max_seq_length
+        train, judged = (cut_texts(self.parts[part], self.tokenizer, length) for part in ("train", self._judged()))
+        metric = TASKS[self.asked.task].metric if self.asked.task else None
+        own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
+        return Baselines(train, self.labels).figures(judged, own)
+
+    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
+        judged = "test" if any(name.startswith("test_") for name in figures) else "validation"
+        prefix = judged.replace("validation", "eval")
+        kinds = ("mean" if self.regression else "majority", "words", "characters")
+
+        # A row a figure: the model's and the baselines'
+        lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
+        for name in self.figures(self.asked):
+            if f"{prefix}_{name}" not in figures:
+                continue
+            values = [figures[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
+            cells = ("" if value is None else f"{value:.4f}" for value in values)
+            lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
+
+        first = self.figures(self.asked)[0]
+        lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
+        if predictions is not None and not self.regression and self._judged() == "test":
+            guesses = np.argmax(self.logits("test", predictions), axis=-1)
+            lines.append(one_class_warning(guesses, self.labels))
+            if len(self.labels) <= _FEW_CLASSES:
+                lines.append(confusion(self.targets("test"), guesses, self.labels))
+        return "\n".join(line for line in lines if line)

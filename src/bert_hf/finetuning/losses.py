@@ -1,0 +1,56 @@
+"""The losses of the stock heads, of each model input apart, so that any layout of a batch sums them exactly.
+
+The stock heads return a mean over the micro-batch. Under accumulation and on several ranks a mean of such means
+weights a label by the number of labels in its micro-batch, and Trainer divides some of them wrongly
+(docs/exactness.md).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORED = -100  # a label that is not trained on: torch's and transformers' value
+
+
+def count_labels(labels: Tensor) -> Tensor:
+    """(B,) labels of each model input that are trained on."""
+    return (labels != IGNORED).reshape(len(labels), -1).sum(1)
+
+
+def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """(B,) sum of the cross entropies of each model input's labels, in nats.
+
+    Args:
+        logits: (B, C), or (B, L, C) with one label a token.
+        labels: (B,) or (B, L) class ids; `IGNORED` adds nothing.
+        label_smoothing: share of the target that is spread evenly over the classes.
+    """
+    each = F.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, label_smoothing=label_smoothing,
+        reduction="none",
+    )  # fmt: skip
+    return each.reshape(len(labels), -1).sum(1)
+
+
+def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,)."""
+    difference = logits.float().squeeze(-1) - labels.float()
+    return difference.square() * (labels != IGNORED)
+
+
+def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+    """(B,) cross entropy of the start plus that of the end; each is a choice among the tokens of the input.
+
+    Padding is no choice. (The stock loss counts it as one, so there the loss depends on the width of the batch.)
+
+    Args:
+        starts, ends: (B, L) logits.
+        real: (B, L) attention mask: 0 for padding.
+        labels: (B, 2) first and last token of the answer.
+    """
+    padding = real == 0
+    losses = [
+        cross_entropies(logits.float().masked_fill(padding, -torch.inf), label)
+        for logits, label in zip((starts, ends), labels.unbind(1), strict=True)
+    ]
+    return losses[0] + losses[1]
