@@ -21,10 +21,7 @@ from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.models import functional
 
-COMMON = {
-    "save_strategy": "no", "eval_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False,
-    "max_grad_norm": 0.0,
-}  # fmt: skip
+COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
 
 

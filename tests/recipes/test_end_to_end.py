@@ -20,7 +20,7 @@ from bert_hf.training import checkpointing, resumable_trainer, step_budget, trai
 
 
 class Made(NamedTuple):
-    """What a recipe wrote, and what it printed."""
+    """Output folder and standard output of a recipe."""
 
     folder: Path
     printed: str
