@@ -66,6 +66,9 @@ def commands() -> list:
     return found
 
 
+MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+
+
 @lru_cache
 def recipe(path: str):
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
@@ -90,9 +93,9 @@ def reader(tmp_path_factory):
     for name in ("runs/corpus", "wiki/corpus"):
         prepare([Texts(tuple(documents))], tokenizer, folder / name)
     config = tiny_config(vocab_size=len(tokenizer), max_position_embeddings=128)
-    for name in ("runs/pretrain-default", "runs/mine", "wiki/bert-mini"):
-        BertForPreTraining(config).save_pretrained(folder / name)
-        save_tokenizer(tokenizer, folder / name)
+    for name in ("pretrain-default", "mine", "bert-mini-cpu", "bert-mini-cpu-long"):
+        BertForPreTraining(config).save_pretrained(folder / "runs" / name)
+        save_tokenizer(tokenizer, folder / "runs" / name)
     BertForSequenceClassification(config).save_pretrained(folder / "runs/spam-messages")
     for name in ("runs/spam-messages", "runs/tokenizer", "wiki/tokenizer"):
         save_tokenizer(tokenizer, folder / name)
@@ -103,7 +106,7 @@ def _write_texts(folder: Path, documents: list[str]) -> None:
     rows = "".join(json.dumps({"text": text, "url": "elsewhere"}) + "\n" for text in documents).encode()
     pair = json.dumps({"sentence_good": "a b", "sentence_bad": "b a", "UID": "x", "linguistics_term": "y"}) + "\n"
     words = "red blue green black white grey brown pink gold lime teal navy rust plum sand jade".split()
-    labelled = "".join(f"ham\tsee the {a} {b} one\nspam\twin a {b} {a} prize\n" for a in words for b in words[:4])
+    labelled = "".join(f"ham\tsee the {a} {b} one\nspam\twin a {b} {a} prize\n" for a in words for b in words)
     contents = {
         "corpus/a.txt": "\n\n".join(documents).encode(),
         "corpus/a.jsonl.gz": gzip.compress(rows),
@@ -115,6 +118,10 @@ def _write_texts(folder: Path, documents: list[str]) -> None:
         "blimp.jsonl": pair.encode(),
         "blimp.jsonl.xz": lzma.compress(pair.encode()),
         "SMSSpamCollection.tsv": labelled.encode(),
+        "comments.csv": ("label,comment\n" + labelled.replace("\t", ",")).encode(),
+        "glue/MRPC/train.tsv": f"{MRPC}1\t1\t2\tA man runs.\tHe runs.\n0\t3\t4\tIt rains.\tNo.\n".encode(),
+        "glue/MRPC/dev.tsv": f"{MRPC}0\t1\t2\tA.\tB.\n".encode(),
+        "glue/MRPC/test.tsv": f"index\t{MRPC.partition(chr(9))[2]}0\t1\t2\tA.\tB.\n".encode(),
     }
     for name, content in contents.items():
         path = folder / name
@@ -151,7 +158,7 @@ def test_links_and_paths_exist(name):
         removed = name == "CHANGELOG.md"  # may name files of earlier versions
         assert (ROOT / path).exists() or removed, path
 
-    modules = re.findall(r"\b(?<!/)((?:config|models|data|training|finetuning|probe)/\w+\.py)\b", text)
+    modules = re.findall(r"\b(?<!/)((?:config|models|data|training|finetuning|probe|features)/\w+\.py)\b", text)
     assert all((ROOT / "src/bert_hf" / path).exists() for path in modules), modules
 
 

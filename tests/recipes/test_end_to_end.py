@@ -182,7 +182,8 @@ def finetune(place, *words, output="spam"):
         [
             "--config", str(ROOT / "configs/finetune/spam-messages.yaml"),
             "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"),
-            "--model_name_or_path", str(place / "pretrained"), "--num_train_epochs", "1", "--disable_tqdm", "true",
+            "--model_name_or_path", str(place / "pretrained"), "--num_train_epochs", "1",
+            "--min_steps", "0", "--disable_tqdm", "true",
             "--bf16", "false", "--use_cpu", "--output_dir", str(place / output), *words,
         ]
     )  # fmt: skip
@@ -192,9 +193,15 @@ def test_finetune(place, pretrained, capsys):
     assert finetune(place) == 0
     said = capsys.readouterr().out
     assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
-    assert "TF-IDF + SVM" in said
+    assert "this model    majority       words  characters" in said
     figures = json.loads((place / "spam/all_results.json").read_text())
-    assert {"eval_f1", "test_f1", "test_accuracy", "test_matthews_correlation", "baseline_f1"} <= figures.keys()
+    assert {
+        "eval_f1",
+        "test_f1",
+        "test_accuracy",
+        "test_average_precision",
+        "baseline_characters_f1",
+    } <= figures.keys()
     answer = pipeline("text-classification", str(place / "spam"))("You have won a prize!")
     assert answer[0]["label"] in ("ham", "spam")
     assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
