@@ -196,9 +196,7 @@ def _checked_row(words, tags, names: Sequence[str] | None, path: str, line: int)
     for tag, name in zip(tags, named, strict=True):
         if name is None:
             what = f"label {json.dumps(tag)} has no name"
-            remedy = (
-                "write names such as B-person, or list them in the order of the numbers: --label_names O B-person …"
-            )
+            remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise InputError(what, where=path, line=line, remedy=remedy)
     return words, cast(list[str], named)
 
@@ -248,7 +246,7 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
         what = f"cannot be loaded: {str(error).splitlines()[0]}"
         remedy = "check the id and the network, or give --train_file"
         raise InputError(what, where=name, remedy=remedy) from None
-    return {split: _read_dataset(rows, f"{name} ({split})") for split, rows in splits.items()}
+    return {str(split): _read_dataset(rows, f"{name} ({split})") for split, rows in splits.items()}
 
 
 def _read_dataset(rows: datasets.Dataset, where: str) -> TaggedSentences:

@@ -158,41 +158,31 @@ def overall(counts: dict[str, Counts]) -> Counts:
 
 
 def tagging_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """`precision`, `recall`, `f1` of all entities (micro) and of each type (`f1_person`); `accuracy` of the tags."""
+    """`precision`, `recall` and `f1` of all entities (micro), `accuracy` of the tags, F1 of each type (`f1_person`)."""
     counts = count_entities(gold, predicted)
+    together = overall(counts)
     words = sum(map(len, gold))
     pairs = zip(gold, predicted, strict=True)
     right = sum(tag == guess for tags, guesses in pairs for tag, guess in zip(tags, guesses, strict=True))
-
-    figures = _figures(overall(counts), "")
-    figures["accuracy"] = right / words if words else 0.0
-    for kind, count in counts.items():
-        figures |= _figures(count, f"_{kind}")
-    return figures
-
-
-def _figures(counts: Counts, suffix: str) -> dict[str, float]:
     return {
-        f"precision{suffix}": counts.precision,
-        f"recall{suffix}": counts.recall,
-        f"f1{suffix}": counts.f1,
+        "precision": together.precision,
+        "recall": together.recall,
+        "f1": together.f1,
+        "accuracy": right / words if words else 0.0,
+        **{f"f1_{kind}": count.f1 for kind, count in counts.items()},
     }
 
 
-def entity_table(gold: Sequence[Sequence[str]], figures: dict[str, float], prefix: str) -> str:
-    """A row a type, and one for all: entities in the data, precision, recall, F1.
+def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
+    """A row a type, and one for all: entities in the data and predicted, precision, recall, F1."""
+    counts = count_entities(gold, predicted)
+    rows = {**counts, "all (micro)": overall(counts)}
+    width = max(len(kind) + 2 for kind in rows)
 
-    Args:
-        figures: what `tagging_figures` returned, each name with this prefix (`test_`).
-    """
-    counts = count_entities(gold, gold)
-    kinds = {name.removeprefix(f"{prefix}f1_") for name in figures if name.startswith(f"{prefix}f1_")}
-    width = max(13, *(len(kind) + 2 for kind in kinds), 0)
-
-    lines = ["type".ljust(width) + "entities".rjust(10) + "precision".rjust(11) + "recall".rjust(9) + "F1".rjust(9)]
-    for kind in [*sorted(kinds), None]:
-        suffix = "" if kind is None else f"_{kind}"
-        found = overall(counts) if kind is None else counts.get(kind, Counts(0, 0, 0))
-        precision, recall, f1 = (figures[f"{prefix}{name}{suffix}"] for name in ("precision", "recall", "f1"))
-        lines.append(f"{(kind or 'all (micro)').ljust(width)}{found.gold:10,}{precision:11.4f}{recall:9.4f}{f1:9.4f}")
+    titles = ("entities", "predicted", "precision", "recall", "F1")
+    lines = ["type".ljust(width) + "".join(title.rjust(11) for title in titles)]
+    for kind, count in rows.items():
+        figures = (f"{count.gold:,}", f"{count.predicted:,}")
+        figures += tuple(f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
+        lines.append(kind.ljust(width) + "".join(figure.rjust(11) for figure in figures))
     return "\n".join(lines)
