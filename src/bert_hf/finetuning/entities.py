@@ -158,7 +158,7 @@ def overall(counts: dict[str, Counts]) -> Counts:
 
 
 def tagging_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """`precision`, `recall` and `f1` of all entities (micro), `accuracy` of the tags, F1 of each type (`f1_person`)."""
+    """`precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, F1 of each type: `f1_person`."""
     counts = count_entities(gold, predicted)
     together = overall(counts)
     words = sum(map(len, gold))
