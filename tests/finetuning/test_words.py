@@ -2,18 +2,33 @@
 
 import numpy as np
 import pytest
+from helpers.tagged_words import asked_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
+from bert_hf.errors import InputError
 from bert_hf.finetuning.word_windows import Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.words import TokenClassificationTask, split_off
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 # Splits a word of letters into as many pieces
 LETTER_TOKENIZER = BertTokenizer(
-    vocab={piece: i for i, piece in enumerate([*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), *",.!-"])}
+    vocab={
+        piece: i
+        for i, piece in enumerate(
+            [
+                *SPECIAL,
+                *LETTERS,
+                *(f"##{c}" for c in LETTERS),
+                *",.!-",
+                *"0123456789",
+                *(f"##{c}" for c in "0123456789"),
+            ]
+        )
+    }
 )
 
 
@@ -86,6 +101,7 @@ def test_context_on_one_side_only():
 COUNTS = st.lists(st.lists(st.integers(0, 6), max_size=25), min_size=1, max_size=6)
 
 
+@settings(max_examples=max(100, settings.default.max_examples // 5))
 @given(COUNTS, st.integers(6, 20), st.data())
 def test_windows_of_any_sentences(counts, longest, data):
     pieces = pieces_of(counts)
@@ -125,6 +141,7 @@ def context(pieces: WordPieces, windows: Windows, word: int, window: int) -> int
     return int(min(sizes[first:word].sum(), sizes[word + 1 : last].sum()))
 
 
+@settings(max_examples=max(100, settings.default.max_examples // 5))
 @given(COUNTS, st.integers(6, 20))
 def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, longest):
     pieces = pieces_of(counts)
@@ -138,7 +155,7 @@ def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, lo
 WORDS = st.text(st.sampled_from([*LETTERS, "A", "é", "中", "🙂", " ", "\t", "\x00", "\u200b", "-", "."]), max_size=12)
 
 
-@settings(max_examples=200)
+@settings(max_examples=max(100, settings.default.max_examples // 5))
 @given(st.lists(st.lists(WORDS, max_size=20), min_size=1, max_size=5), st.integers(4, 16), st.booleans())
 def test_random_words_through_a_tokenizer_come_back_once(words, longest, joined):
     """Reads each word's first piece from its window, and compares it with the word tokenized alone."""
@@ -170,3 +187,99 @@ def test_no_words_at_all():
     windows = make_windows(pieces_of([[0, 0], []]), 4)
     assert len(windows) == 0
     assert windows.position_of_word(np.zeros(3, np.int64)).tolist() == [-1, -1]
+
+
+# ---- the task
+
+
+def test_features_and_labels_literally(tmp_path):
+    file = tmp_path / "a.conll"
+    file.write_text("w1x0 B-X\n\x00 O\nw2 I-X\nw3x1x2 O\n\nw4 O\n")
+    given = {part: [str(file)] for part in ("train_file", "validation_file")}
+    task = TokenClassificationTask(asked_for(tmp_path, **given, test_file=None, max_seq_length=8), tiny_tokenizer())
+    assert task.labels == ("O", "B-X", "I-X")
+
+    rows = task.encoded("train").to_list()
+    names = [task.tokenizer.convert_ids_to_tokens(row["input_ids"]) for row in rows]
+    assert names[0] == ["[CLS]", "w1", "##x0", "w2", "w3", "##x1", "##x2", "[SEP]"]
+    assert rows[0]["labels"] == [-100, 1, -100, 2, 0, -100, -100, -100]
+    assert names[1] == ["[CLS]", "w4", "[SEP]"]
+    assert [row["length"] for row in rows] == [8, 3]
+    assert "1 words that the tokenizer turns into nothing are predicted O" in task.describe()
+
+    # The tag of the word without pieces is O whatever is predicted
+    predictions = np.array([[9, 1, 9, 1, 2, 9, 9, 9], [9, 0, -100, -100, -100, -100, -100, -100]])
+    assert task.predicted_tags("train", predictions) == [["B-X", "O", "B-X", "I-X"], ["O"]]
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("length", [8, 64])
+def test_the_labels_themselves_as_predictions_give_every_tag_back(tmp_path, context, length):
+    task = TokenClassificationTask(
+        asked_for(tmp_path, max_seq_length=length, document_context=context), LETTER_TOKENIZER
+    )
+    for part, rows in task.parts.items():
+        features = task.encoded(part).to_list()
+        width = max(row["length"] for row in features)
+        gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
+        assert all(row["length"] <= length for row in features)
+        assert (gold != -100).sum() == sum(map(len, rows.words))  # each word is labelled once
+        assert task.predicted_tags(part, gold) == rows.tags
+        figures = task.evaluate(part, gold, gold)
+        assert [figures["f1"], figures["f1_person"], figures["accuracy"]] == [1, 1, 1]
+
+
+def test_document_context_is_of_the_document(tmp_path):
+    file = tmp_path / "a.conll"
+    file.write_text("w1 O\n\nw2 B-X\n\n-DOCSTART- O\n\nw3 O\n")
+    given = {part: [str(file)] for part in ("train_file", "validation_file")}
+    asked = asked_for(tmp_path, **given, test_file=None, max_seq_length=8, document_context=True)
+    task = TokenClassificationTask(asked, tiny_tokenizer())
+    assert [row["input_ids"][1:-1] for row in task.encoded("train").to_list()] == [[6, 7], [6, 7], [8]]
+    assert [row["labels"] for row in task.encoded("train").to_list()][1] == [-100, -100, 1, -100]
+    assert "no borders" not in task.describe()
+
+    file.write_text("w1 O\n\nw2 B-X\n")
+    assert "each file counts as one document" in TokenClassificationTask(asked, tiny_tokenizer()).describe()
+
+
+def test_validation_sentences_are_split_off(tmp_path):
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list(LETTERS), 5)) for _ in range(400)]
+    words[380:] = words[:20]  # the last five sentences repeat the first five
+    (tmp_path / "a.conll").write_text("".join(f"{word}\tO\n" + "\n" * (n % 4 == 3) for n, word in enumerate(words)))
+    asked = asked_for(
+        tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None,
+        validation_split_percentage=20,
+    )  # fmt: skip
+    parts = TokenClassificationTask.read(asked)
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 80, "validation": 20}
+    assert not {tuple(words) for words in parts["train"].words} & {tuple(words) for words in parts["validation"].words}
+    assert parts["validation"] == TokenClassificationTask.read(asked)["validation"]
+
+    # Whole documents, where the data have them
+    rows = parts["train"]
+    rows.documents = [number // 5 for number in range(len(rows))]
+    rest, part = split_off(rows, 20, seed=1)
+    assert len(part) == 15
+    assert not set(rest.documents) & set(part.documents)
+
+
+def test_too_few_sentences_to_split(tmp_path):
+    (tmp_path / "a.conll").write_text("a\tO\n\na\tB-X\n")
+    asked = asked_for(tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None)
+    with pytest.raises(InputError, match=r"a\.conll: no two documents, or sentences that differ"):
+        TokenClassificationTask.read(asked)
+
+
+def test_samples_keep_every_label(tmp_path):
+    task = TokenClassificationTask(asked_for(tmp_path, max_train_samples=1), tiny_tokenizer())
+    assert len(task.parts["train"]) == 1
+    assert task.labels == ("O", "B-person", "I-person", "B-place")
+
+
+def test_a_label_outside_the_training_rows_is_refused(tmp_path):
+    other = tmp_path / "other.conll"
+    other.write_text("w1\tO\nw2\tB-product\n")
+    with pytest.raises(InputError, match=r"other\.conll:2: label 'B-product' is not in the training rows; the lab"):
+        TokenClassificationTask.read(asked_for(tmp_path, test_file=[str(other)]))

@@ -47,6 +47,7 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     auto_class = AutoModel
     new_layers = ("pooler.",)
+    introduction = "A BiLSTM on the hidden states of a frozen BERT, which bert_hf loads:"
 
     def __init__(self, asked: Any, tokenizer):
         super().__init__(asked, tokenizer)

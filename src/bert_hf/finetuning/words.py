@@ -157,8 +157,8 @@ class TokenClassificationTask(DownstreamTask):
             "label2id": {name: number for number, name in enumerate(self.labels)},
         }
 
-    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], labels, label_smoothing)
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 
@@ -224,15 +224,21 @@ def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[Tagg
         InputError: there are too few documents or sentences.
     """
     groups = np.unique(rows.documents, return_inverse=True)[1]
-    if groups.max() + 1 == len(set(rows.files)):
+    if groups.max() + 1 == len(set(rows.files)):  # no documents are marked
         groups = near_duplicate_groups([" ".join(words) for words in rows.words])
-
-    order = np.random.default_rng(seed).permutation(groups.max() + 1)
-    sizes = np.cumsum(np.bincount(groups)[order])
-    count = int(np.searchsorted(sizes, len(rows) * percentage / 100)) + 1
-    if count >= len(order):
-        what = f"{len(order)} sentences or documents that differ, too few to hold {percentage:g} % of them out"
+    sizes = np.bincount(groups)
+    if len(sizes) < 2:
+        what = "no two documents, or sentences that differ in their words, of which one can be held out"
         raise InputError(what, where=rows.files[0], remedy="give more, or --validation_file")
 
-    held_out = np.isin(groups, order[:count])
-    return rows.take(np.flatnonzero(~held_out)), rows.take(np.flatnonzero(held_out))
+    # Groups in random order, each that fits; at least the smallest one
+    most = max(sizes.min(), round(len(rows) * percentage / 100))
+    held_out = np.zeros(len(sizes), bool)
+    for group in np.random.default_rng(seed).permutation(len(sizes)):
+        if sizes[held_out].sum() + sizes[group] <= most:
+            held_out[group] = True
+    if held_out.all():
+        held_out[sizes.argmax()] = False
+
+    chosen = held_out[groups]
+    return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
