@@ -64,7 +64,8 @@ class FeatureTagger(BertPreTrainedModel):
         super().__init__(config)
         kind, size = config.tagger["features"], config.tagger["lstm_hidden_size"]
         self.layers = hidden_state_numbers(kind, config.num_hidden_layers)
-        self.label_names = [config.id2label[number] for number in range(config.num_labels)]
+        names: Any = config.id2label
+        self.label_names = [names[number] for number in range(len(names))]
         self.bert = BertModel(config, add_pooling_layer=False)
 
         self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if kind.startswith("weighted") else None
