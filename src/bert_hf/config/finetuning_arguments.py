@@ -159,7 +159,9 @@ class TokenClassificationArguments(TaskArguments):
         None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7); by default BERT itself.",
         FEATURES,
     )  # fmt: skip
-    lstm_hidden_size: int = option(768, "With --feature_based: size of the BiLSTM, in each direction.")
+    lstm_hidden_size: int | None = option(
+        None, "With --feature_based: size of the BiLSTM in each direction; by default 768 (the paper)."
+    )
     write_predictions: bool = option(
         True, "Write predictions.conll (word, label, prediction) for the test file, or else the validation file."
     )

@@ -18,6 +18,7 @@ from bert_hf.finetuning.words import Places, TokenClassificationTask
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.run import log_rank0
 
+LSTM_HIDDEN_SIZE = 768  # the paper's
 LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper names none
 
 
@@ -51,6 +52,7 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     def __init__(self, asked: Any, tokenizer):
         super().__init__(asked, tokenizer)
+        self.lstm_hidden_size = asked.lstm_hidden_size or LSTM_HIDDEN_SIZE
         self.store = FeatureStore()
         self._run: tuple[FeatureTagger, FineTuningArguments] | None = None
         self._first_words: dict[str, int] = {}  # of each part in the store
@@ -66,7 +68,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         asked = self.asked
         assert asked.feature_based is not None
         set_seed(args.seed)
-        tagger = make_tagger(bert, asked.feature_based, asked.lstm_hidden_size, asked.max_seq_length)
+        tagger = make_tagger(bert, asked.feature_based, self.lstm_hidden_size, asked.max_seq_length)
         self._run = tagger, args
 
         args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
@@ -142,7 +144,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     # ---- identity, card
 
     def fingerprint(self) -> dict:
-        tagger = [self.asked.feature_based, self.asked.lstm_hidden_size]
+        tagger = [self.asked.feature_based, self.lstm_hidden_size]
         return {**super().fingerprint(), "tagger": tagger}
 
     def usage(self, model: str) -> str:
@@ -152,5 +154,5 @@ tagger = load_tagger("{model}")
 tagger([["Anna", "Smith", "lives", "in", "London", "."]])"""
 
     def settings(self) -> dict:
-        lstm = f"two layers, {self.asked.lstm_hidden_size} in each direction"
+        lstm = f"two layers, {self.lstm_hidden_size} in each direction"
         return {**super().settings(), "features of the frozen BERT": self.asked.feature_based, "BiLSTM": lstm}

@@ -58,6 +58,9 @@ class TokenClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, asked: Any) -> dict[str, TaggedSentences]:
+        if asked.lstm_hidden_size is not None and asked.feature_based is None:
+            remedy = "give --feature_based too, or leave it out"
+            raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
         if asked.train_file:
             given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
             parts = {part: read_tagged(files, asked.tag_names) for part, files in given.items() if files}
