@@ -12,6 +12,7 @@ def test_all_is_exactly_this():
         "PreTrainingArguments",
         "PreTrainingExamples",
         "ResumableTrainer",
+        "load_tagger",
         "load_tokenizer",
         "train_tokenizer",
     ]

@@ -1,10 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
-from helpers.argument_classes import FINETUNE, PRETRAIN
+from helpers.argument_classes import FINETUNING_RECIPES, PRETRAIN
 from transformers import BertConfig
 
 from bert_hf.config.arguments import (
@@ -53,7 +54,8 @@ def test_pretraining_runs_parse(path):
 
 @files("configs/finetune/*.yaml")
 def test_finetuning_runs_parse(path):
-    parse(FINETUNE, ["--config", str(path)])
+    recipe = re.search(r"recipes/(\w+)\.py", path.read_text())
+    parse(FINETUNING_RECIPES[recipe[1]], ["--config", str(path)])
     check_style(path)
 
 

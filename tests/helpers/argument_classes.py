@@ -9,8 +9,14 @@ from bert_hf.config.arguments import (
     PreTrainingArguments,
     TokenizerArguments,
 )
+from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 
 PRETRAIN = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 
 
 FINETUNE = (ClassificationArguments, FineTuningArguments)
+
+FINETUNING_RECIPES = {
+    "finetune_classification": FINETUNE,
+    "finetune_token_classification": (TokenClassificationArguments, FineTuningArguments),
+}

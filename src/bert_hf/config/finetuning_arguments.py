@@ -142,3 +142,26 @@ class ClassificationArguments(TaskArguments):
         "What is read of a text beyond --max_seq_length: head, head_tail, or windows (all; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
+
+
+FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_last_4", "weighted_all")
+
+
+@dataclass
+class TokenClassificationArguments(TaskArguments):
+    """Options of `finetune_token_classification.py`."""
+
+    tag_names: list[str] | None = option(None, "Names of the labels 0, 1, …, where the data hold numbers alone.")
+    document_context: bool = option(
+        False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
+    )
+    feature_based: str | None = option(
+        None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7); by default BERT itself.",
+        FEATURES,
+    )  # fmt: skip
+    lstm_hidden_size: int | None = option(
+        None, "With --feature_based: size of the BiLSTM in each direction; by default 768 (the paper)."
+    )
+    write_predictions: bool = option(
+        True, "Write predictions.conll (word, label, prediction) for the test file, or else the validation file."
+    )

@@ -137,6 +137,10 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
         predictions = found.values if part == "test" else predictions
         if task.asked.write_predictions and args.process_index == 0:
             task.write_predictions(folder_of(args), part, found.values)
+    if task.asked.write_predictions and predictions is None:  # no test rows
+        found = trainer.predict_part("validation", "eval")
+        if args.process_index == 0:
+            task.write_predictions(folder_of(args), "validation", found.values)
 
     baselines = task.baselines() if args.process_index == 0 and task.asked.evaluate_test else {}
     run.finish(
@@ -197,6 +201,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         base_model=None if asked.from_scratch or Path(base).exists() else base,
         held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
         example="",
+        introduction=task.introduction,
         usage=task.usage(push_to or folder_of(args).name),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORED, count_labels
+from bert_hf.training import hub
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 
@@ -31,6 +32,7 @@ class DownstreamTask(ABC):
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
     new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
     pipeline_tag: ClassVar[str]  # of the Hub
+    introduction: ClassVar[str] = hub.STOCK  # of the code on the model card
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
 
     def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):

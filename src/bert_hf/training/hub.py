@@ -32,6 +32,7 @@ PUSHED = [
     "loss.png",
     "log_history.csv",
 ]
+STOCK = "A BERT that stock transformers loads, with no custom code:"
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
@@ -127,6 +128,7 @@ class Card:
     language: str | None = None
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."  # of the Hub's widget; "": no widget
+    introduction: str = STOCK  # of the code that loads the model
     usage: str | None = None  # Python code that calls the model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
@@ -204,7 +206,7 @@ def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
 
     return f"""# {card.title}
 
-A BERT that stock transformers loads, with no custom code:
+{card.introduction}
 
 ```python
 {card.usage or _pipeline_call(folder, card)}

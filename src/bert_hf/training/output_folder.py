@@ -51,6 +51,7 @@ _FILES = [
     "trainer_state.json",
     "loss.png",
     "log_history.csv",
+    "predictions.conll",
     RECORD,
     HANGS,
 ]

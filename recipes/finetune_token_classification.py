@@ -1,0 +1,53 @@
+"""Fine-tune a pre-trained BERT to label words, e.g. to find named entities (Devlin et al. 2019, section 5.3).
+
+accelerate launch --config_file accelerate_config.yaml recipes/finetune_token_classification.py \
+    --model_name_or_path runs/pretrain-default --train_file train.conll --validation_file dev.conll
+"""
+
+import sys
+
+from bert_hf.config.finetuning_arguments import TokenClassificationArguments
+from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.feature_tagging import FeatureTaggingTask
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.words import TokenClassificationTask
+from bert_hf.preflight import parse_finetuning
+from bert_hf.training.run import command
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    options = parse_finetuning(TokenClassificationArguments, TokenClassificationTask, argv)
+    if options is None:  # --check
+        return 0
+    asked, args = options
+
+    # 1. Tokenizer: the checkpoint's own
+    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+
+    # 2. Dataset: sentences of labelled words
+    task = FeatureTaggingTask(asked, tokenizer) if asked.feature_based else TokenClassificationTask(asked, tokenizer)
+
+    # 3. Collator: each batch is padded to its longest window
+    collator = task.collator()
+
+    # 4. Model: stock transformers, the checkpoint and one new layer
+    model, about = load_task_model(task, seed=args.seed)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+    if isinstance(task, FeatureTaggingTask):  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
+        model, about = task.make_network(model, args)
+    begun = start_finetuning(task, args, model, about)
+    if begun.finished:
+        return 0
+
+    # 5. Trainer: trains, keeps the best weights by the validation sentences, evaluates them on the test sentences
+    trainer = make_trainer(task, args, model, collator)
+    train_and_finish(trainer, begun)
+    if isinstance(task, FeatureTaggingTask):
+        task.store.remove()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""Finds the entities of tagged sentences and computes precision, recall and F1, as conlleval does.
+
+A tag is `O`, or a prefix and a type: `B-location` begins an entity, `I-location` continues one. The rules are those of
+conlleval (the script of the CoNLL-2000 to 2003 tasks), which are also the default of seqeval: an `I-` that continues
+nothing begins an entity, and so does a tag of another type. `E-` (last word) and `S-` (single word) are read too.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+OUTSIDE = "O"
+PREFIXES = ("B", "I", "E", "S")
+_NO_TYPE = "_"  # of the tags `B` and `I` alone
+
+
+class Entity(NamedTuple):
+    """Words `first` to `last` (both included) of a sentence."""
+
+    kind: str
+    first: int
+    last: int
+
+
+@functools.cache  # a data set has few different tags
+def split_tag(tag: str) -> tuple[str, str]:
+    """(prefix, type): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "").
+
+    Raises:
+        ValueError: neither `O` nor one of the prefixes.
+    """
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, _, kind = tag.partition("-")
+    if prefix not in PREFIXES:
+        raise ValueError(f"label {tag!r} is neither O nor one of {', '.join(f'{p}-TYPE' for p in PREFIXES)}")
+    return prefix, kind or _NO_TYPE
+
+
+def begins_entity(previous: str, tag: str) -> bool:
+    """Whether an entity begins at a tag that follows another; at the start of a sentence `previous` is `O`.
+
+    previous   tag                  begins
+    any        O                    no
+    O          B-X I-X E-X S-X      yes
+    B-X, I-X   I-X, E-X             no
+    B-X, I-X   I-Y                  yes: another type
+    any        B-X, S-X             yes
+    E-X, S-X   I-X                  yes: the last entity has ended
+    """
+    before, kind_before = split_tag(previous)
+    prefix, kind = split_tag(tag)
+    if prefix == OUTSIDE:
+        return False
+    return prefix in ("B", "S") or before in (OUTSIDE, "E", "S") or kind != kind_before
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence, in the order of their words.
+
+    entities(["I-X", "B-X", "I-X", "O", "I-Y"]) == [Entity("X", 0, 0), Entity("X", 1, 2), Entity("Y", 4, 4)]
+    """
+    found: list[Entity] = []
+    previous = OUTSIDE
+    for word, tag in enumerate(tags):
+        if begins_entity(previous, tag):
+            found.append(Entity(split_tag(tag)[1], word, word))
+        elif tag != OUTSIDE:
+            found[-1] = found[-1]._replace(last=word)
+        previous = tag
+    return found
+
+
+# ---- schemes
+
+
+def begins_with_inside(tags: Sequence[str]) -> int:
+    """How many entities of a sentence begin with `I-`, which IOB2 does not allow."""
+    return sum(tag.startswith("I") and begins_entity(previous, tag) for previous, tag in _with_previous(tags))
+
+
+def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether the tags follow IOB1: entities begin with `I-`, and with `B-` only directly after one of their type."""
+    found = False
+    for tags in sentences:
+        for previous, tag in _with_previous(tags):
+            prefix, kind = split_tag(tag)
+            if prefix in ("E", "S") or (prefix == "B" and split_tag(previous)[1] != kind):
+                return False
+            found = found or (prefix == "I" and begins_entity(previous, tag))
+    return found
+
+
+def to_iob2(tags: Sequence[str]) -> list[str]:
+    """The same entities in IOB2, where each begins with `B-`; of tags with the prefixes `B` and `I`.
+
+    to_iob2(["I-X", "I-X", "B-X", "O", "I-Y"]) == ["B-X", "I-X", "B-X", "O", "B-Y"]
+    """
+    return ["B" + tag[1:] if begins_entity(previous, tag) else tag for previous, tag in _with_previous(tags)]
+
+
+def _with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(the tag before it, tag) of each word."""
+    return zip([OUTSIDE, *tags], tags, strict=False)
+
+
+# ---- figures
+
+
+class Counts(NamedTuple):
+    """Entities of one type, or of all: in the data, predicted, and predicted with the right words and type."""
+
+    gold: int
+    predicted: int
+    correct: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted ones that are correct; 0 where there are none."""
+        return self.correct / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of those in the data that were found; 0 where there are none."""
+        return self.correct / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        total = self.gold + self.predicted
+        return 2 * self.correct / total if total else 0.0
+
+
+def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """Counts by type, sorted by name: an entity is correct if its first word, last word and type are.
+
+    Raises:
+        ValueError: the sentences differ in number or in length.
+    """
+    found: Counter[str] = Counter()
+    guessed: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
+    for tags, guesses in zip(gold, predicted, strict=True):
+        if len(tags) != len(guesses):
+            raise ValueError(f"{len(guesses)} predicted tags for {len(tags)} words")
+        right, given = set(entities(tags)), set(entities(guesses))
+        found.update(entity.kind for entity in right)
+        guessed.update(entity.kind for entity in given)
+        correct.update(entity.kind for entity in right & given)
+
+    return {kind: Counts(found[kind], guessed[kind], correct[kind]) for kind in sorted(found | guessed)}
+
+
+def overall(counts: dict[str, Counts]) -> Counts:
+    """The sum over all types, from which micro-averaged figures follow."""
+    return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
+
+
+def tagging_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """`precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, F1 of each type: `f1_person`."""
+    counts = count_entities(gold, predicted)
+    together = overall(counts)
+    words = sum(map(len, gold))
+    pairs = zip(gold, predicted, strict=True)
+    right = sum(tag == guess for tags, guesses in pairs for tag, guess in zip(tags, guesses, strict=True))
+    return {
+        "precision": together.precision,
+        "recall": together.recall,
+        "f1": together.f1,
+        "accuracy": right / words if words else 0.0,
+        **{f"f1_{kind}": count.f1 for kind, count in counts.items()},
+    }
+
+
+def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
+    """A row a type, and one for all: entities in the data and predicted, precision, recall, F1."""
+    counts = count_entities(gold, predicted)
+    rows = {**counts, "all (micro)": overall(counts)}
+    width = max(len(kind) + 2 for kind in rows)
+
+    titles = ("entities", "predicted", "precision", "recall", "F1")
+    lines = ["type".ljust(width) + "".join(title.rjust(11) for title in titles)]
+    for kind, count in rows.items():
+        figures = (f"{count.gold:,}", f"{count.predicted:,}")
+        figures += tuple(f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
+        lines.append(kind.ljust(width) + "".join(figure.rjust(11) for figure in figures))
+    return "\n".join(lines)

@@ -1,0 +1,247 @@
+"""Token classification, such as named entity recognition: one new layer on the first piece of each word.
+
+Devlin et al. 2019, section 5.3: "we use the representation of the first sub-token as the input to the token-level
+classifier over the NER label set", without a CRF.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+from torch import Tensor
+from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
+
+from bert_hf.config.finetuning_arguments import TokenClassificationArguments
+from bert_hf.errors import InputError
+from bert_hf.finetuning.conll import (
+    TaggedSentences,
+    check_labels,
+    label_names,
+    read_tagged,
+    read_tagged_hub,
+    write_tagged,
+)
+from bert_hf.finetuning.entities import OUTSIDE, entity_table, tagging_figures
+from bert_hf.finetuning.losses import IGNORED, cross_entropies
+from bert_hf.finetuning.splits import near_duplicate_groups
+from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.word_windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
+
+PREDICTIONS = "predictions.conll"
+
+
+class Places(NamedTuple):
+    """Where the prediction for each word of a part is: (words,) feature and position in it; -1: nowhere."""
+
+    feature: np.ndarray
+    position: np.ndarray
+
+
+class TokenClassificationTask(DownstreamTask):
+    """Sentences of labelled words."""
+
+    auto_class: Any = AutoModelForTokenClassification
+    new_layers = ("classifier.",)
+    pipeline_tag = "token-classification"
+    asked: TokenClassificationArguments
+    parts: dict[str, TaggedSentences]
+
+    def __init__(self, asked: TokenClassificationArguments, tokenizer):
+        super().__init__(asked, tokenizer)
+        self._windows: dict[str, tuple[WordPieces, Windows]] = {}
+        self._predicted: dict[str, list[list[str]]] = {}  # by part: the tags that were evaluated last
+
+    # ---- rows
+
+    @classmethod
+    def read(cls, asked: Any) -> dict[str, TaggedSentences]:
+        if asked.lstm_hidden_size is not None and asked.feature_based is None:
+            remedy = "give --feature_based too, or leave it out"
+            raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
+        if asked.train_file:
+            given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
+            parts = {part: read_tagged(files, asked.tag_names) for part, files in given.items() if files}
+        else:
+            splits = read_tagged_hub(cls.source(asked), asked.dataset_config_name)
+            parts = {part: splits[part] for part in ("train", "validation", "test") if part in splits}
+            if "train" not in parts:
+                raise InputError("no split 'train'", where=cls.source(asked), remedy="give --train_file")
+
+        if "validation" not in parts:
+            percentage = asked.validation_split_percentage
+            parts["train"], parts["validation"] = split_off(parts["train"], percentage, asked.split_seed)
+        names = cls.class_names(asked, parts)
+        for rows in parts.values():
+            check_labels(rows, names)
+        return parts
+
+    @classmethod
+    def class_names(cls, asked: Any, parts: dict) -> tuple[str, ...]:
+        tags = list(parts["train"].tags)
+        if not asked.validation_file:
+            tags += parts["validation"].tags  # split off the same rows
+        return label_names(tags)
+
+    def windows(self, part: str) -> tuple[WordPieces, Windows]:
+        """The tokenized words of a part, and the windows over them."""
+        if part not in self._windows:
+            rows = self.parts[part]
+            longest = self.asked.max_seq_length - SPECIAL_TOKENS
+            pieces = tokenize_words(rows.words, self.tokenizer, longest)
+            documents = rows.documents if self.asked.document_context else None
+            self._windows[part] = pieces, make_windows(pieces, longest, documents)
+        return self._windows[part]
+
+    def describe(self) -> str:
+        lines = [f"labels {', '.join(self.labels)}"]
+        for part, rows in self.parts.items():
+            lines += rows.notes
+            pieces, windows = self.windows(part)
+            counted = f"{len(pieces.starts) - 1:,} words in {len(windows):,} windows"
+            if empty := int(pieces.empty.sum()):
+                counted += f"; {empty:,} words that the tokenizer turns into nothing are predicted {OUTSIDE}"
+            if pieces.cut:
+                counted += f"; {pieces.cut:,} words longer than a window are cut"
+            lines.append(f"{part}: {counted}")
+
+            if self.asked.document_context and len(set(rows.documents)) == len(set(rows.files)):
+                lines.append(f"{part}: no borders of documents in the data; each file counts as one document")
+        return "\n".join(lines)
+
+    # ---- features
+
+    def encoded(self, part: str) -> datasets.Dataset:
+        pieces, windows = self.windows(part)
+        places = self.places(part)
+        numbers = self._label_numbers(part)
+        begins, ends = pieces.starts[windows.first], pieces.starts[windows.last]
+
+        # All labels of the part in one array: those of window w begin at offsets[w]
+        lengths = ends - begins + SPECIAL_TOKENS
+        offsets = np.cumsum(lengths) - lengths
+        labels = np.full(lengths.sum(), IGNORED, np.int64)
+        inside = places.feature >= 0
+        labels[offsets[places.feature[inside]] + places.position[inside]] = numbers[inside]
+
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        spans = zip(begins, ends, strict=True)
+        ids = [[first, *pieces.ids[begin:end].tolist(), last] for begin, end in spans]
+        columns = {
+            "input_ids": ids,
+            "attention_mask": [np.ones(length, np.int64) for length in lengths],
+            "token_type_ids": [np.zeros(length, np.int64) for length in lengths],
+            "labels": np.split(labels, offsets[1:]) if len(offsets) else [],
+            "length": lengths,
+        }
+        return datasets.Dataset.from_dict(columns)
+
+    def collator(self) -> Any:
+        return DataCollatorForTokenClassification(self.tokenizer)
+
+    def places(self, part: str) -> Places:
+        """Where the predictions for the words of a part are, in the features of `encoded`."""
+        pieces, windows = self.windows(part)
+        return Places(windows.window_of_word, windows.position_of_word(pieces.starts))
+
+    def _label_numbers(self, part: str) -> np.ndarray:
+        """(words,) class id of each word."""
+        number = {name: index for index, name in enumerate(self.labels)}
+        return np.array([number[tag] for tags in self.parts[part].tags for tag in tags], np.int64)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+        }
+
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
+
+    # ---- predictions
+
+    @classmethod
+    def figures(cls, asked: Any) -> tuple[str, ...]:
+        return ("f1", "precision", "recall", "accuracy", "loss")
+
+    def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor:
+        return outputs["logits"].argmax(-1)
+
+    def predicted_tags(self, part: str, predictions: Arrays) -> list[list[str]]:
+        """A tag for each word of each sentence, in the order of the data.
+
+        Args:
+            predictions: (features, positions) class ids.
+        """
+        assert isinstance(predictions, np.ndarray)
+        places = self.places(part)
+        inside = places.feature >= 0
+        numbers = predictions[places.feature[inside], places.position[inside]]
+
+        tags = np.full(len(inside), OUTSIDE, dtype=object)
+        tags[inside] = np.array(self.labels, dtype=object)[numbers]
+        words = iter(tags.tolist())
+        return [[next(words) for _ in sentence] for sentence in self.parts[part].words]
+
+    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
+        self._predicted[part] = self.predicted_tags(part, predictions)
+        return tagging_figures(self.parts[part].tags, self._predicted[part])
+
+    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
+        rows = self.parts[part]
+        write_tagged(folder / PREDICTIONS, rows.words, rows.tags, self.predicted_tags(part, predictions))
+
+    # ---- identity, card, report
+
+    def fingerprint(self) -> dict:
+        rows = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]).encode()
+        return {
+            "data": hashlib.sha256(rows).hexdigest()[:16],
+            "labels": list(self.labels),
+            "document_context": self.asked.document_context,
+        }
+
+    def usage(self, model: str) -> str:
+        return f"""from transformers import pipeline
+
+tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first")
+tagger("Anna Smith lives in London.")"""
+
+    def settings(self) -> dict:
+        return {"labels": ", ".join(self.labels), "document context": "yes" if self.asked.document_context else "no"}
+
+    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
+        part = "test" if "test" in self._predicted else "validation"
+        return f"{part}\n{entity_table(self.parts[part].tags, self._predicted[part])}"
+
+
+def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[TaggedSentences, TaggedSentences]:
+    """(rest, part of about `percentage` %): whole documents, or else sentences, near-duplicates in one of the two.
+
+    Raises:
+        InputError: there are too few documents or sentences.
+    """
+    groups = np.unique(rows.documents, return_inverse=True)[1]
+    if groups.max() + 1 == len(set(rows.files)):  # no documents are marked
+        groups = near_duplicate_groups([" ".join(words) for words in rows.words])
+    sizes = np.bincount(groups)
+    if len(sizes) < 2:
+        what = "no two documents, or sentences that differ in their words, of which one can be held out"
+        raise InputError(what, where=rows.files[0], remedy="give more, or --validation_file")
+
+    # Groups in random order, each that fits; at least the smallest one
+    most = max(sizes.min(), round(len(rows) * percentage / 100))
+    held_out = np.zeros(len(sizes), bool)
+    for group in np.random.default_rng(seed).permutation(len(sizes)):
+        if sizes[held_out].sum() + sizes[group] <= most:
+            held_out[group] = True
+    if held_out.all():
+        held_out[sizes.argmax()] = False
+
+    chosen = held_out[groups]
+    return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))

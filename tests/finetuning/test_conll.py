@@ -1,0 +1,176 @@
+"""Sentences of tagged words from files: what is read, what is refused and where."""
+
+import json
+import lzma
+
+import datasets
+import pytest
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.conll import (
+    TaggedSentences,
+    check_labels,
+    label_names,
+    read_tagged,
+    read_tagged_hub,
+    write_tagged,
+)
+
+SENTENCES = [(["EU", "rejects", "German", "call"], ["B-ORG", "O", "B-MISC", "O"]), (["Peter"], ["B-PER"])]
+
+
+def write(folder, name: str, content: str) -> list[str]:
+    (folder / name).write_text(content, encoding="utf-8")
+    return [str(folder / name)]
+
+
+def pairs(rows: TaggedSentences) -> list[tuple]:
+    return list(zip(rows.words, rows.tags, strict=True))
+
+
+TWO = "EU\tB-ORG\nrejects\tO\nGerman\tB-MISC\ncall\tO\n\nPeter\tB-PER\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", TWO),
+        ("a.txt", TWO.replace("\t", " ").rstrip("\n")),  # no end of the last line
+        ("a.conll", TWO.replace("\n", "\r\n")),
+        ("a.conll", "\n\n" + TWO.replace("\n\n", "\n \n\n\n") + "\n\n"),  # several blank lines
+        ("a.bio", TWO.replace("\t", "\tNN\tB-NP\t")),  # the columns of CoNLL-2003
+        ("a.conll", "-DOCSTART- -X- O O\n\n" + TWO.replace("\t", "  NN   B-NP ")),
+        ("a.conll", "# text = EU rejects\n# sent_id = 1\n" + TWO),  # comments of CoNLL-U
+        ("a.jsonl", "".join(json.dumps({"tokens": w, "ner_tags": t}) + "\n" for w, t in SENTENCES)),
+        ("a.json", "".join(json.dumps({"id": 1, "words": w, "labels": t}) + "\n" for w, t in SENTENCES)),
+    ],
+)
+def test_files_of_any_kind(tmp_path, name, content):
+    assert pairs(read_tagged(write(tmp_path, name, content))) == SENTENCES
+
+
+def test_a_compressed_file(tmp_path):
+    (tmp_path / "a.conll.xz").write_bytes(lzma.compress(TWO.encode()))
+    assert pairs(read_tagged([str(tmp_path / "a.conll.xz")])) == SENTENCES
+
+
+def test_words_that_look_like_something_else(tmp_path):
+    content = "#\tO\n#hashtag\tO\n# 1\tO\na\u00a0b\tO\n\u2028\tO\n"
+    assert read_tagged(write(tmp_path, "a.conll", content)).words == [["#", "#hashtag", "# 1", "a\u00a0b", "\u2028"]]
+    assert read_tagged(write(tmp_path, "b.conll", "# O\n1 O\n")).words == [["#", "1"]]
+
+
+def test_numbers_as_labels_get_their_names(tmp_path):
+    content = json.dumps({"tokens": ["EU", "law"], "ner_tags": [1, 0]})
+    assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
+
+
+def test_documents_and_lines(tmp_path):
+    one = write(tmp_path, "a.conll", "a O\n\nb O\n-DOCSTART- O\n\n-DOCSTART- O\nc O\n\n")  # an empty document in it
+    two = write(tmp_path, "b.conll", "-DOCSTART- O\nd O\n-DOCSTART- O\ne O\n")
+    rows = read_tagged(one + two)
+    assert rows.words == [["a"], ["b"], ["c"], ["d"], ["e"]]
+    assert rows.documents == [0, 0, 1, 2, 3]
+
+
+def test_places_name_the_line_of_each_word(tmp_path):
+    rows = read_tagged(write(tmp_path, "a.conll", "-DOCSTART- O\n\na O\nb O\n\nc O\n"))
+    assert [rows.place(0, 1), rows.place(1, 0)] == [(str(tmp_path / "a.conll"), 4), (str(tmp_path / "a.conll"), 6)]
+    assert rows.take([1]).place(0, 0)[1] == 6
+
+
+def test_document_column_of_json_lines(tmp_path):
+    rows = [{"tokens": ["a"], "ner_tags": ["O"], "document_id": name} for name in "xxyzz"]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    assert read_tagged(write(tmp_path, "a.jsonl", content)).documents == [0, 0, 1, 2, 2]
+
+
+def test_an_iob1_file_gives_the_rows_of_its_iob2_twin(tmp_path):
+    iob1 = write(tmp_path, "one.conll", "a I-X\nb I-X\nc B-X\nd O\ne I-Y\nf I-X\n\ng I-X\n")
+    iob2 = write(tmp_path, "two.conll", "a B-X\nb I-X\nc B-X\nd O\ne B-Y\nf B-X\n\ng B-X\n")
+    assert pairs(read_tagged(iob1)) == pairs(read_tagged(iob2))
+
+
+def test_what_was_changed_is_said(tmp_path):
+    files = write(tmp_path, "one.conll", "a I-X\nb B-X\n")
+    files += write(tmp_path, "two.conll", "a B-X\nb O\nc I-X\n")
+    files += write(tmp_path, "three.jsonl", '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}')
+    one, two, three = read_tagged(files).notes
+    assert one.endswith("one.conll: IOB1 labels, turned into IOB2: 1 entities that begin with I- get B-")
+    assert two.endswith("two.conll: 1 entities begin with I-, which is read as conlleval does")
+    assert three.endswith("three.jsonl: 1 rows have no words and are left out")
+
+
+ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.conll", "a O\nb\n", "a.conll:2: the line has no word and label; give each line a word first"),
+        ("a.conll", "a\tO\n\tO\n", "a.conll:2: the line has no word and label"),
+        ("a.conll", "a NN O\nb O\n", "a.conll:2: 2 columns instead of 3"),
+        ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is neither O nor one of B-TYPE"),
+        ("a.conll", "\n\n", "a.conll: no sentences in it"),
+        ("a.conll", "-DOCSTART- O\n", "a.conll: no sentences in it"),
+        ("a.csv", "a,O\n", "a.csv: unknown kind '.csv'; use CoNLL"),
+        (
+            "a.jsonl",
+            ROW + '{"token": ["a"], "ner_tags": ["O"]}',
+            "a.jsonl:2: the row has no 'tokens'; did you mean 'tok",
+        ),
+        ("a.jsonl", ROW + '{"tokens": ["a"], "tag": ["O"]}', "a.jsonl:2: the row has no 'ner_tags'; its columns: tok"),
+        ("a.jsonl", ROW + '{"tokens": ["a"], "ner_tags": []}', "a.jsonl:2: 1 tokens and 0 ner_tags"),
+        ("a.jsonl", ROW + '{"tokens": "a", "ner_tags": "O"}', "a.jsonl:2: tokens and ner_tags are not lists"),
+        ("a.jsonl", ROW + '{"tokens": [1], "ner_tags": ["O"]}', "a.jsonl:2: tokens and ner_tags are not lists"),
+        ("a.jsonl", '{"tokens": ["a"], "ner_tags": [1]}', "a.jsonl:1: label 1 has no name; write names such as"),
+        ("a.jsonl", '{"tokens": ["a"], "ner_tags": [null]}', "a.jsonl:1: label null has no name"),
+        (
+            "a.jsonl",
+            "".join(json.dumps({"tokens": ["a"], "ner_tags": ["O"], "doc_id": d}) + "\n" for d in "xyx"),
+            'a.jsonl:3: document "x" was left and comes again',
+        ),
+    ],
+)
+def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expected):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, name, content)
+    with pytest.raises(InputError) as caught:
+        read_tagged([name])
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_label_that_training_does_not_have(tmp_path):
+    train = read_tagged(write(tmp_path, "a.conll", "a B-person\nb I-person\nc O\n"))
+    labels = label_names(train.tags)
+    assert labels == ("O", "B-person", "I-person")
+
+    other = read_tagged(write(tmp_path, "b.conll", "a O\n\nb B-person\nc B-persan\n"))
+    with pytest.raises(InputError, match=r"b\.conll:4: label 'B-persan' is not in the training rows; did you mean"):
+        check_labels(other, labels)
+    check_labels(train, labels)
+
+
+def test_a_folder_in_the_format_of_a_hub_data_set(tmp_path):
+    tags = datasets.List(datasets.ClassLabel(names=["O", "B-X"]))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "ner_tags": tags})
+    rows = {"tokens": [["a", "b"], [], ["c"]], "ner_tags": [[0, 1], [], [1]]}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "train.parquet")
+
+    found = read_tagged_hub(str(tmp_path), None)["train"]
+    assert pairs(found) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
+    assert found.place(0, 0) == (f"{tmp_path} (train)", None)
+    assert found.notes == [f"{tmp_path} (train): 1 rows have no words and are left out"]
+
+
+def test_written_files_are_read_back(tmp_path):
+    words = [["EU", "a b", "c\td", ""], ["#"], ["-"]]
+    gold = [["B-X", "O", "O", "O"], ["O"], ["O"]]
+    write_tagged(tmp_path / "out.conll", words, gold, gold)
+    assert (
+        tmp_path / "out.conll"
+    ).read_text() == "EU\tB-X\tB-X\na_b\tO\tO\nc_d\tO\tO\n_\tO\tO\n\n#\tO\tO\n\n-\tO\tO\n\n"
+
+    again = read_tagged([str(tmp_path / "out.conll")])
+    assert again.words == [["EU", "a_b", "c_d", "_"], ["#"], ["-"]]
+    assert again.tags == gold

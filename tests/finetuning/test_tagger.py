@@ -1,0 +1,242 @@
+"""The BiLSTM on features of a frozen BERT: which hidden states, its sums, its store, its loading."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers.tagged_words import asked_for, write_checkpoint
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertModel
+
+from bert_hf import load_tagger
+from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
+from bert_hf.errors import InputError
+from bert_hf.finetuning import feature_store
+from bert_hf.finetuning.feature_store import FeatureStore, store_key
+from bert_hf.finetuning.feature_tagging import FeatureTaggingTask
+from bert_hf.finetuning.run import make_trainer
+from bert_hf.finetuning.tagger import Tagger, hidden_state_numbers, make_tagger, word_features
+from bert_hf.finetuning.word_windows import make_windows, tokenize_words
+
+SENTENCES = [["w1x0", "w2"], ["w3", "\x00", "w4x1x2", "w5"], ["\x00"]]
+
+
+def bert(layers: int = 5, **options) -> BertModel:
+    torch.manual_seed(1)
+    config = tiny_config(num_hidden_layers=layers, id2label={0: "O", 1: "B-X", 2: "I-X"}, **options)
+    return BertModel(config).eval()
+
+
+def features_of(model: BertModel, layers: tuple[int, ...], sentences=SENTENCES, longest: int = 14):
+    pieces = tokenize_words(sentences, tiny_tokenizer(), longest)
+    windows = make_windows(pieces, longest)
+    found = dict.fromkeys(range(len(pieces.empty)))
+    for words, states in word_features(model, pieces, windows, layers, tiny_tokenizer(), batch_size=2):
+        found.update(zip(words.tolist(), states, strict=True))
+    return found
+
+
+# ---- features
+
+
+@pytest.mark.parametrize(
+    ("features", "numbers"),
+    [
+        ("embeddings", (0,)),
+        ("second_to_last", (11,)),
+        ("last", (12,)),
+        ("weighted_last_4", (9, 10, 11, 12)),
+        ("concat_last_4", (9, 10, 11, 12)),
+        ("weighted_all", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)),
+    ],
+)
+def test_hidden_states_of_table_7(features, numbers):
+    assert hidden_state_numbers(features, 12) == numbers
+
+
+def test_four_layers_of_a_smaller_model_are_refused():
+    with pytest.raises(InputError, match="--feature_based concat_last_4: the model has 2 layers; choose"):
+        hidden_state_numbers("concat_last_4", 2)
+
+
+def test_features_are_the_hidden_states_of_first_pieces():
+    model = bert()
+    found = features_of(model, (0, 4, 5))
+    ids = torch.tensor([[2, 8, 9, 66, 67, 10, 3]])  # [CLS] w3 w4 ##x1 ##x2 w5 [SEP]
+    with torch.no_grad():
+        states = torch.stack(model(ids, output_hidden_states=True).hidden_states)[:, 0]
+
+    assert [word for word, features in found.items() if features is None] == [3, 6]
+    for word, position in ((2, 1), (4, 2), (5, 5)):
+        torch.testing.assert_close(found[word], states[[0, 4, 5], position], atol=1e-6, rtol=0)
+
+
+def test_a_word_in_several_windows_has_the_features_of_its_own():
+    model = bert()
+    words = [f"w{i}" for i in range(10)]
+    found = features_of(model, (5,), [words], longest=4)
+    windows = make_windows(tokenize_words([words], tiny_tokenizer()), 4)
+    own = int(windows.window_of_word[6])
+    first, last = int(windows.first[own]), int(windows.last[own])
+    with torch.no_grad():
+        states = model(torch.tensor([[2, *range(5 + first, 5 + last), 3]])).last_hidden_state[0]
+    torch.testing.assert_close(found[6][0], states[6 - first + 1], atol=1e-6, rtol=0)
+
+
+# ---- network
+
+
+def test_forward_equals_the_sum_by_hand():
+    """Weighted: softmax of the scalars; padding changes nothing."""
+    torch.manual_seed(0)
+    tagger = make_tagger(bert(), "weighted_last_4", lstm_hidden_size=8, max_seq_length=16).eval()
+    tagger.layer_scalars.data = torch.tensor([0.0, 1.0, -1.0, 2.0])
+    features = torch.randn(2, 5, 4, 32)
+    batch = tagger(features, torch.tensor([3, 5])).logits
+
+    weights = torch.exp(tagger.layer_scalars) / torch.exp(tagger.layer_scalars).sum()
+    for row, length in enumerate((3, 5)):
+        mixed = sum(weights[layer] * features[row, :length, layer] for layer in range(4))
+        expected = tagger.classifier(tagger.lstm(mixed[None])[0])[0]
+        torch.testing.assert_close(batch[row, :length], expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_parameters_of_each_kind(features):
+    tagger = make_tagger(bert(), features, lstm_hidden_size=8, max_seq_length=16)
+    states = 4 if features == "concat_last_4" else 1
+    assert tagger.lstm.weight_ih_l0.shape == (4 * 8, states * 32)
+    assert (tagger.lstm.num_layers, tagger.lstm.bidirectional) == (2, True)
+    assert tagger.classifier.weight.shape == (3, 16)
+    weights = {"weighted_last_4": 4, "weighted_all": 5}.get(features)
+    assert (None if tagger.layer_scalars is None else len(tagger.layer_scalars)) == weights
+
+    # Only the new layers are trained, and the frozen BERT drops nothing
+    assert not any(name.startswith("bert.") for name, p in tagger.named_parameters() if p.requires_grad)
+    assert tagger.train().lstm.training
+    assert not tagger.bert.training
+
+
+def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
+    torch.manual_seed(0)
+    tagger = make_tagger(bert(), "weighted_all", lstm_hidden_size=8, max_seq_length=16)
+    tagger.layer_scalars.data.normal_()
+    tagger.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert not list(tmp_path.glob("*.bin"))
+
+    loaded = load_tagger(tmp_path)
+    expected = Tagger(tagger, tiny_tokenizer())(SENTENCES)
+    assert loaded(SENTENCES) == expected
+    assert [len(tags) for tags in expected] == [2, 4, 1]
+    assert expected[1][1] == expected[2][0] == "O"  # words without pieces
+    for name, weight in tagger.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], weight), name
+    assert {tag for tags in expected for tag in tags} <= {"O", "B-X", "I-X"}
+
+
+def test_another_checkpoint_is_no_tagger(tmp_path):
+    write_checkpoint(tmp_path)
+    with pytest.raises(InputError, match=r"config\.json describes no tagger; give the output folder"):
+        load_tagger(tmp_path)
+
+
+# ---- store
+
+
+def test_the_store_is_made_once(tmp_path):
+    calls = []
+
+    def batches():
+        calls.append(1)
+        yield np.array([2, 0]), torch.tensor([[[2.0, 2.5]], [[0.0, 0.5]]])
+        yield np.array([1]), torch.tensor([[[1.0, 1.5]]])
+
+    (tmp_path / "features-0123.npy.partial").write_bytes(b"half")  # of an interrupted run
+    (tmp_path / "features-0456.npy").write_bytes(b"of another run")
+    store = FeatureStore()
+    assert store.make(tmp_path, "abc", (3, 1, 2), batches())
+    assert store.read(1, 2).tolist() == [[[1.0, 1.5]], [[2.0, 2.5]]]
+    assert [path.name for path in tmp_path.iterdir()] == ["features-abc.npy"]
+
+    again = FeatureStore()
+    assert not again.make(tmp_path, "abc", (3, 1, 2), batches())
+    assert len(calls) == 1
+    copied = pickle.dumps(store)
+    assert len(copied) < 1000  # the path, and not the rows
+    assert pickle.loads(copied).read(0, 1).tolist() == [[[0.0, 0.5]]]
+
+    again.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_store, "free_disk", lambda folder: 1000)
+    with pytest.raises(InputError, match=r"the features take 0\.00 GB, and 0\.00 GB are free"):
+        FeatureStore().make(tmp_path, "abc", (1000, 1, 2), [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_key_depends_on_weights_and_words():
+    model = bert(2)
+    ids = np.arange(4)
+    key = store_key(model, [1, 2], ids)
+    assert key == store_key(model, [1, 2], ids)
+    assert len({key, store_key(model, [1], ids), store_key(model, [1, 2], ids + 1)}) == 3
+    model.embeddings.word_embeddings.weight.data[7, 3] += 1e-3
+    assert store_key(model, [1, 2], ids) != key
+
+
+# ---- training
+
+
+def trainer_of(folder, **options):
+    """A trainer of a tagger without dropout, by plain gradient steps."""
+    asked = asked_for(folder, feature_based="weighted_last_4", lstm_hidden_size=8, model_name_or_path="none")
+    task = FeatureTaggingTask(asked, tiny_tokenizer())
+    defaults = {
+        "learning_rate": 0.5, "optim": "sgd", "max_steps": 2, "max_grad_norm": 0.0, "warmup_steps": 0,
+        "eval_strategy": "no", "save_strategy": "no", "train_sampling_strategy": "sequential", "report_to": "none",
+        "disable_tqdm": True, "use_cpu": True, "weight_decay": 0.0, "lr_scheduler_type": "constant",
+    }  # fmt: skip
+    args = FineTuningArguments(output_dir=str(folder / "out"), **{**defaults, **options})
+    network = bert(hidden_dropout_prob=0.0)
+    network.config.id2label = dict(enumerate(task.labels))
+    tagger, _ = task.make_network(network, args)
+    args.num_train_epochs = 1
+    return make_trainer(task, args, tagger, task.collator())
+
+
+def test_sentences_of_the_task_have_their_own_features(tmp_path):
+    trainer = trainer_of(tmp_path)
+    task = trainer.task
+    rows = task.parts["validation"]
+    features = task.encoded("validation").to_list()
+    found = features_of(trainer.network.bert, trainer.network.layers, rows.words)
+    batch = task.collator()(features[:3])
+
+    words = iter(found.values())
+    for row, sentence in enumerate(rows.words[:3]):
+        expected = torch.stack([next(words) for _ in sentence])
+        torch.testing.assert_close(batch["features"][row, : len(sentence)], expected, atol=1e-5, rtol=0)
+        assert [task.labels[number] for number in batch["labels"][row, : len(sentence)]] == rows.tags[row]
+    assert batch["lengths"].tolist() == [len(sentence) for sentence in rows.words[:3]]
+
+    width = max(row["length"] for row in features)
+    gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
+    assert task.predicted_tags("validation", gold) == rows.tags
+
+
+def test_accumulation_does_not_change_the_gradient(tmp_path):
+    whole, parts = (
+        trainer_of(tmp_path, per_device_train_batch_size=16 // steps, gradient_accumulation_steps=steps)
+        for steps in (1, 4)
+    )
+    for trainer in (whole, parts):
+        trainer.train()
+    before = make_tagger(bert(), "weighted_last_4", 8, 16).bert.state_dict()
+    for (name, one), other in zip(whole.network.named_parameters(), parts.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=name)
+        if name.startswith("bert."):
+            assert torch.equal(one, before[name.removeprefix("bert.")]), name  # frozen

@@ -1,0 +1,285 @@
+"""Word windows: every word comes back once, from the window in which it has most context."""
+
+import numpy as np
+import pytest
+from helpers.tagged_words import asked_for
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_tokenizer
+from transformers import BertTokenizer
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.word_windows import Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.words import TokenClassificationTask, split_off
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Splits a word of letters into as many pieces
+LETTER_TOKENIZER = BertTokenizer(
+    vocab={
+        piece: i
+        for i, piece in enumerate(
+            [
+                *SPECIAL,
+                *LETTERS,
+                *(f"##{c}" for c in LETTERS),
+                *",.!-",
+                *"0123456789",
+                *(f"##{c}" for c in "0123456789"),
+            ]
+        )
+    }
+)
+
+
+def pieces_of(counts: list[list[int]]) -> WordPieces:
+    """Sentences whose words have these numbers of pieces; each piece has its own number as id."""
+    flat = [count for sentence in counts for count in sentence]
+    starts = np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
+    sentences = np.concatenate([[0], np.cumsum([len(sentence) for sentence in counts])]).astype(np.int64)
+    return WordPieces(np.arange(starts[-1]), starts, sentences, 0)
+
+
+def spans(windows: Windows) -> list[tuple[int, int]]:
+    return list(zip(windows.first.tolist(), windows.last.tolist(), strict=True))
+
+
+# ---- tokenizing words
+
+
+def test_pieces_of_words():
+    tokenizer = tiny_tokenizer()
+    pieces = tokenize_words([["w1", "w2x0x1", "\x00"], [], ["w3"]], tokenizer)
+    assert tokenizer.convert_ids_to_tokens(pieces.ids) == ["w1", "w2", "##x0", "##x1", "w3"]
+    assert pieces.starts.tolist() == [0, 1, 4, 4, 5]
+    assert pieces.sentences.tolist() == [0, 3, 3, 4]
+    assert pieces.empty.tolist() == [False, False, True, False]
+
+
+def test_a_word_longer_than_the_window_keeps_its_first_pieces():
+    pieces = tokenize_words([["a", "abcdef", "b"], ["abcd"]], LETTER_TOKENIZER, longest=3)
+    kept = LETTER_TOKENIZER.convert_ids_to_tokens(pieces.ids)
+    assert kept == ["a", "a", "##b", "##c", "b", "a", "##b", "##c"]
+    assert pieces.starts.tolist() == [0, 1, 4, 5, 8]
+    assert pieces.cut == 2
+
+
+def test_many_sentences_are_tokenized_as_one_by_one():
+    sentences = [[f"w{i % 60}", "w1x1"] * (i % 3) for i in range(2100)]
+    pieces = tokenize_words(sentences, tiny_tokenizer())
+    single = [tokenize_words([sentence], tiny_tokenizer()).ids for sentence in sentences]
+    assert np.array_equal(pieces.ids, np.concatenate(single))
+
+
+# ---- windows
+
+
+def test_the_example_of_the_docstring():
+    windows = make_windows(pieces_of([[1] * 2, [1] * 6]), 4)
+    assert spans(windows) == [(0, 2), (2, 6), (4, 8)]
+    assert windows.window_of_word.tolist() == [0, 0, 1, 1, 1, 2, 2, 2]
+
+    joined = make_windows(pieces_of([[1] * 2, [1] * 6]), 4, documents=[0, 0])
+    assert spans(joined) == [(0, 4), (2, 6), (4, 8)]
+    assert joined.window_of_word.tolist() == windows.window_of_word.tolist()
+
+
+def test_document_context_fills_both_sides_and_stays_in_the_document():
+    counts = [[1, 1], [1, 1], [1, 1], [1, 1]]
+    assert spans(make_windows(pieces_of(counts), 6, documents=[0, 0, 0, 1])) == [(0, 6), (0, 6), (0, 6), (6, 8)]
+    assert spans(make_windows(pieces_of(counts), 4, documents=[0, 0, 0, 0])) == [(0, 4), (1, 5), (3, 7), (4, 8)]
+
+
+def test_context_on_one_side_only():
+    """At the start of a document the words after it take the pieces that are left, and at its end those before it."""
+    counts = [[1] * 10, [1], [1] * 10]
+    assert spans(make_windows(pieces_of(counts), 12, documents=[0, 0, 1])) == [(0, 11), (0, 11), (11, 21)]
+    one_word = make_windows(pieces_of(counts), 5, documents=[0, 0, 0]).window_of_word[10]
+    assert spans(make_windows(pieces_of(counts), 5, documents=[0, 0, 0]))[one_word] == (8, 13)
+
+
+COUNTS = st.lists(st.lists(st.integers(0, 6), max_size=25), min_size=1, max_size=6)
+
+
+@settings(max_examples=max(100, settings.default.max_examples // 5))
+@given(COUNTS, st.integers(6, 20), st.data())
+def test_windows_of_any_sentences(counts, longest, data):
+    pieces = pieces_of(counts)
+    steps = data.draw(st.none() | st.lists(st.integers(0, 1), min_size=len(counts), max_size=len(counts)))
+    documents = None if steps is None else np.cumsum(steps).tolist()
+    windows = make_windows(pieces, longest, documents)
+    starts, total = pieces.starts, len(pieces.starts) - 1
+    sentence_of_word = np.repeat(np.arange(len(counts)), [len(sentence) for sentence in counts])
+
+    # No window is too long, or crosses the sentence (the document)
+    assert all(starts[last] - starts[first] <= longest for first, last in spans(windows))
+    group = sentence_of_word if documents is None else np.array(documents)[sentence_of_word]
+    assert all(len(set(group[first:last].tolist())) == 1 for first, last in spans(windows))
+
+    # Each word with pieces is in its window, at its place, and no other window of its sentence gives it more context
+    places = windows.position_of_word(starts)
+    owners = {w: set(sentence_of_word[windows.window_of_word == w].tolist()) for w in range(len(windows))}
+    assert all(len(found) == 1 for found in owners.values())  # and every window predicts something
+    for word in range(total):
+        if starts[word] == starts[word + 1]:
+            assert windows.window_of_word[word] == places[word] == -1
+            continue
+
+        own = windows.window_of_word[word]
+        ids = pieces.ids[starts[windows.first[own]] : starts[windows.last[own]]]
+        assert ids[places[word] - 1] == starts[word]
+        rivals = [w for w in owners if owners[w] == {sentence_of_word[word]}]
+        assert context(pieces, windows, word, own) == max(context(pieces, windows, word, w) for w in rivals)
+
+
+def context(pieces: WordPieces, windows: Windows, word: int, window: int) -> int:
+    """Pieces on the shorter side of a word in a window, by counting; -1: it is not in it."""
+    first, last = int(windows.first[window]), int(windows.last[window])
+    if not first <= word < last:
+        return -1
+    sizes = np.diff(pieces.starts)
+    return int(min(sizes[first:word].sum(), sizes[word + 1 : last].sum()))
+
+
+@settings(max_examples=max(100, settings.default.max_examples // 5))
+@given(COUNTS, st.integers(6, 20))
+def test_document_context_leaves_no_piece_free_that_a_word_could_take(counts, longest):
+    pieces = pieces_of(counts)
+    starts, total = pieces.starts, len(pieces.starts) - 1
+    for first, last in spans(make_windows(pieces, longest, [0] * len(counts))):
+        free = longest - (starts[last] - starts[first])
+        assert first == 0 or starts[first] - starts[first - 1] > free
+        assert last == total or starts[last + 1] - starts[last] > free
+
+
+WORDS = st.text(st.sampled_from([*LETTERS, "A", "é", "中", "🙂", " ", "\t", "\x00", "\u200b", "-", "."]), max_size=12)
+
+
+@settings(max_examples=max(100, settings.default.max_examples // 5))
+@given(st.lists(st.lists(WORDS, max_size=20), min_size=1, max_size=5), st.integers(4, 16), st.booleans())
+def test_random_words_through_a_tokenizer_come_back_once(words, longest, joined):
+    """Reads each word's first piece from its window, and compares it with the word tokenized alone."""
+    pieces = tokenize_words(words, LETTER_TOKENIZER, longest)
+    windows = make_windows(pieces, longest, [0] * len(words) if joined else None)
+    places = windows.position_of_word(pieces.starts, before=0)
+
+    returned = []
+    for window, place in zip(windows.window_of_word, places, strict=True):
+        if window < 0:
+            returned.append(None)
+            continue
+        ids = pieces.ids[pieces.starts[windows.first[window]] : pieces.starts[windows.last[window]]]
+        assert len(ids) <= longest
+        returned.append(int(ids[place]))
+
+    alone = [LETTER_TOKENIZER(word, add_special_tokens=False)["input_ids"] for sentence in words for word in sentence]
+    assert returned == [ids[0] if ids else None for ids in alone]
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_narrow_windows(longest):
+    windows = make_windows(pieces_of([[1] * 7]), longest)
+    assert windows.window_of_word.min() == 0
+    assert all(last - first <= longest for first, last in spans(windows))
+
+
+def test_no_words_at_all():
+    windows = make_windows(pieces_of([[0, 0], []]), 4)
+    assert len(windows) == 0
+    assert windows.position_of_word(np.zeros(3, np.int64)).tolist() == [-1, -1]
+
+
+# ---- the task
+
+
+def test_features_and_labels_literally(tmp_path):
+    file = tmp_path / "a.conll"
+    file.write_text("w1x0 B-X\n\x00 O\nw2 I-X\nw3x1x2 O\n\nw4 O\n")
+    given = {part: [str(file)] for part in ("train_file", "validation_file")}
+    task = TokenClassificationTask(asked_for(tmp_path, **given, test_file=None, max_seq_length=8), tiny_tokenizer())
+    assert task.labels == ("O", "B-X", "I-X")
+
+    rows = task.encoded("train").to_list()
+    names = [task.tokenizer.convert_ids_to_tokens(row["input_ids"]) for row in rows]
+    assert names[0] == ["[CLS]", "w1", "##x0", "w2", "w3", "##x1", "##x2", "[SEP]"]
+    assert rows[0]["labels"] == [-100, 1, -100, 2, 0, -100, -100, -100]
+    assert names[1] == ["[CLS]", "w4", "[SEP]"]
+    assert [row["length"] for row in rows] == [8, 3]
+    assert "1 words that the tokenizer turns into nothing are predicted O" in task.describe()
+
+    # The tag of the word without pieces is O whatever is predicted
+    predictions = np.array([[9, 1, 9, 1, 2, 9, 9, 9], [9, 0, -100, -100, -100, -100, -100, -100]])
+    assert task.predicted_tags("train", predictions) == [["B-X", "O", "B-X", "I-X"], ["O"]]
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("length", [8, 64])
+def test_the_labels_themselves_as_predictions_give_every_tag_back(tmp_path, context, length):
+    task = TokenClassificationTask(
+        asked_for(tmp_path, max_seq_length=length, document_context=context), LETTER_TOKENIZER
+    )
+    for part, rows in task.parts.items():
+        features = task.encoded(part).to_list()
+        width = max(row["length"] for row in features)
+        gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
+        assert all(row["length"] <= length for row in features)
+        assert (gold != -100).sum() == sum(map(len, rows.words))  # each word is labelled once
+        assert task.predicted_tags(part, gold) == rows.tags
+        figures = task.evaluate(part, gold, gold)
+        assert [figures["f1"], figures["f1_person"], figures["accuracy"]] == [1, 1, 1]
+
+
+def test_document_context_is_of_the_document(tmp_path):
+    file = tmp_path / "a.conll"
+    file.write_text("w1 O\n\nw2 B-X\n\n-DOCSTART- O\n\nw3 O\n")
+    given = {part: [str(file)] for part in ("train_file", "validation_file")}
+    asked = asked_for(tmp_path, **given, test_file=None, max_seq_length=8, document_context=True)
+    task = TokenClassificationTask(asked, tiny_tokenizer())
+    assert [row["input_ids"][1:-1] for row in task.encoded("train").to_list()] == [[6, 7], [6, 7], [8]]
+    assert [row["labels"] for row in task.encoded("train").to_list()][1] == [-100, -100, 1, -100]
+    assert "no borders" not in task.describe()
+
+    file.write_text("w1 O\n\nw2 B-X\n")
+    assert "each file counts as one document" in TokenClassificationTask(asked, tiny_tokenizer()).describe()
+
+
+def test_validation_sentences_are_split_off(tmp_path):
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list(LETTERS), 5)) for _ in range(400)]
+    words[380:] = words[:20]  # the last five sentences repeat the first five
+    (tmp_path / "a.conll").write_text("".join(f"{word}\tO\n" + "\n" * (n % 4 == 3) for n, word in enumerate(words)))
+    asked = asked_for(
+        tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None,
+        validation_split_percentage=20,
+    )  # fmt: skip
+    parts = TokenClassificationTask.read(asked)
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 80, "validation": 20}
+    assert not {tuple(words) for words in parts["train"].words} & {tuple(words) for words in parts["validation"].words}
+    assert parts["validation"] == TokenClassificationTask.read(asked)["validation"]
+
+    # Whole documents, where the data have them
+    rows = parts["train"]
+    rows.documents = [number // 5 for number in range(len(rows))]
+    rest, part = split_off(rows, 20, seed=1)
+    assert len(part) == 15
+    assert not set(rest.documents) & set(part.documents)
+
+
+def test_too_few_sentences_to_split(tmp_path):
+    (tmp_path / "a.conll").write_text("a\tO\n\na\tB-X\n")
+    asked = asked_for(tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None)
+    with pytest.raises(InputError, match=r"a\.conll: no two documents, or sentences that differ"):
+        TokenClassificationTask.read(asked)
+
+
+def test_samples_keep_every_label(tmp_path):
+    task = TokenClassificationTask(asked_for(tmp_path, max_train_samples=1), tiny_tokenizer())
+    assert len(task.parts["train"]) == 1
+    assert task.labels == ("O", "B-person", "I-person", "B-place")
+
+
+def test_a_label_outside_the_training_rows_is_refused(tmp_path):
+    other = tmp_path / "other.conll"
+    other.write_text("w1\tO\nw2\tB-product\n")
+    with pytest.raises(InputError, match=r"other\.conll:2: label 'B-product' is not in the training rows; the lab"):
+        TokenClassificationTask.read(asked_for(tmp_path, test_file=[str(other)]))

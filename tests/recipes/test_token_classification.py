@@ -1,0 +1,173 @@
+"""finetune_token_classification.py: a whole run, what it writes, how it loads, its resume, its error lines."""
+
+import json
+
+import pytest
+import torch
+from helpers.recipe_runs import Cut, recipe
+from helpers.tagged_words import sentences, write_checkpoint, write_conll, write_parts
+from safetensors.torch import load_file
+from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+from bert_hf import load_tagger
+from bert_hf.finetuning.conll import read_tagged
+from bert_hf.finetuning.entities import count_entities, overall
+from bert_hf.finetuning.trainer import FineTuner
+
+FEATURE_BASED = ("--feature_based", "weighted_last_4", "--lstm_hidden_size", "16")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A checkpoint and three files of tagged words."""
+    folder = tmp_path_factory.mktemp("words")
+    write_checkpoint(folder / "bert")
+    write_parts(folder)
+    return folder
+
+
+def tune(place, output: str, *words: str, parts=("train", "validation", "test")) -> int:
+    files = [word for part in parts for word in (f"--{part}_file", str(place / f"{part}.conll"))]
+    return recipe("finetune_token_classification")(
+        [
+            "--model_name_or_path", str(place / "bert"), *files, "--max_seq_length", "12",
+            "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--use_cpu", "true", "--min_steps", "0",
+            "--output_dir", str(place / output), *words,
+        ]
+    )  # fmt: skip
+
+
+def read_predictions(folder) -> tuple[list, list, list]:
+    """(words, labels, predictions) of each sentence of predictions.conll."""
+    lines = (folder / "predictions.conll").read_text().split("\n\n")[:-1]
+    rows = [[line.split("\t") for line in sentence.splitlines()] for sentence in lines]
+    words, gold, predicted = ([[row[column] for row in sentence] for sentence in rows] for column in range(3))
+    return words, gold, predicted
+
+
+@pytest.fixture(scope="module")
+def tuned(place):
+    assert tune(place, "tuned", "--num_train_epochs", "8", "--learning_rate", "1e-2", "--eval_strategy", "no") == 0
+    return place / "tuned"
+
+
+def test_every_word_of_the_test_file_is_predicted(place, tuned):
+    rows = read_tagged([str(place / "test.conll")])
+    words, gold, predicted = read_predictions(tuned)
+    assert (words, gold) == (rows.words, rows.tags)
+
+    # The figures are those of the file, and the words were learned
+    figures = json.loads((tuned / "all_results.json").read_text())
+    counts = count_entities(gold, predicted)
+    assert figures["test_f1"] == pytest.approx(overall(counts).f1, abs=1e-12)
+    assert figures["test_f1_person"] == pytest.approx(counts["person"].f1, abs=1e-12)
+    assert figures["test_f1"] > 0.6
+
+
+def test_the_pipeline_finds_the_entities(tuned):
+    """Words of the pipeline are separated by white space here, so its entities are those of predictions.conll."""
+    words, _, predicted = read_predictions(tuned)
+    for strategy in ("none", "simple", "first", "average", "max"):
+        tagger = pipeline("token-classification", model=str(tuned), aggregation_strategy=strategy)
+        assert isinstance(tagger("w1 w20 w30"), list)
+
+    tagger = pipeline("token-classification", model=str(tuned), aggregation_strategy="first")
+    row = next(n for n, tags in enumerate(predicted) if "B-place" in tags and len(words[n]) < 5)
+    found = {(entity["entity_group"], entity["word"]) for entity in tagger(" ".join(words[row]))}
+    expected = {(tag[2:], word) for tag, word in zip(predicted[row], words[row], strict=True) if tag == "B-place"}
+    assert {each for each in found if each[0] == "place"} == expected
+
+
+def test_the_folder_loads_with_the_stock_class(tuned):
+    model, loaded = AutoModelForTokenClassification.from_pretrained(tuned, output_loading_info=True)
+    assert not loaded["missing_keys"]
+    assert not loaded["unexpected_keys"]
+    assert model.config.id2label == {0: "O", 1: "B-person", 2: "I-person", 3: "B-place"}
+    card = (tuned / "README.md").read_text()
+    assert 'pipeline("token-classification", model="tuned", aggregation_strategy="first")' in card
+    assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
+
+
+def test_without_a_test_file_the_validation_file_is_written(place):
+    assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
+    assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words
+
+
+def test_feature_based(place, capsys):
+    options = ("--num_train_epochs", "12", "--learning_rate", "1e-2", "--eval_strategy", "no")
+    options += ("--feature_based", "concat_last_4", "--lstm_hidden_size", "32")
+    assert tune(place, "tagger", *options) == 0
+    said = capsys.readouterr().out
+    assert "BERT is frozen; newly initialized: BiLSTM and classifier" in said
+    assert "features computed: " in said
+    assert "all (micro)" in said
+    assert not list((place / "tagger").glob("features-*"))
+
+    # The tagger of the folder predicts what the run predicted
+    words, gold, predicted = read_predictions(place / "tagger")
+    tagger = load_tagger(place / "tagger")
+    assert tagger(words) == predicted
+    assert overall(count_entities(gold, predicted)).f1 > 0.5
+    assert 'load_tagger("tagger")' in (place / "tagger/README.md").read_text()
+
+    # Its BERT is the checkpoint's
+    before, after = (load_file(place / folder / "model.safetensors") for folder in ("bert", "tagger"))
+    assert all(torch.equal(before[name], after[name]) for name in after if name.startswith("bert."))
+
+
+@pytest.mark.parametrize("options", [(), FEATURE_BASED], ids=["fine-tuned", "feature-based"])
+def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch, capsys, options):
+    words = ("--max_steps", "8", "--save_steps", "2", "--eval_strategy", "no", *options)
+    whole, cut = (place / f"{name}-{len(options)}" for name in ("whole", "cut"))
+    assert tune(place, whole.name, *words) == 0
+    with monkeypatch.context() as patch:
+        make = FineTuner.__init__
+        patch.setattr(FineTuner, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0])
+        with pytest.raises(KeyboardInterrupt):
+            tune(place, cut.name, *words)
+    assert len(list(cut.glob("features-*.npy"))) == bool(options)
+
+    capsys.readouterr()
+    assert tune(place, cut.name, *words) == 0
+    assert ("features found: " in capsys.readouterr().out) == bool(options)
+    assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
+    assert not list(cut.glob("features-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "expected"),
+    [
+        ((), "w1\tO\nw2\n", "bad.conll:2: the line has no word and label"),
+        ((), "w1\tO\nw2\tB-ship\n", "bad.conll:2: label 'B-ship' is not in the training rows"),
+        (("--feature_based", "lasst"), None, "command line: argument --feature_based: invalid choice: 'lasst'"),
+        (("--lstm_hidden_size", "8"), None, "--lstm_hidden_size: no BiLSTM is trained; give --feature_based too"),
+        (("--max_seq_length", "65"), None, "max_seq_length"),
+        (("--tag_names", "O"), '{"tokens": ["w1"], "ner_tags": [1]}\n', "bad.jsonl:1: label 1 has no name"),
+    ],
+)
+def test_bad_input_is_one_line(place, tmp_path, monkeypatch, capsys, words, content, expected):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        name = "bad.jsonl" if content.startswith("{") else "bad.conll"
+        (tmp_path / name).write_text(content)
+        words = (*words, "--test_file", name)
+    assert tune(place, "refused", *words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert expected in said
+    assert said.count("\n") == 1
+    assert not (place / "refused").exists()
+
+
+def test_two_layers_have_no_last_four(tmp_path, capsys):
+    write_checkpoint(tmp_path / "bert", layers=2)
+    for part in ("train", "validation", "test"):
+        write_conll(tmp_path / f"{part}.conll", sentences(5))
+    assert tune(tmp_path, "refused", *FEATURE_BASED) == 2
+    assert "error: --feature_based weighted_last_4: the model has 2 layers; choose" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
+def test_check_reads_the_rows(place, capsys):
+    assert tune(place, "refused", "--check", "true") == 0
+    assert "rows: 60 train, 20 validation, 20 test" in capsys.readouterr().out
