@@ -1,0 +1,263 @@
+"""Cuts contexts into overlapping windows, each with its question in front: the inputs of a question answering model.
+
+A window is `[CLS] question [SEP] a part of the context [SEP]`. Neighbouring windows share `doc_stride` tokens of the
+context, so that an answer at the end of one is whole in the next.
+
+    max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
+
+    window 0   [CLS] q r [SEP] a b c d [SEP]      max_context: a b c
+    window 1   [CLS] q r [SEP] c d e f [SEP]      max_context: d e
+    window 2   [CLS] q r [SEP] e f g [SEP]        max_context: f g
+
+A token that several windows hold is predicted in the window where it has most context (`max_context_owners`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.squad_files import Question
+
+_BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """Tokens of a window, tokens of the context that neighbours share, and tokens of the question at most."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+
+class ContextTokens(NamedTuple):
+    """The tokens of a context: their ids, and begin and end of each in characters; (tokens,) each."""
+
+    ids: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+
+
+class Window(NamedTuple):
+    """One model input. Positions are those in the window, intervals exclude their end."""
+
+    question: int  # its number
+    ids: np.ndarray
+    shift: int  # the token at position p of the window is token p + shift of the context
+    context: tuple[int, int]  # interval of the context
+    max_context: tuple[int, int]  # interval of the tokens that are predicted here
+    labels: tuple[int, int]  # first and last token of the answer; (0, 0), which is [CLS]: not, or not wholly, here
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of some questions, in the order of the questions.
+
+    Attributes:
+        data: a row a window: `input_ids`, `labels` (start, end), `length`, and `context` and `max_context` (intervals).
+        questions: of which they are. question: (W,) number of each window's question. shift: (W,) see `Window`.
+        contexts: tokens of the distinct contexts. context: (questions,) number of each question's context.
+        cut_questions: how many questions had more than `max_query_length` tokens.
+    """
+
+    data: datasets.Dataset
+    questions: Sequence[Question]
+    question: np.ndarray
+    shift: np.ndarray
+    contexts: list[ContextTokens]
+    context: np.ndarray
+    cut_questions: int
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+
+# ---- windows of a context
+
+
+def window_starts(tokens: int, capacity: int, shared: int) -> range:
+    """The context's tokens at which its windows begin; an empty context has one window.
+
+    Args:
+        tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
+            `capacity`.
+    """
+    step = capacity - shared
+    further = max(0, -(-(tokens - capacity) // step))
+    return range(0, further * step + 1, step)
+
+
+def max_context_owners(tokens: int, capacity: int, starts: Sequence[int]) -> np.ndarray:
+    """(tokens,) for each token of a context the window in which it is predicted.
+
+    That is where the smaller of the numbers of tokens to its left and right is largest; a hundredth of the window's
+    length is added; of equal ones the first window counts (google-research/bert @ eedf5716, run_squad.py,
+    `_check_is_max_context`). The tokens of one window are next to each other, and owners ascend.
+    """
+    owners = np.zeros(tokens, np.int32)
+    best = np.full(tokens, -1.0)
+
+    for number, start in enumerate(starts):
+        end = min(start + capacity, tokens)
+        left = np.arange(end - start)
+        score = np.minimum(left, left[::-1]) + 0.01 * (end - start)
+
+        better = score > best[start:end]
+        owners[start:end][better] = number
+        best[start:end][better] = score[better]
+    return owners
+
+
+def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
+    """(first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
+
+    White space at both ends does not count. Of a token that the answer begins or ends inside of, all belongs to it.
+    """
+    begin = start + len(text) - len(text.lstrip())
+    end = start + len(text.rstrip())
+    first = int(np.searchsorted(context.ends, begin, side="right"))
+    last = int(np.searchsorted(context.begins, end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+# ---- windows of all questions
+
+
+def make_windows(
+    questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape = WindowShape()
+) -> Windows:
+    """The windows of all questions. Each distinct context is tokenized once.
+
+    A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the whole
+    (first) answer has [CLS] as its label.
+
+    Raises:
+        InputError: a question leaves no space for its context, or `doc_stride` is not smaller than that space.
+    """
+    numbers: dict[str, int] = {}
+    context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
+    contexts = list(_tokenized(list(numbers), tokenizer))
+    texts = _tokenized([question.question for question in questions], tokenizer)
+
+    windows: list[Window] = []
+    cut_questions = 0
+    for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
+        cut_questions += len(tokens.ids) > shape.max_query_length
+        ids = tokens.ids[: shape.max_query_length]
+        windows += _windows_of(number, question, ids, contexts[context[number]], tokenizer, shape)
+
+    rows = np.array([window.question for window in windows], np.int32)
+    shift = np.array([window.shift for window in windows], np.int32)
+    return Windows(_dataset(windows), questions, rows, shift, contexts, context, cut_questions)
+
+
+def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
+    for begin in range(0, len(texts), _BATCH):
+        batch = texts[begin : begin + _BATCH]
+        found = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True):
+            limits = np.array(offsets, np.int32).reshape(-1, 2)
+            yield ContextTokens(np.array(ids, np.int32), limits[:, 0].copy(), limits[:, 1].copy())
+
+
+def _windows_of(
+    number: int,
+    question: Question,
+    ids: np.ndarray,
+    context: ContextTokens,
+    tokenizer: PreTrainedTokenizerBase,
+    shape: WindowShape,
+) -> Iterator[Window]:
+    """The windows of one question, whose tokens are `ids`."""
+    tokens = len(context.ids)
+    capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
+    _check_capacity(question, tokens, capacity, len(ids), shape)
+
+    starts = window_starts(tokens, capacity, shape.doc_stride)
+    owners = max_context_owners(tokens, capacity, starts)
+    answer = None
+    if question.answers:
+        answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
+
+    front = np.concatenate([[tokenizer.cls_token_id], ids, [tokenizer.sep_token_id]])
+    for window, start in enumerate(starts):
+        end = min(start + capacity, tokens)
+        shift = start - len(front)
+        begins, ends = np.searchsorted(owners, [window, window + 1])
+        labels = (0, 0)
+        if answer and start <= answer[0] and answer[1] < end:
+            labels = (answer[0] - shift, answer[1] - shift)
+
+        whole = np.concatenate([front, context.ids[start:end], [tokenizer.sep_token_id]]).astype(np.int32)
+        predicted = (int(begins) - shift, int(ends) - shift)
+        yield Window(number, whole, shift, (len(front), end - shift), predicted, labels)
+
+
+def _check_capacity(question: Question, tokens: int, capacity: int, query: int, shape: WindowShape) -> None:
+    """tokenizers raises where the question fills the window, and panics where the stride is too large."""
+    where = question.file or "doc_stride"
+    if capacity < 1:
+        what = f"question {question.id} has {query} tokens, which leave no space in {shape.max_seq_length}"
+        remedy = "raise --max_seq_length or lower --max_query_length"
+        raise InputError(what, where=where, line=question.line, remedy=remedy)
+    if tokens > capacity and shape.doc_stride >= capacity:
+        what = f"--doc_stride {shape.doc_stride} is not below the {capacity} tokens of context in a window"
+        what += f" of question {question.id}"
+        remedy = "lower --doc_stride or raise --max_seq_length"
+        raise InputError(what, where=where, line=question.line, remedy=remedy)
+
+
+def _dataset(windows: list[Window]) -> datasets.Dataset:
+    """The windows as an Arrow table: four bytes a token, where lists of Python numbers take 36."""
+    lengths = np.array([len(window.ids) for window in windows], np.int32)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    tokens = pa.array(np.concatenate([window.ids for window in windows]))
+
+    columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
+    for name in ("labels", "context", "max_context"):
+        pairs = np.array([getattr(window, name) for window in windows], np.int32).reshape(-1)
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(pairs), 2)
+    return datasets.Dataset(datasets.table.InMemoryTable(pa.table(columns)))
+
+
+# ---- batches
+
+
+class WindowCollator:
+    """Pads windows to the longest of the batch, and marks where answers may begin and end.
+
+    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
+    and last token of the answer; `starts_allowed` (B, L), true in the window of maximum context of a context's token;
+    `ends_allowed` (B, L), true for every token of the context.
+    """
+
+    def __init__(self, pad_token_id: int):
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
+        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        positions = torch.arange(int(lengths.max()))
+
+        ids = torch.full((len(rows), len(positions)), self.pad_token_id)
+        for number, row in enumerate(rows):
+            ids[number, : lengths[number]] = torch.as_tensor(row["input_ids"])
+
+        context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
+        max_context = torch.as_tensor([row["max_context"] for row in rows])
+        attended = positions < lengths[:, None]  # (B, L)
+        return {
+            "input_ids": ids,
+            "attention_mask": attended.long(),
+            "token_type_ids": (attended & (positions >= context[:, :1])).long(),
+            "labels": torch.as_tensor([row["labels"] for row in rows]),
+            "starts_allowed": (positions >= max_context[:, :1]) & (positions < max_context[:, 1:]),
+            "ends_allowed": (positions >= context[:, :1]) & (positions < context[:, 1:]),
+        }
