@@ -70,7 +70,7 @@ def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, 
         args = kind(
             output_dir=folder, per_device_train_batch_size=asked.batch_size, max_steps=asked.warmup + steps, seed=1,
             use_cpu=not torch.cuda.is_available(), logging_steps=10_000, save_strategy="no", report_to="none",
-            disable_tqdm=True, bf16=asked.bf16,
+            disable_tqdm=True, bf16=asked.bf16, eval_strategy="no", learning_rate=5e-5,
         )  # fmt: skip
         data = padded if side == STOCK else rows
         (ResumableTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()

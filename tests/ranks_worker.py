@@ -74,7 +74,7 @@ def rows_read(out: Path) -> torch.Tensor:
 
     args = FineTuningArguments(
         output_dir=str(out), num_train_epochs=2, per_device_train_batch_size=2, train_sampling_strategy="random",
-        remove_unused_columns=False, use_cpu=torch.accelerator.is_available(), **COMMON,
+        eval_strategy="no", remove_unused_columns=False, use_cpu=torch.accelerator.is_available(), **COMMON,
     )  # fmt: skip
     model = transformers.BertForSequenceClassification(tiny_config(num_labels=2))
     trainer = ResumableTrainer(model, args, collate, [{"number": number} for number in range(16)])

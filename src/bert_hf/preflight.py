@@ -6,6 +6,7 @@ files, not whole corpora, yield a line for each successful check, and raise `Inp
 """
 
 import errno
+import functools
 import json
 import os
 import tempfile
@@ -22,7 +23,6 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from bert_hf.config.arguments import (
-    ClassificationArguments,
     CorpusArguments,
     EstimateArguments,
     ExampleArguments,
@@ -31,6 +31,7 @@ from bert_hf.config.arguments import (
     OutputArguments,
     PrepareArguments,
     PreTrainingArguments,
+    TaskArguments,
     TokenizerArguments,
     parse,
 )
@@ -42,8 +43,7 @@ from bert_hf.data.planned_run import free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.splits import read_splits
-from bert_hf.finetuning.tasks import TASKS
+from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization import check_optimizer, check_schedule
@@ -58,7 +58,6 @@ _SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
 _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
-_CLASSIFICATION_FIGURES = ("loss", "accuracy", "f1", "matthews_correlation")
 
 _PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 _PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
@@ -71,9 +70,9 @@ def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | N
     return parse(_PRETRAINING, argv, str(default_config), pretraining)
 
 
-def parse_classification(argv: list[str] | None) -> tuple | None:
-    """The options of `finetune_classification.py`: (data and model, run)."""
-    return parse((ClassificationArguments, FineTuningArguments), argv, preflight=classification)
+def parse_finetuning(asked: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None) -> tuple | None:
+    """The options of a recipe `finetune_….py`: (task and model, run)."""
+    return parse((asked, FineTuningArguments), argv, preflight=functools.partial(finetuning, task))
 
 
 def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
@@ -125,8 +124,8 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     yield from model_on_disk(config, run)
 
 
-def classification(asked, run) -> Iterator[str]:
-    """The checks of `finetune_classification.py`."""
+def finetuning(task: type[DownstreamTask], asked, run) -> Iterator[str]:
+    """The checks of a recipe that fine-tunes."""
     if asked.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
 
@@ -134,8 +133,8 @@ def classification(asked, run) -> Iterator[str]:
     yield check_ranges(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
-    yield from machine(run, _CLASSIFICATION_FIGURES)
-    yield labelled_text(asked)
+    yield from machine(run, (*task.figures(asked), "loss"))
+    yield labelled_rows(task, asked)
 
     # Model and tokenizer
     config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
@@ -403,22 +402,12 @@ def _require_documents(documents: int, least: int, where: str) -> None:
         raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
 
 
-def labelled_text(asked: ClassificationArguments) -> str:
-    """Reads every row of every split, where the files are not large; else checks that there are rows to train on."""
-    if asked.task is not None and asked.task not in TASKS:
-        raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=f"one of: {', '.join(TASKS)}")
-
-    # Where the rows come from
-    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
-    if not files:
-        if asked.dataset_name is None and asked.task is None:
-            remedy = "give --train_file, --dataset_name or --task"
-            raise InputError("no data are named", where="--train_file", remedy=remedy)
-        return f"rows: {asked.dataset_name or asked.task}"
-    if not asked.train_file:
+def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
+    """Reads every row of every part, where the files are not large."""
+    if asked.validation_file and not asked.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
 
-    # How many of them are held out
+    # How many of the rows are held out
     held_out = 0 if asked.validation_file else asked.validation_split_percentage
     held_out += 0 if asked.test_file else asked.test_split_percentage
     if held_out >= 100:
@@ -426,12 +415,12 @@ def labelled_text(asked: ClassificationArguments) -> str:
         raise InputError(what, where="--test_split_percentage", remedy=remedy)
 
     # The rows
+    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
-    if size > _READ_WHOLE or any(map(is_url, files)):
-        return f"rows: {size:,} bytes"
-    splits, labels = read_splits(asked)
-    sizes = ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items())
-    return f"rows: {sizes}; labels {', '.join(labels)}"
+    if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(asked, "data_dir", None)):
+        return f"rows: {size:,} bytes" if files else f"rows: {task.source(asked)}"
+    parts = task.read(asked)
+    return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 
 
 # ---- tokenizer and model

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hub_server import HubServer
 from safetensors.torch import load_file, save_file
-from tiny import tiny_config
+from tiny import tiny_config, tiny_tokenizer
 from transformers import (
     AutoModelForSequenceClassification,
     BertForMaskedLM,
@@ -27,7 +27,9 @@ from transformers import BertForPreTraining as StockBert
 
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
 from bert_hf.config.arguments import ClassificationArguments, ExampleArguments, ModelArguments
-from bert_hf.finetuning.classification import make_classifier
+from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.model import load_task_model
 from bert_hf.models import loading
 from bert_hf.models.flops import read_config
 from bert_hf.models.loading import find_checkpoint, find_tokenizer, load_network, weight_files
@@ -80,19 +82,32 @@ def shard(folder: Path, names: list[str]) -> list[Path]:
     return [folder / name for name in names]
 
 
+class TwoClasses(ClassificationTask):
+    """Texts that need no file."""
+
+    @classmethod
+    def read(cls, asked):
+        return {"train": LabelledTexts(["one", "another"], ["a", "b"])}
+
+
+def open_as_classifier(where, **options) -> str:
+    """Opens a checkpoint for fine-tuning; returns what is said about its new weights."""
+    asked = ClassificationArguments(str(where), max_seq_length=32, **options)
+    return load_task_model(TwoClasses(asked, tiny_tokenizer()), seed=0)[1]
+
+
 def open_as_both(where, tokenizer) -> None:
-    """As the recipes do."""
+    """As the recipes do, for pre-training and for fine-tuning."""
     make_model(ModelArguments(model_name_or_path=str(where)), ExampleArguments(max_seq_length=32), tokenizer, 0)
-    make_classifier(ClassificationArguments(model_name_or_path=str(where), max_seq_length=32), ("a", "b"), 0)
+    open_as_classifier(where)
 
 
 # ---- complete checkpoints
 
 
-def test_a_whole_checkpoint_is_opened_as_it_is(folder, tokenizer, capsys):
+def test_a_whole_checkpoint_is_opened_as_it_is(folder, tokenizer):
     open_as_both(folder, tokenizer)
-    said = capsys.readouterr().out
-    assert "newly initialized: classifier.bias, classifier.weight" in said
+    assert open_as_classifier(folder) == "newly initialized: classifier.bias, classifier.weight"
     model, fresh = load_network(BertForPreTraining, find_checkpoint(folder), folder, ("cls.",))
     assert fresh == []
     for name, tensor in load_file(folder / "model.safetensors").items():
@@ -121,14 +136,14 @@ def test_other_widths_and_old_keys_are_opened(folder, tokenizer, dtype):
 
 
 @pytest.mark.parametrize("kind", ["masked LM", "encoder", "classifier"])
-def test_heads_may_be_missing_and_nothing_else(folder, tokenizer, tmp_path, kind, capsys):
+def test_heads_may_be_missing_and_nothing_else(folder, tokenizer, tmp_path, kind):
     model = {"masked LM": BertForMaskedLM, "encoder": StockBert, "classifier": AutoModelForSequenceClassification}[
         kind
     ]
     loaded = model.from_pretrained(folder)
     (loaded.bert if kind == "encoder" else loaded).save_pretrained(tmp_path / "part")
     open_as_both(tmp_path / "part", tokenizer)
-    assert "newly initialized: " in capsys.readouterr().out
+    assert open_as_classifier(tmp_path / "part").startswith("newly initialized: ")
     tensors = load_file(tmp_path / "part/model.safetensors")
     gone = next(name for name in tensors if name.endswith("layer.1.output.dense.weight"))
     del tensors[gone]
@@ -351,8 +366,7 @@ def test_no_weights_at_all(folder, tokenizer):
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"no model\.safetensors; convert it"):
         open_as_both(folder, tokenizer)
-    words = {"model_name_or_path": str(folder), "max_seq_length": 32}
-    make_classifier(ClassificationArguments(from_scratch=True, **words), ("a", "b"), 0)  # needs none
+    open_as_classifier(folder, from_scratch=True)  # needs none
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 100, -1])

@@ -12,7 +12,7 @@ from bert_hf.config.arguments import (
     FineTuningArguments,
     PreTrainingArguments,
 )
-from bert_hf.finetuning.classification import classification_identity
+from bert_hf.finetuning.run import identity_of
 from bert_hf.training import checkpointing, output_folder
 from bert_hf.training.checkpointing import DamagedCheckpoint
 from bert_hf.training.pretraining import pretraining_identity
@@ -59,7 +59,8 @@ def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):
 
 def test_the_order_of_old_lists_is_kept_for_classifiers(config, tmp_path):
     args = FineTuningArguments(str(tmp_path), learning_rate=3e-4, num_train_epochs=2, bf16=False, use_cpu=True)
-    made = classification_identity(args, ClassificationArguments("checkpoint"), config, {}, ("ham", "spam"))
+    task = SimpleNamespace(asked=ClassificationArguments("checkpoint"), fingerprint=dict)
+    made = identity_of(task, args, SimpleNamespace(config=config))
     old = [3e-4, 0.01, 1e-6, "OptimizerNames.ADAMW_TORCH_FUSED", False, False], [-1, 2, 0.1, "SchedulerType.LINEAR"]
     assert list(made["optimizer"].values())[: len(old[0])] == old[0]
     assert differences({**made, "optimizer": old[0], "schedule": old[1]}, made) == {}

@@ -6,10 +6,12 @@
 import re
 from dataclasses import dataclass
 
+from bert_hf.config.finetuning_arguments import ClassificationArguments as ClassificationArguments
+from bert_hf.config.finetuning_arguments import FineTuningArguments as FineTuningArguments
+from bert_hf.config.finetuning_arguments import TaskArguments as TaskArguments
 from bert_hf.config.parser import option as option
 from bert_hf.config.parser import parse as parse
 from bert_hf.config.training_arguments import MUON as MUON
-from bert_hf.config.training_arguments import FineTuningArguments as FineTuningArguments
 from bert_hf.config.training_arguments import PreTrainingArguments as PreTrainingArguments
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError
@@ -213,27 +215,3 @@ class ExampleArguments:
                 raise ValueError(f"--seq_length_warmup {entry!r} is not LENGTH:SHARE, as 64:0.5")
             phases.append((int(match[1]), float(match[2])))
         return phases
-
-
-@dataclass
-class ClassificationArguments:
-    """Which checkpoint is fine-tuned on which labelled texts."""
-
-    model_name_or_path: str | None = option(None, "Pre-trained checkpoint (folder or Hub id).")
-    from_scratch: bool = option(False, "Keep the checkpoint's shape, but draw its weights at random.")
-    tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
-    task: str | None = option(None, "A task by name: spam.")
-    dataset_name: str | None = option(None, "Hub dataset id.")
-    dataset_config_name: str | None = option(None, "Its configuration.")
-    train_file: list[str] | None = option(None, "CSV, TSV or JSON lines; headerless label<TAB>text too.")
-    validation_file: list[str] | None = option(None, "Held-out rows; without it they are split off.")
-    test_file: list[str] | None = option(None, "Test rows; without it they are split off.")
-    text_column: str | None = option(None, "Column of the text; by default found in the data.")
-    label_column: str | None = option(None, "Column of the label; by default found in the data.")
-    max_seq_length: int = option(128, "Longer texts are cut.")
-    validation_split_percentage: float = option(10.0, "Rows split off for validation, in %.")
-    test_split_percentage: float = option(20.0, "Rows split off for the test, in %.")
-    split_seed: int = option(0, "Seed of the split, apart from --seed, so that several seeds share one split.")
-    language: str | None = option(None, "Language, for the model card.")
-    dataset_license: str | None = option(None, "Licence of the data, for the model card.")
-    dataset_source: str | None = option(None, "Source of the data, for the model card.")

@@ -173,21 +173,3 @@ class PreTrainingArguments(RunArguments):
                 where="--adam_bias_correction false",
                 remedy="leave one of --optim muon and --adam_bias_correction false out",
             )
-
-
-@dataclass
-class FineTuningArguments(RunArguments):
-    """The middle of the paper's fine-tuning grid by default (Devlin et al. 2019, A.3)."""
-
-    output_dir: str | None = option("runs/finetune", "Where the run writes.")
-    learning_rate: float = option(5e-5, "The paper's grid: 5e-5, 3e-5, 2e-5 (A.3).")
-    per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
-    num_train_epochs: float = option(3.0, "The paper's grid: 2, 3, 4 (A.3).")
-    weight_decay: float = option(0.01, "As in pre-training.")
-    adam_epsilon: float = option(1e-6, "As in pre-training.")
-    warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
-    train_sampling_strategy: str = option(
-        "group_by_length",
-        "Texts of similar length share a batch: little padding. random: as in the 2018 code.",
-        ("group_by_length", "random", "sequential", "batch_rebalance"),
-    )

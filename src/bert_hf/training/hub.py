@@ -117,7 +117,7 @@ class Card:
     """The contents of a model card without its figures. Licence, source and language only as the user gave them."""
 
     title: str
-    pipeline_tag: str  # fill-mask · text-classification
+    pipeline_tag: str  # fill-mask, text-classification, …
     command: str
     machine: str
     corpus: dict = field(default_factory=dict)  # documents, sentences, tokens, fingerprint
@@ -126,7 +126,8 @@ class Card:
     license: str | None = None
     language: str | None = None
     base_model: str | None = None
-    example: str = "The capital of France is [MASK]."
+    example: str = "The capital of France is [MASK]."  # of the Hub's widget; "": no widget
+    usage: str | None = None  # Python code that calls the model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
@@ -152,7 +153,7 @@ def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
         tags=["bert", "bert_hf"],
         model_name=card.title if shown else None,  # with no figure there is no `model-index`
         eval_results=results or None,
-        widget=[{"text": card.example}],
+        widget=[{"text": card.example}] if card.example else None,
     )
     text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"
     ModelCard(_without_tokens(text)).save(folder / "README.md")
@@ -198,8 +199,6 @@ def _is_result(name: str, value) -> bool:
 
 def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
     """The card below its front matter."""
-    model = repr(card.repo_id or folder.name).replace("'", '"')
-    example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
     values = {name: f"{value:.4f}" for name, value in figures.items()}
     limits = "".join(f"\n{limit}\n" for limit in card.limits)
 
@@ -208,9 +207,7 @@ def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
 A BERT that stock transformers loads, with no custom code:
 
 ```python
-from transformers import pipeline
-
-pipeline("{card.pipeline_tag}", model={model})("{example}")
+{card.usage or _pipeline_call(folder, card)}
 ```
 
 ## Figures of this run
@@ -223,6 +220,15 @@ pipeline("{card.pipeline_tag}", model={model})("{example}")
 
 The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
 {limits}"""
+
+
+def _pipeline_call(folder: Path, card: Card) -> str:
+    """Code that calls the model through its pipeline."""
+    model = repr(card.repo_id or folder.name).replace("'", '"')
+    example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
+    return f"""from transformers import pipeline
+
+pipeline("{card.pipeline_tag}", model={model})("{example}")"""
 
 
 def _provenance(card: Card) -> str:

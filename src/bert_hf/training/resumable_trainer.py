@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
+from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.training import preemption, state_file, trainer_state
@@ -62,8 +63,11 @@ class ResumableTrainer(Trainer):
     def __init__(self, model=None, args=None, *positional, facts: dict | None = None, **kwargs):
         if args is not None:
             check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
+            hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
             if args.bf16 is None:
-                resolve_precision(args, getattr(getattr(model, "config", None), "hidden_size", None))
+                resolve_precision(args, hidden_size)
+            if args.learning_rate is None or args.num_train_epochs is None:
+                resolve_by_width(args, hidden_size)
         super().__init__(model, args, *positional, **kwargs)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args, defaults_of(type(self.args)))

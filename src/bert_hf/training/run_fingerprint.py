@@ -7,8 +7,8 @@ version 0.1.0 hold a list instead of such a dict: its values have the order of t
 from enum import Enum
 from typing import Any
 
-# Keys that version 0.1.0 did not record; where a record lacks one, it is not compared.
-_ADDED = ("precision", "optimizer_name")
+# Keys that earlier versions did not record; where a record lacks one, it is not compared.
+_ADDED = ("precision", "optimizer_name", "fine_tuning")
 _SHOWN = 4  # differing entries that a message lists
 
 

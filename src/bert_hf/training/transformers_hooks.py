@@ -30,8 +30,10 @@ _EPOCH = (
 
 # Private methods that are overridden or called.
 METHODS = (
+    Method("_determine_best_metric", ("metrics", "trial")),
     Method("_evaluate", ("trial", "ignore_keys_for_eval", "skip_scheduler")),
     Method("_finalize_training", ("trial", "num_train_samples", "start_time")),
+    Method("_get_eval_sampler", ("eval_dataset",)),
     Method("_get_grad_norm", ("model", "grad_norm")),
     Method("_get_num_items_in_batch", ("batch_samples", "device")),
     Method("_get_output_dir", ("trial",)),

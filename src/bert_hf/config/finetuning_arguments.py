@@ -1,0 +1,140 @@
+"""Options of the fine-tuning recipes: those that all tasks share, those of each task family, and those of the run."""
+
+import math
+from dataclasses import dataclass
+
+from bert_hf.config.parser import option
+from bert_hf.config.training_arguments import RunArguments
+
+# Peak learning rate and epochs by hidden size, up to and including: configs/README.md, "Defaults of fine-tuning".
+_BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
+_FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
+
+
+@dataclass
+class FineTuningArguments(RunArguments):
+    """Options of a fine-tuning run; what depends on the model's width or on the number of rows is chosen later."""
+
+    output_dir: str | None = option("runs/finetune", "Where the run writes.")
+    learning_rate: float | None = option(
+        None,
+        "Peak rate. By default by hidden size: 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
+        "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
+    )
+    per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
+    per_device_eval_batch_size: int = option(64, "Rows in a batch of an evaluation.")
+    num_train_epochs: float | None = option(
+        None, "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3). See also --min_steps."
+    )
+    weight_decay: float = option(0.01, "As in pre-training.")
+    adam_epsilon: float = option(1e-6, "As in pre-training.")
+    warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
+    logging_steps: float = option(0.05, "Steps between lines of the training loss; below 1 a share of all steps.")
+    eval_strategy: str | None = option(
+        None, f"no, steps, epoch. By default epoch, or {_FEW_EVALUATIONS} times in a run of more epochs than that."
+    )
+    load_best_model_at_end: bool | None = option(
+        None, "Keep the weights of the best evaluation. By default wherever the run is evaluated while it trains."
+    )
+    metric_for_best_model: str | None = option(
+        None, "Figure that decides which weights are kept. By default the task's, or the loss below 200 rows."
+    )
+    train_sampling_strategy: str = option(
+        "group_by_length",
+        "Texts of similar length share a batch: little padding. random: as in the 2018 code.",
+        ("group_by_length", "random", "sequential", "batch_rebalance"),
+    )
+
+    def _resolve_strategies(self) -> None:
+        evaluates = "epoch" if self.eval_steps is None else "steps"
+        self.eval_strategy = evaluates if self.eval_strategy is None else self.eval_strategy
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = self.eval_strategy != "no" and self.save_strategy in (
+                None,
+                self.eval_strategy,
+            )
+        if self.load_best_model_at_end and self.save_strategy is None:  # only saved weights can be kept
+            self.save_strategy = self.eval_strategy
+            self.save_steps = self.eval_steps if self.save_steps is None else self.save_steps
+        super()._resolve_strategies()
+
+
+def resolve_by_width(args, hidden_size: int | None) -> None:
+    """Sets learning rate and epochs where they are not given; a network without hidden size gets those of base."""
+    width = math.inf if hidden_size is None else hidden_size
+    rate, epochs = next((rate, epochs) for most, rate, epochs in _BY_WIDTH if width <= most)
+    if args.learning_rate is None:
+        args.learning_rate = rate
+    if args.num_train_epochs is None:
+        args.num_train_epochs = epochs
+
+
+def resolve_by_rows(args, rows: int, min_steps: int) -> None:
+    """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
+
+    Args:
+        rows: model inputs of an epoch, over all ranks.
+    """
+    if args.max_steps > 0:
+        return
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+    steps = max(1, math.ceil(rows / batch))
+    if steps * args.num_train_epochs < min_steps:
+        args.num_train_epochs = float(math.ceil(min_steps / steps))
+
+    if args.num_train_epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch":
+        args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
+        if args.save_strategy == "epoch":
+            args.save_strategy, args.save_steps = type(args.save_strategy)("steps"), 1 / _FEW_EVALUATIONS
+
+
+@dataclass
+class TaskArguments:
+    """Which checkpoint is fine-tuned on which rows: options of every task."""
+
+    model_name_or_path: str | None = option(None, "Pre-trained checkpoint (folder or Hub id).")
+    from_scratch: bool = option(False, "Keep the checkpoint's shape, but draw its weights at random.")
+    tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
+    dataset_name: str | None = option(None, "Hub dataset id.")
+    dataset_config_name: str | None = option(None, "Its configuration.")
+    train_file: list[str] | None = option(None, "Rows to train on: files, globs.")
+    validation_file: list[str] | None = option(None, "Held-out rows; without it they are split off.")
+    test_file: list[str] | None = option(None, "Test rows; without it they are split off.")
+    max_seq_length: int = option(128, "Tokens of a model input.")
+    max_train_samples: int | None = option(None, "Train on so many rows, drawn by --split_seed.")
+    max_eval_samples: int | None = option(None, "Evaluate so many rows of each other part, drawn by --split_seed.")
+    validation_split_percentage: float = option(10.0, "Rows split off for validation, in %.")
+    test_split_percentage: float = option(20.0, "Rows split off for the test, in %.")
+    split_seed: int = option(0, "Seed of the split, apart from --seed, so that several seeds share one split.")
+    evaluate_test: bool = option(True, "Evaluate on the test rows at the end; false leaves them for later.")
+    write_predictions: bool = option(False, "Write the predictions for the test rows into the output folder.")
+    min_steps: int = option(200, "Where the epochs have fewer optimizer steps, as many whole epochs as reach this.")
+    reinit_layers: int = option(0, "Draw the weights of so many of the topmost layers anew.")
+    reinit_pooler: bool = option(False, "Draw the pooler's weights anew.")
+    layerwise_lr_decay: float = option(1.0, "Factor of the learning rate from each layer to the one below it.")
+    early_stopping_patience: int | None = option(None, "End after so many evaluations without a better one.")
+    language: str | None = option(None, "Language, for the model card.")
+    dataset_license: str | None = option(None, "Licence of the data, for the model card.")
+    dataset_source: str | None = option(None, "Source of the data, for the model card.")
+
+
+@dataclass
+class ClassificationArguments(TaskArguments):
+    """Options of `finetune_classification.py`."""
+
+    task: str | None = option(None, "A task by name: cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, sick, spam.")
+    data_dir: str | None = option(None, "With --task: the folder of the benchmark's own files.")
+    text_column: str | None = option(None, "Column of the text; by default found in the data.")
+    text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
+    label_column: str | None = option(None, "Column of the label; by default found in the data.")
+    problem_type: str | None = option(
+        None, "By default single_label_classification; regression: labels are numbers.",
+        ("single_label_classification", "regression"),
+    )  # fmt: skip
+    encoding: str = option("utf-8", "Encoding of the files, e.g. latin-1 (UTF-16 is recognised).")
+    drop_rare: int | None = option(None, "Leave out classes of fewer training rows than this.")
+    long_texts: str = option(
+        "head",
+        "What is read of a text beyond --max_seq_length: head, head_tail, or windows (all; logits are averaged).",
+        ("head", "head_tail", "windows"),
+    )

@@ -1,0 +1,82 @@
+"""Loads a checkpoint into a stock class with one new layer, and draws some of its layers anew where that is asked."""
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoConfig, PreTrainedModel, set_seed
+
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.data.input_files import first_line
+from bert_hf.errors import InputError
+from bert_hf.finetuning.task import DownstreamTask
+from bert_hf.models.loading import find_checkpoint, load_network
+
+
+def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, str]:
+    """The task's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights.
+
+    Raises:
+        InputError: nothing can be loaded from there, inputs may be longer than the position table, or more layers are
+            to be drawn anew than there are.
+    """
+    asked = task.asked
+    where = str(asked.model_name_or_path)
+    set_seed(seed)
+    try:
+        folder = find_checkpoint(where, weights=not asked.from_scratch)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
+        if asked.from_scratch:
+            model = task.auto_class.from_config(config, dtype=torch.float32)
+            line = "random weights: only the checkpoint's shape and vocabulary are used"
+        else:
+            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
+            options = {"config": config, "dtype": torch.float32}
+            model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
+            line = f"newly initialized: {', '.join(new)}"
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        what = f"no model can be loaded: {first_line(error)}"
+        raise InputError(what, where=where, remedy="check the path or id") from None
+
+    longest = getattr(config, "max_position_embeddings", asked.max_seq_length)
+    if asked.max_seq_length > longest:
+        what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
+        raise InputError(what, where=where, remedy="lower it")
+
+    drawn = _reinitialize(model, asked)
+    return model, "; ".join([line, *drawn])
+
+
+def _reinitialize(model: PreTrainedModel, asked: TaskArguments) -> list[str]:
+    """Draws the topmost layers and the pooler anew where that is asked; a phrase for each.
+
+    Source: Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 5.
+    """
+    drawn = []
+    if asked.reinit_layers:
+        layers = model.base_model.encoder.layer  # pyright: ignore[reportAttributeAccessIssue] - of a BERT
+        if asked.reinit_layers > len(layers):
+            what = f"the model has {len(layers)} layers"
+            raise InputError(what, where=f"--reinit_layers {asked.reinit_layers}", remedy="lower it")
+        for layer in layers[len(layers) - asked.reinit_layers :]:
+            _draw(layer, model.config.initializer_range)
+        drawn.append(f"the {asked.reinit_layers} topmost layers drawn anew")
+
+    if asked.reinit_pooler:
+        pooler = getattr(model.base_model, "pooler", None)
+        if pooler is None:
+            what = "a model of this task has no pooler"
+            raise InputError(what, where="--reinit_pooler", remedy="leave the option out")
+        _draw(pooler, model.config.initializer_range)
+        drawn.append("the pooler drawn anew")
+    return drawn
+
+
+@torch.no_grad()
+def _draw(module: nn.Module, std: float) -> None:
+    """Initial values of stock BERT: normal weights, zero biases, LayerNorm at one."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            part.weight.normal_(0.0, std)
+            part.bias.zero_()
+        elif isinstance(part, nn.LayerNorm):
+            part.reset_parameters()

@@ -1,0 +1,209 @@
+"""The path that every fine-tuning run takes: defaults, identity, training, figures of each part, card and report."""
+
+from pathlib import Path
+
+from transformers import PreTrainedModel, TrainerCallback
+
+from bert_hf.config.finetuning_arguments import (
+    FineTuningArguments,
+    TaskArguments,
+    resolve_by_rows,
+    resolve_by_width,
+)
+from bert_hf.config.precision import precision_name
+from bert_hf.finetuning.task import DownstreamTask
+from bert_hf.finetuning.trainer import FineTuner
+from bert_hf.training import hub, run
+from bert_hf.training.command_line import command_line
+from bert_hf.training.optimization import global_batch_size, optimizer_name
+from bert_hf.training.output_folder import Start, folder_of
+from bert_hf.training.run_fingerprint import settings
+
+FEW_ROWS = 200  # below so many validation rows a figure that counts rows is too coarse to choose weights by
+
+# In the order of the lists of earlier records (see `run_fingerprint`): a new entry comes last.
+_OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
+_OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
+_SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
+_SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
+
+
+# ---- start
+
+
+def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Start:
+    """Chooses what was not given (rate, epochs, precision, the figure that decides), and inspects the output folder.
+
+    Args:
+        about: a line on the model's weights, logged before training.
+
+    Raises:
+        InputError: the folder holds another run.
+    """
+    asked = task.asked
+    run.choose_precision(args, model.config.hidden_size)
+    resolve_by_width(args, model.config.hidden_size)
+    resolve_by_rows(args, len(task.parts["train"]), asked.min_steps)
+    line = choose_best_figure(args, task)
+
+    begun = run.start_run(args, identity_of(task, args, model))
+    if not begun.finished:
+        rate = f"learning rate {args.learning_rate:g}, {args.num_train_epochs:g} epochs"
+        rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
+        run.log_rank0(args, f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
+    return begun
+
+
+def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
+    """Sets the figure that decides which weights are kept, where --metric_for_best_model is not given.
+
+    With few validation rows many evaluations have an equal figure, and the first of them is far from the best model;
+    the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
+    """
+    rows = len(task.parts["validation"])
+    if not args.load_best_model_at_end:
+        return "the last weights are kept"
+    if args.metric_for_best_model is None:
+        args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.figures(task.asked)[0]
+    args.greater_is_better = not args.metric_for_best_model.endswith("loss")
+    return f"the best {args.metric_for_best_model.removeprefix('eval_')} on {rows:,} validation rows decides"
+
+
+def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
+    """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
+    asked, config = task.asked, model.config
+    return {
+        "checkpoint": asked.model_name_or_path,
+        "from_scratch": asked.from_scratch,
+        "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
+        **task.fingerprint(),
+        "max_seq_length": asked.max_seq_length,
+        "seed": args.seed,
+        "data_seed": args.data_seed,
+        "global_batch": global_batch_size(args),
+        "optimizer": {**settings(args, _OPTIMIZER), "optimizer_name": optimizer_name(args)},
+        "precision": precision_name(args),
+        "schedule": settings(args, _SCHEDULE),
+        "label_smoothing": args.label_smoothing_factor or None,
+        "neftune_noise": args.neftune_noise_alpha,
+        "order": args.train_sampling_strategy,
+        "fine_tuning": settings(asked, _SHARED),
+    }
+
+
+# ---- train
+
+
+class EarlyStop(TrainerCallback):
+    """Ends the run after `patience` evaluations without a better one; it counts them in the log, and has no state."""
+
+    def __init__(self, patience: int):
+        self.patience = patience
+
+    def on_evaluate(self, args, state, control, **kwargs) -> None:
+        best = state.best_global_step or 0
+        later = {log["step"] for log in state.log_history if "eval_loss" in log and log["step"] > best}
+        if len(later) >= self.patience:
+            control.should_training_stop = True
+
+
+def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
+    """The trainer of a run that `start_finetuning` has started."""
+    patience = task.asked.early_stopping_patience
+    callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
+    facts = {"identity": identity_of(task, args, model)}
+    trainer = FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
+    run.use_log_lines(trainer)
+    return trainer
+
+
+def train_and_finish(trainer: FineTuner, begun: Start) -> None:
+    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its figures."""
+    task, args = trainer.task, trainer.args
+    trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
+
+    # Figures: validation (the weights that are kept), its further parts, test
+    figures = {"eval": trainer.evaluate(), "test": {}}
+    predictions = None
+    for part in task.parts:
+        kind = "test" if part.startswith("test") else "eval"
+        if part in ("train", "validation") or (kind == "test" and not task.asked.evaluate_test):
+            continue
+        found = trainer.predict_part(part, part.replace("validation", "eval"))
+        figures[kind] |= found.figures
+        predictions = found.values if part == "test" else predictions
+        if task.asked.write_predictions and args.process_index == 0:
+            task.write_predictions(folder_of(args), part, found.values)
+
+    baselines = task.baselines() if args.process_index == 0 and task.asked.evaluate_test else {}
+    run.finish(
+        trainer,
+        trained.metrics,
+        identity=trainer.facts["identity"],
+        card=card_of(task, args, begun.push_to),
+        push_to=begun.push_to,
+        metrics={name: values for name, values in figures.items() if values},
+        baselines=baselines,
+    )
+    if args.process_index == 0:
+        together = {**figures["eval"], **figures["test"]}
+        lines = [task.report(together, baselines, predictions), kept_and_last(trainer), f"model: {args.output_dir}"]
+        print("\n".join(line for line in lines if line), flush=True)
+
+
+def kept_and_last(trainer: FineTuner) -> str:
+    """The validation figure of the weights that are kept beside that of the last ones; "" where they are the same."""
+    args, state = trainer.args, trainer.state
+    if not args.load_best_model_at_end or state.best_global_step is None:
+        return ""
+    name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+    first = f"eval_{trainer.task.figures(trainer.task.asked)[0]}"
+
+    logs = [log for log in state.log_history if name in log and "eval_runtime" in log]
+    last = max((log["step"] for log in logs), default=0)
+    if last == state.best_global_step:
+        return f"kept: the last weights, of step {last:,}"
+    shown = dict.fromkeys(["eval_loss", name, first])
+    figures = {}
+    for step in (state.best_global_step, last):
+        log = next(log for log in logs if log["step"] == step)
+        figures[step] = ", ".join(f"{key.removeprefix('eval_')} {log[key]:.4f}" for key in shown if key in log)
+    kept = state.best_global_step
+    return f"validation: kept step {kept:,} ({figures[kept]}); last step {last:,} ({figures[last]})"
+
+
+# ---- model card
+
+
+def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None) -> hub.Card:
+    """The model card, without its figures. It quotes none of the user's rows."""
+    asked: TaskArguments = task.asked
+    base = str(asked.model_name_or_path)
+    order = args.train_sampling_strategy
+    if order == "group_by_length":
+        order = "inputs of about one length share a batch"
+
+    return hub.Card(
+        title=Path(args.output_dir or "").name,
+        pipeline_tag=task.pipeline_tag,
+        command=command_line(),
+        machine=run.describe_machine(args),
+        source=asked.dataset_source or asked.dataset_name,
+        license=asked.dataset_license,
+        language=asked.language,
+        base_model=None if asked.from_scratch or Path(base).exists() else base,
+        held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
+        usage=task.usage(push_to or folder_of(args).name),
+        corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
+        training={
+            "checkpoint": "none: random weights" if asked.from_scratch else base,
+            **task.settings(),
+            "epochs": args.num_train_epochs,
+            "batch": global_batch_size(args),
+            "learning rate": args.learning_rate,
+            "warm-up": args.warmup_steps,
+            "order": order,
+            "longest input": asked.max_seq_length,
+            "seed": args.seed,
+        },
+    )

@@ -1,0 +1,170 @@
+"""What a task family has to say for the shared path of fine-tuning: its rows, its stock network, loss and figures."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+import numpy as np
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.errors import InputError
+from bert_hf.finetuning.losses import IGNORED, count_labels
+
+Arrays = np.ndarray | tuple[np.ndarray, ...]
+
+
+class DownstreamTask(ABC):
+    """A task family (section 4 of Devlin et al. 2019), with its rows read and its tokenizer.
+
+    The shared path is `run.py` (start, train, evaluate, finish) on `trainer.py`. A *row* is what the user gave (a
+    text, a question, a sentence); a *feature* is one input of the network. A row may become several features.
+
+    Attributes:
+        parts: the rows of "train" and "validation", and of "test" and other parts where there are any.
+        labels: class names by id, of a task that has such.
+    """
+
+    auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
+    new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
+    pipeline_tag: ClassVar[str]  # of the Hub
+    extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
+
+    def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):
+        self.asked = asked
+        self.tokenizer = tokenizer
+        parts = self.read(asked)
+        self.labels = self.class_names(asked, parts)
+        self.parts: dict[str, Any] = limited(parts, asked)
+
+    # ---- rows
+
+    @classmethod
+    @abstractmethod
+    def read(cls, asked: TaskArguments) -> dict[str, Any]:
+        """All rows, by part; parts that are not given are split off. Called by the preflight checks, too.
+
+        Raises:
+            InputError: with file and line.
+        """
+
+    @classmethod
+    def class_names(cls, asked: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
+        """Class names by id, of all rows that were read."""
+        return ()
+
+    @classmethod
+    def source(cls, asked: TaskArguments) -> str:
+        """The Hub dataset that is read where no file is given.
+
+        Raises:
+            InputError: none is named.
+        """
+        if asked.dataset_name is None:
+            raise InputError("no data are named", where="--train_file", remedy="give --train_file or --dataset_name")
+        return asked.dataset_name
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What was read, in a line or several: columns, classes, numbers of rows."""
+
+    @abstractmethod
+    def encoded(self, part: str) -> datasets.Dataset:
+        """The features of a part, not padded: the network's inputs, `labels` if there are any, `length` in tokens."""
+
+    @abstractmethod
+    def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
+        """Makes a padded batch of features."""
+
+    # ---- network and loss
+
+    @abstractmethod
+    def config_options(self) -> dict:
+        """Options of the network's configuration: num_labels, id2label, label2id, problem_type."""
+
+    @abstractmethod
+    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """(B,) sum of the losses of each feature's labels (see `losses.py`)."""
+
+    def count(self, labels: Tensor) -> Tensor:
+        """(B,) labels of each feature: the loss of a step is the sum of `losses` over the sum of these."""
+        return count_labels(labels)
+
+    # ---- predictions
+
+    @classmethod
+    @abstractmethod
+    def figures(cls, asked: TaskArguments) -> tuple[str, ...]:
+        """Names of the validation figures, without `eval_`; the first decides which weights are kept.
+
+        A figure that is better when it is lower is named `…loss`.
+        """
+
+    def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
+        """What is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
+        return outputs["logits"]
+
+    @abstractmethod
+    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
+        """Figures of a part.
+
+        Args:
+            predictions: what `reduce` kept, an entry a feature in the order of `encoded(part)`; where the batches had
+                other widths, shorter entries are filled up with -100.
+            labels: likewise.
+        """
+
+    @abstractmethod
+    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
+        """Writes the predictions of a part, in the order of its rows."""
+
+    # ---- identity, card, report
+
+    @abstractmethod
+    def fingerprint(self) -> dict:
+        """What of rows and options makes this run another one (JSON)."""
+
+    @abstractmethod
+    def usage(self, model: str) -> str:
+        """Python code for the model card that calls the model (`model`: its folder or Hub id) on a neutral example."""
+
+    def settings(self) -> dict:
+        """Rows that are added to the card's table of settings."""
+        return {}
+
+    def baselines(self) -> dict[str, float]:
+        """Figures of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
+        return {}
+
+    def report(self, figures: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
+        """What is printed at the end: by default every test figure (or, without test rows, validation figure)."""
+        prefix = "test_" if any(name.startswith("test_") for name in figures) else "eval_"
+        shown = {name: value for name, value in figures.items() if name.startswith(prefix)}
+        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())
+
+
+def limited(parts: dict[str, Any], asked: TaskArguments) -> dict[str, Any]:
+    """The parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
+    found = {}
+    for number, (part, rows) in enumerate(parts.items()):
+        most = asked.max_train_samples if part == "train" else asked.max_eval_samples
+        if most is not None and len(rows) > most:
+            drawn = np.random.default_rng([asked.split_seed, number]).permutation(len(rows))[:most]
+            rows = take(rows, np.sort(drawn))
+        found[part] = rows
+    return found
+
+
+def take(rows: Any, numbers: np.ndarray) -> Any:
+    """Some of the rows, by number: of a list, or of what has a method `take`."""
+    if isinstance(rows, Sequence):
+        return [rows[number] for number in numbers]
+    return rows.take(numbers)
+
+
+def encoded_labels(labels: list | None, count: int) -> list:
+    """The labels, or as many `IGNORED` ones where a part has none."""
+    return [IGNORED] * count if labels is None else labels

@@ -1,0 +1,227 @@
+"""transformers' Trainer for the tasks of fine-tuning: exact loss for each head, and predictions in the rows' order."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
+from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_utils import EvalLoopOutput
+
+from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.training.exact_backward import check_training_step, exact_training_step
+from bert_hf.training.resumable_trainer import ResumableTrainer
+
+
+class Predictions(NamedTuple):
+    """Predictions for a part in the order of its features, and its figures (`{}` without labels)."""
+
+    values: Arrays
+    figures: dict[str, float]
+
+
+class FineTuner(ResumableTrainer):
+    """Trainer of a `DownstreamTask`, with the exact loss of the global batch.
+
+    The loss of an optimizer step is the sum of the losses of all labels over their number, both over accumulation
+    steps (the last, smaller group included) and ranks. `eval_loss` is the same mean over all labels of the part.
+
+    Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
+    the features. Of several evaluations with an equal figure the one with the lowest loss is the best.
+
+    Args:
+        task: its rows, loss and figures.
+        collator: makes batches of the task's features.
+        facts: recorded in the manifest of each checkpoint.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: FineTuningArguments,
+        collator: Callable,
+        task: DownstreamTask,
+        processing_class: PreTrainedTokenizerBase,
+        callbacks: list[TrainerCallback] | None = None,
+        facts: dict | None = None,
+    ):
+        self.task = task
+        self._parts: dict[str, _SortedPart] = {}
+        self._part = "validation"
+        args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
+
+        super().__init__(
+            model, args, _WithoutLengths(collator), task.encoded("train"),
+            self._sorted_part("validation").features if "validation" in task.parts else None,
+            processing_class, callbacks=callbacks, facts=facts,
+        )  # fmt: skip
+
+    # ---- loss
+
+    def before_first_step(self) -> None:
+        check_training_step(self)
+
+    def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        return exact_training_step(self, super().forward_backward, model, inputs, num_items_in_batch)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
+        """Labels of the optimizer step, over all micro-batches and ranks."""
+        counts = [self.task.count(batch["labels"]).sum() for batch in batch_samples]
+        labels = torch.stack(counts).sum().to(device)
+        summed: Any = self.accelerator.reduce(labels, "sum") if self.args.world_size > 1 else labels
+        return summed
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
+        """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
+        if num_items_in_batch is None:
+            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+        outputs = model(**self._network_inputs(inputs))
+        losses = self.task.losses(outputs, inputs["labels"], self.args.label_smoothing_factor)
+        loss = losses.sum() / num_items_in_batch.clamp(min=1) * self.args.world_size
+        return (loss, outputs) if return_outputs else loss
+
+    def _network_inputs(self, inputs: dict) -> dict:
+        others = ("labels", *self.task.extra_columns)
+        return {name: value for name, value in inputs.items() if name not in others}
+
+    # ---- optimizer
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        created = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        decay = self.task.asked.layerwise_lr_decay
+        if created and decay < 1:
+            decay_by_layer(optimizer, self.model if model is None else model, decay)
+        return optimizer
+
+    # ---- evaluation
+
+    def _sorted_part(self, part: str) -> "_SortedPart":
+        if part not in self._parts:
+            self._parts[part] = _SortedPart.of(self.task.encoded(part))
+        return self._parts[part]
+
+    def _get_eval_sampler(self, eval_dataset):
+        return SequentialSampler(eval_dataset)  # it is sorted
+
+    @torch.no_grad()
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        """What the task keeps of the batch; for each feature (B, 2) the sum of its losses and their number; labels."""
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            outputs = model(**self._network_inputs(inputs))
+        kept = self.task.reduce(inputs, outputs)
+
+        labels = inputs.get("labels")
+        if labels is None:
+            return None, (kept,), None
+        losses = torch.stack([self.task.losses(outputs, labels), self.task.count(labels).float()], 1)
+        return None, (kept, losses), labels
+
+    def evaluation_loop(
+        self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
+    ) -> EvalLoopOutput:
+        output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
+        part = self._sorted_part(self._part)
+        kept, *losses = (part.restored(each) for each in output.predictions)
+
+        figures = {}
+        if losses:
+            total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
+            labels = part.restored(output.label_ids)
+            figures = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
+        named = {f"{metric_key_prefix}_{name}": float(value) for name, value in figures.items()}
+        return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
+
+    def predict_part(self, part: str, prefix: str) -> Predictions:
+        """Predictions for the rows of any part, and its figures under `prefix`."""
+        self._part = part
+        try:
+            features: Any = self._sorted_part(part).features
+            output: Any = self.predict(features, metric_key_prefix=prefix)
+        finally:
+            self._part = "validation"
+        return Predictions(output.predictions, output.metrics or {})
+
+    # ---- the best evaluation
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        best = self.state.best_metric
+        if super()._determine_best_metric(metrics, trial):
+            return True
+
+        figure = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
+        if best is None or metrics.get(figure) != best or metrics["eval_loss"] >= self._loss_of_best():
+            return False
+        self.state.best_global_step = self.state.global_step
+        return True
+
+    def _loss_of_best(self) -> float:
+        losses = [log["eval_loss"] for log in self.state.log_history if log["step"] == self.state.best_global_step
+                  and "eval_loss" in log]  # fmt: skip
+        return losses[-1] if losses else math.inf
+
+
+class _SortedPart(NamedTuple):
+    """The features of a part, longest first, and the number in `task.encoded` of each."""
+
+    features: datasets.Dataset
+    numbers: np.ndarray
+
+    @classmethod
+    def of(cls, features: datasets.Dataset) -> "_SortedPart":
+        numbers = np.argsort(-np.asarray(features["length"]), kind="stable")
+        return cls(features.select(numbers), numbers)
+
+    def restored(self, values: Any) -> Any:
+        """Arrays (or tuples of them) with an entry a feature, in the order of `task.encoded`."""
+        if isinstance(values, tuple | list):
+            return tuple(self.restored(each) for each in values)
+        restored = np.empty_like(values)
+        restored[self.numbers] = values
+        return restored
+
+
+class _WithoutLengths:
+    """A collator that does not see the column `length`, by which the sampler groups rows."""
+
+    def __init__(self, collator: Callable):
+        self.collator = collator
+
+    def __call__(self, features: list[dict]) -> dict[str, Tensor]:
+        return self.collator([{name: value for name, value in row.items() if name != "length"} for row in features])
+
+
+def decay_by_layer(optimizer: torch.optim.Optimizer, model: nn.Module, decay: float) -> None:
+    """Divides the parameter groups by depth: each layer's rate is `decay` times that of the layer above it.
+
+    The new layer and the pooler keep the full rate; the topmost encoder layer has it times `decay`, and so on down to
+    the embeddings (Howard & Ruder 2018, "discriminative fine-tuning"; for BERT: Sun et al. 2019, section 5.3.2).
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    depth = 1 + max((_layer_of(name) for name in names.values()), default=0)
+
+    groups = []
+    for group in optimizer.param_groups:
+        by_layer: dict[int, list] = {}
+        for parameter in group["params"]:
+            by_layer.setdefault(_layer_of(names[id(parameter)], depth), []).append(parameter)
+        for layer, parameters in sorted(by_layer.items()):
+            groups.append({**group, "params": parameters, "lr": group["lr"] * decay ** (depth - layer)})
+
+    optimizer.param_groups.clear()
+    for group in groups:
+        optimizer.add_param_group(group)
+
+
+def _layer_of(name: str, above: int = 0) -> int:
+    """0 for the embeddings, 1 … N for the encoder's layers, `above` for what is above them."""
+    if ".embeddings." in name or name.startswith("embeddings."):
+        return 0
+    _, found, rest = name.partition("encoder.layer.")
+    return int(rest.split(".")[0]) + 1 if found else above
