@@ -4,21 +4,22 @@ The score of a span is the sum of the logits of its first and last token (Devlin
 scores the span that begins first counts, of those the one that ends first.
 """
 
+import contextlib
 import json
 import math
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional
 
-from bert_hf.finetuning.question_windows import Windows
+from bert_hf.finetuning.question_windows import ContextTokens, Windows
 from bert_hf.finetuning.squad_files import Question
 
 # ---- one window, on the device
@@ -57,11 +58,11 @@ def best_spans(
     end = end_logits.float().masked_fill(~ends_allowed, -math.inf)
 
     # Entry (i, d) is the score of the span from i to i + d
-    padded = functional.pad(end, (0, max_answer_length - 1), value=-math.inf)
+    padded = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
     scores = begin[:, :, None] + padded.unfold(1, max_answer_length, 1)  # (B, L, max_answer_length)
     scores = scores.flatten(1)
     if scores.shape[1] < n_best:
-        scores = functional.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
+        scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
 
     entries = _first_of_the_largest(scores, n_best)  # (B, K)
     found = scores.gather(1, entries) > -math.inf
@@ -135,23 +136,23 @@ class Prediction:
     def ranked(self, with_null: bool) -> list[tuple[Span, float]]:
         """Spans and their probabilities: a softmax over those that are listed, [CLS] among them where it is asked for.
 
-        A [CLS] that does not rank among the `n_best` first is appended.
+        [CLS] is listed in addition to the spans, after those that score as high.
         """
         listed = list(self.spans)
         if with_null or not listed:
             rank = sum(span.score >= self.null.score for span in listed)
-            listed = [*listed[:rank], self.null, *listed[rank : max(rank, len(listed) - 1)]]
+            listed.insert(rank, self.null)
 
         scores = np.array([span.score for span in listed])
         weights = np.exp(scores - scores.max())
         return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
 
 
-def predictions(windows: Windows, found: WindowSpans, n_best: int = 20) -> Iterator[Prediction]:
+def decode(windows: Windows, found: Sequence[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
     """The prediction of each question, in order.
 
     Args:
-        found: numpy arrays or tensors, an entry a window, in the order of the windows.
+        found: the fields of `WindowSpans` over all windows, in their order.
         n_best: spans that are kept of a question, at most.
 
     The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
@@ -226,7 +227,27 @@ def write_predictions(
             file.write(("{\n" if number == 0 else ",\n") + f"{json.dumps(name)}: {json.dumps(entries, indent=4)}")
         file.write("\n}\n")
 
-    for file_name, content in (("predictions.json", texts), ("null_odds.json", odds)):
-        if content is texts or with_null:
-            with _replacing(folder / f"{prefix}{file_name}") as file:
-                file.write(json.dumps(content, indent=4) + "\n")
+    for stem, content in {"predictions": texts, **({"null_odds": odds} if with_null else {})}.items():
+        with _replacing(folder / f"{prefix}{stem}.json") as file:
+            file.write(json.dumps(content, indent=4) + "\n")
+
+
+def _entry(span: Span, probability: float) -> dict:
+    return {
+        "text": span.text,
+        "probability": probability,
+        "start_logit": span.start_logit,
+        "end_logit": span.end_logit,
+    }
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file that takes its name when it is complete."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
