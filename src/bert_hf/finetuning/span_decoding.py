@@ -48,26 +48,35 @@ def best_spans(
 ) -> WindowSpans:
     """The `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
-    All spans of a window are compared: L × `max_answer_length` sums, not the best starts with the best ends, which may
-    miss the best span.
+    The spans of the `n_best` starts with the largest best scores are compared: a span of any other start has `n_best`
+    spans before it, one of each of these. The usual shortcut, the best starts with the best ends, may miss the best
+    span.
 
     Args:
         start_logits, end_logits: (B, L). starts_allowed, ends_allowed: (B, L) boolean, where a span may begin and end.
     """
     begin = start_logits.float().masked_fill(~starts_allowed, -math.inf)
     end = end_logits.float().masked_fill(~ends_allowed, -math.inf)
+    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
 
-    # Entry (i, d) is the score of the span from i to i + d
-    padded = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
-    scores = begin[:, :, None] + padded.unfold(1, max_answer_length, 1)  # (B, L, max_answer_length)
-    scores = scores.flatten(1)
+    # Starts, ascending
+    best_end = F.max_pool1d(end[:, None], max_answer_length, stride=1)[:, 0]  # (B, L) within reach of each start
+    candidates = _first_of_the_largest(begin + best_end, min(n_best, begin.shape[1])).sort(dim=1).values  # (B, S)
+
+    # All their spans
+    lengths = torch.arange(max_answer_length, device=candidates.device)
+    ends = (candidates[:, :, None] + lengths).flatten(1)  # (B, S × max_answer_length)
+    starts = candidates.repeat_interleave(max_answer_length, dim=1)
+    scores = begin.gather(1, starts) + end.gather(1, ends)
     if scores.shape[1] < n_best:
+        starts, ends = (F.pad(each, (0, n_best - each.shape[1])) for each in (starts, ends))
         scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
 
-    entries = _first_of_the_largest(scores, n_best)  # (B, K)
-    found = scores.gather(1, entries) > -math.inf
-    starts = (entries // max_answer_length).where(found, 0)
-    ends = starts + (entries % max_answer_length).where(found, 0)
+    # The best of them; what is no span gets position 0 and -inf
+    chosen = _first_of_the_largest(scores, n_best)  # (B, K)
+    found = scores.gather(1, chosen) > -math.inf
+    starts = starts.gather(1, chosen).where(found, 0)
+    ends = ends.gather(1, chosen).where(found, 0)
     return WindowSpans(
         starts,
         ends,
