@@ -12,6 +12,7 @@ context, so that an answer at the end of one is whole in the next.
 A token that several windows hold is predicted in the window where it has most context (`max_context_owners`).
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,7 +63,7 @@ class Windows:
     """All windows of some questions, in the order of the questions.
 
     Attributes:
-        data: a row a window: `input_ids`, `labels` (start, end), `length`, and `context` and `max_context` (intervals).
+        data: a row a window: `input_ids`, `labels` (start, end), `length`, `context` and `max_context` (intervals).
         questions: of which they are. question: (W,) number of each window's question. shift: (W,) see `Window`.
         contexts: tokens of the distinct contexts. context: (questions,) number of each question's context.
         cut_questions: how many questions had more than `max_query_length` tokens.
@@ -132,13 +133,11 @@ def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, i
 # ---- windows of all questions
 
 
-def make_windows(
-    questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape = WindowShape()
-) -> Windows:
+def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape) -> Windows:
     """The windows of all questions. Each distinct context is tokenized once.
 
-    A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the whole
-    (first) answer has [CLS] as its label.
+    A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
+    whole (first) answer has [CLS] as its label.
 
     Raises:
         InputError: a question leaves no space for its context, or `doc_stride` is not smaller than that space.
@@ -222,11 +221,15 @@ def _dataset(windows: list[Window]) -> datasets.Dataset:
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     tokens = pa.array(np.concatenate([window.ids for window in windows]))
 
+    digest = hashlib.sha256(tokens.to_numpy())
     columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
     for name in ("labels", "context", "max_context"):
         pairs = np.array([getattr(window, name) for window in windows], np.int32).reshape(-1)
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(pairs), 2)
-    return datasets.Dataset(datasets.table.InMemoryTable(pa.table(columns)))
+        digest.update(pairs)
+
+    # Without a fingerprint, datasets pickles the whole table to compute one
+    return datasets.Dataset(datasets.table.InMemoryTable(pa.table(columns)), fingerprint=digest.hexdigest()[:16])
 
 
 # ---- batches

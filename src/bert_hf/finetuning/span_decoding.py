@@ -133,7 +133,7 @@ class Prediction:
 
     @property
     def null_odds(self) -> float:
-        """Score of [CLS] less that of the best span (0 where the context is empty): larger, an answer is less likely."""
+        """Score of [CLS] less that of the best span (0 where the context is empty). Large: there is no answer."""
         return self.null.score - (self.spans[0].score if self.spans else 0.0)
 
     def text(self, threshold: float | None = None) -> str:
@@ -198,8 +198,8 @@ def _characters(windows: Windows, window: int, start: int, end: int) -> tuple[in
 def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
     """(begin, end) of the tokens `first` … `last` in characters of the context.
 
-    Combining marks that the tokenizer dropped (the accent of a decomposed é, the variation selector of an emoji) belong
-    to the letter before them.
+    Combining marks that the tokenizer dropped (the accent of a decomposed é, the variation selector of an emoji)
+    belong to the letter before them.
     """
     begin, end = int(tokens.begins[first]), int(tokens.ends[last])
     limit = int(tokens.begins[last + 1]) if last + 1 < len(tokens.begins) else len(context)

@@ -141,8 +141,9 @@ def best_threshold(
 class SquadMetric(evaluate.Metric):
     """SQuAD's official figures as a metric (see `official_figures`).
 
-    A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the texts
-    of the gold answers. `prediction_text` None: there is no prediction. `no_answer_probability` None: without odds.
+    A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the
+    texts of the gold answers. `no_answer_probability` None: without odds. `unpredicted`: gold answers by id of
+    questions that have no prediction; they count 0.
 
     >>> predictions = [{"id": "1", "prediction_text": "the Alps", "no_answer_probability": None}]
     >>> SquadMetric().compute(predictions=predictions, references=[{"id": "1", "answers": ["Alps"]}])["exact"]
@@ -162,12 +163,13 @@ class SquadMetric(evaluate.Metric):
             description="SQuAD: exact match, F1", citation="", inputs_description="", features=features
         )
 
-    def _compute(self, *, predictions=None, references=None, threshold: float = 1.0, **kwargs) -> dict[str, float]:
-        gold = {row["id"]: row["answers"] for row in references or ()}
-        given = [row for row in predictions or () if row["prediction_text"] is not None]
-        texts = {row["id"]: row["prediction_text"] for row in given}
-        odds = {row["id"]: row["no_answer_probability"] for row in given if row["no_answer_probability"] is not None}
-        return official_figures(gold, texts, odds or None, threshold)
+    def _compute(
+        self, *, predictions=None, references=None, unpredicted=None, threshold: float = 1.0, **kwargs
+    ) -> dict[str, float]:
+        gold = {row["id"]: row["answers"] for row in references or ()} | (unpredicted or {})
+        texts = {row["id"]: row["prediction_text"] for row in predictions or ()}
+        odds = {row["id"]: row["no_answer_probability"] for row in predictions or ()}
+        return official_figures(gold, texts, None if None in odds.values() else odds, threshold)
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
@@ -196,8 +198,16 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
 
+    # As the metric takes them
+    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
     rows = [
-        {"id": q.id, "prediction_text": texts.get(q.id), "no_answer_probability": chances.get(q.id)} for q in questions
+        {"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)}
+        for name in gold
+        if name in texts
     ]
-    references = [{"id": q.id, "answers": [answer.text for answer in q.answers]} for q in questions]
-    return SquadMetric().compute(predictions=rows, references=references, threshold=threshold) or {}
+    references = [{"id": row["id"], "answers": gold[row["id"]]} for row in rows]
+    unpredicted = {name: gold[name] for name in missing}
+    figures = SquadMetric().compute(
+        predictions=rows, references=references, unpredicted=unpredicted, threshold=threshold
+    )
+    return figures or {}
