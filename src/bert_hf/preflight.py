@@ -404,8 +404,10 @@ def _require_documents(documents: int, least: int, where: str) -> None:
 
 def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
     """Reads every row of every part, where the files are not large."""
-    if asked.validation_file and not asked.train_file:
+    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
+    if files and not asked.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
+    source = task.source(asked)
 
     # How many of the rows are held out
     held_out = 0 if asked.validation_file else asked.validation_split_percentage
@@ -415,10 +417,9 @@ def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
         raise InputError(what, where="--test_split_percentage", remedy=remedy)
 
     # The rows
-    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(asked, "data_dir", None)):
-        return f"rows: {size:,} bytes" if files else f"rows: {task.source(asked)}"
+        return f"rows: {size:,} bytes" if files else f"rows: {source}"
     parts = task.read(asked)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 

@@ -12,10 +12,15 @@ from transformers import BertForSequenceClassification, default_data_collator
 
 from bert_hf import BertForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config import hardware, precision
-from bert_hf.config.arguments import ExampleArguments, FineTuningArguments, PreTrainingArguments
+from bert_hf.config.arguments import (
+    ClassificationArguments,
+    ExampleArguments,
+    FineTuningArguments,
+    PreTrainingArguments,
+)
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.errors import InputError
-from bert_hf.finetuning.classification import classification_identity
+from bert_hf.finetuning.run import identity_of
 from bert_hf.training import checkpointing, output_folder, run
 from bert_hf.training.pretraining import pretraining_identity
 
@@ -74,7 +79,7 @@ def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
 
 def test_a_classifier_s_trainer_chooses_by_it_too(tmp_path, monkeypatch):
     on_a_cpu_with(monkeypatch, "amx_bf16")
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", eval_strategy="no")
     ResumableTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
     assert args.bf16 is False
 
@@ -204,8 +209,8 @@ def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
     identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments())
     assert identity["precision"] == name
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
-    data = SimpleNamespace(model_name_or_path="m", from_scratch=False, max_seq_length=32)
-    assert classification_identity(args, data, tiny_config(), {}, ())["precision"] == name
+    task = SimpleNamespace(asked=ClassificationArguments("m"), fingerprint=dict)
+    assert identity_of(task, args, SimpleNamespace(config=tiny_config()))["precision"] == name
 
 
 # ---- the benchmark

@@ -45,6 +45,10 @@ class FineTuningArguments(RunArguments):
         ("group_by_length", "random", "sequential", "batch_rebalance"),
     )
 
+    def __post_init__(self):
+        self.best_figure_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        super().__post_init__()
+
     def _resolve_strategies(self) -> None:
         evaluates = "epoch" if self.eval_steps is None else "steps"
         self.eval_strategy = evaluates if self.eval_strategy is None else self.eval_strategy
@@ -109,8 +113,8 @@ class TaskArguments:
     evaluate_test: bool = option(True, "Evaluate on the test rows at the end; false leaves them for later.")
     write_predictions: bool = option(False, "Write the predictions for the test rows into the output folder.")
     min_steps: int = option(200, "Where the epochs have fewer optimizer steps, as many whole epochs as reach this.")
-    reinit_layers: int = option(0, "Draw the weights of so many of the topmost layers anew.")
-    reinit_pooler: bool = option(False, "Draw the pooler's weights anew.")
+    reinit_layers: int = option(0, "Initialize so many of the topmost layers again, at random.")
+    reinit_pooler: bool = option(False, "Initialize the pooler again, at random.")
     layerwise_lr_decay: float = option(1.0, "Factor of the learning rate from each layer to the one below it.")
     early_stopping_patience: int | None = option(None, "End after so many evaluations without a better one.")
     language: str | None = option(None, "Language, for the model card.")

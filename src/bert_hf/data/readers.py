@@ -34,7 +34,7 @@ _MAGIC_BYTES = {
 }  # fmt: skip
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
-_DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a compressed file may raise
+DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a compressed file may raise
 
 
 class Piece(NamedTuple):
@@ -242,7 +242,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
-                    _refuse_binary(raw, path)
+                    refuse_binary(raw, path)
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
 
                 # The rest of the last part belongs to this one
@@ -256,13 +256,18 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                 number, column = (number + 1, 0) if ends else (number, column + len(raw))
             if rest:
                 yield number, column, rest, True
-    except _DAMAGED as error:
+    except DAMAGED as error:
         what = "decompressed" if compression(path) else "read"
         remedy = "fetch the file again"
         raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
 
 
-def _refuse_binary(raw: bytes, path: str | Path) -> None:
+def refuse_binary(raw: bytes, path: str | Path) -> None:
+    """Refuses the beginning of a file that is no UTF-8 text: an archive, Parquet, UTF-16, …
+
+    Raises:
+        InputError: with the kind of file that it begins like.
+    """
     for kind, magic in _MAGIC_BYTES.items():
         if raw.startswith(magic):
             remedy = "unpack or convert it, or name it as what it is (.gz, .xz, .parquet)"
@@ -422,7 +427,7 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
             for text in batch.column(0).to_pylist():
                 if text is not None:
                     yield from cut_pieces(text)
-    except (pa.ArrowException, UnicodeDecodeError, *_DAMAGED) as error:
+    except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
         raise InputError(what, where=path, remedy="fetch it again") from None
 

@@ -1,22 +1,238 @@
-"""Predicts labels without a network (TF-IDF and a linear SVM), to compare a fine-tuned model with."""
+"""Predicts labels without a network, to compare a fine-tuned model with: the majority, and TF-IDF with a linear model.
 
+    baselines = Baselines(cut_texts(train, tokenizer, 128), labels)
+    baselines.figures(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}
+
+Character n-grams are hard to beat on short messages: configs/README.md. Nothing is chosen on validation or test rows.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.linear_model import Ridge
+from sklearn.metrics import matthews_corrcoef
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
+from transformers import PreTrainedTokenizerBase
 
-from bert_hf.finetuning.datasets import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.metrics import LocalMetric, classification_figures, regression_figures
+
+_STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
+_FOR_FEW_ROWS = 1.0
+_FOLDS = 3
+_FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
+_MOST_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
+
+_VECTORS = {
+    "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
+    "characters": {"analyzer": "char_wb", "ngram_range": (2, 5)},
+}
 
 
-def baseline_predictions(train: LabelledTexts, validation: LabelledTexts, test: LabelledTexts) -> list[str]:
-    """Labels of the test texts by TF-IDF of words and word pairs with a linear SVM, C chosen on the validation rows.
+# ---- texts
 
-    It takes a second and is hard to beat on short messages.
+
+def cut_texts(rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> LabelledTexts:
+    """The rows with the part of each text that the network sees: its first tokens, found by their offsets.
+
+    Pairs are cut as the tokenizer cuts them, the longer text first. The tokenizer has to be a fast one.
     """
-    models: list[Pipeline] = []
-    for c in (0.1, 1.0, 10.0):
-        vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
-        classifier = LinearSVC(C=c, class_weight="balanced", random_state=0)
-        models.append(make_pipeline(vectors, classifier).fit(train.texts, train.labels))
+    encoded = tokenizer(
+        rows.texts, rows.pairs, truncation=True, max_length=max_seq_length, return_offsets_mapping=True
+    )
+    ends = np.zeros((len(rows), 2), dtype=int)
+    for row, offsets in enumerate(encoded["offset_mapping"]):
+        for sequence, (_, end) in zip(encoded.sequence_ids(row), offsets, strict=True):
+            if sequence is not None:  # no special token
+                ends[row, sequence] = end
 
-    best = max(models, key=lambda model: model.score(validation.texts, validation.labels))
-    return list(best.predict(test.texts))
+    texts = [text[:end] for text, end in zip(rows.texts, ends[:, 0], strict=True)]
+    pairs = rows.pairs and [text[:end] for text, end in zip(rows.pairs, ends[:, 1], strict=True)]
+    return dataclasses.replace(rows, texts=texts, pairs=pairs)
+
+
+class TextFeatures:
+    """TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
+
+    The overlap is the product of the two vectors, an entry an n-gram that both texts have, and its sum, which is the
+    cosine of the two.
+
+    Args:
+        kind: "words" (and word pairs) or "characters" (n-grams of 2 to 5 within words).
+    """
+
+    def __init__(self, kind: str):
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
+
+    def fit(self, rows: LabelledTexts) -> "TextFeatures":
+        """Learns n-grams and their document frequencies from the rows."""
+        self.vectorizer.fit([*rows.texts, *(rows.pairs or [])])
+        return self
+
+    def transform(self, rows: LabelledTexts) -> csr_matrix:
+        """(N, features) of the rows."""
+        first = self.vectorizer.transform(rows.texts)
+        if rows.pairs is None:
+            return csr_matrix(first)
+
+        second = self.vectorizer.transform(rows.pairs)
+        overlap = first.multiply(second)
+        return cast(csr_matrix, hstack([first, second, overlap, csr_matrix(overlap.sum(axis=1))], format="csr"))
+
+
+# ---- models
+
+
+class Baselines:
+    """The majority class, and linear SVMs on words and on characters; of a regression the mean, and ridge regressions.
+
+    The strength of the regularisation is chosen among three by cross-validation inside the training rows, on at most
+    3,000 of them; with few rows it is fixed.
+
+    Args:
+        train: training rows, cut to what the network sees (`cut_texts`).
+        labels: class names by id; empty: regression.
+    """
+
+    def __init__(self, train: LabelledTexts, labels: Sequence[str]):
+        self.labels = tuple(labels)
+        self.targets = self._targets(train)
+        self.models = {}
+        for kind in _VECTORS:
+            strength = self._choose_strength(kind, train)
+            features = TextFeatures(kind).fit(train)
+            model = self._linear(strength).fit(features.transform(train), self.targets)
+            self.models[kind] = (features, model)
+
+    def figures(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
+        """Figures of labelled rows, named `baseline_<kind>_<figure>`.
+
+        Args:
+            rows: cut like the training rows.
+            metric: of the task's benchmark (see `classification_figures`).
+        """
+        references = self._targets(rows)
+        result = {}
+        for kind, scores in self.predict(rows).items():
+            if self.labels:
+                figures = classification_figures(scores, references, metric)
+            else:
+                figures = regression_figures(scores, references)
+            result |= {f"baseline_{kind}_{name}": value for name, value in figures.items()}
+        return result
+
+    def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
+        """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""
+        if self.labels:
+            counts = np.bincount(self.targets, minlength=len(self.labels)).astype(float)
+            result = {"majority": np.tile(counts, (len(rows), 1))}
+        else:
+            result = {"mean": np.full(len(rows), self.targets.mean())}
+
+        for kind, (features, model) in self.models.items():
+            result[kind] = self._scores(model, features.transform(rows))
+        return result
+
+    def _targets(self, rows: LabelledTexts) -> np.ndarray:
+        """(N,) class ids, or numbers."""
+        if not self.labels:
+            return np.array(rows.labels, dtype=float)
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        return np.array([numbers[label] for label in rows.labels])
+
+    def _linear(self, strength: float) -> LinearSVC | Ridge:
+        if self.labels:
+            return LinearSVC(C=strength, class_weight="balanced", random_state=0)
+        return Ridge(alpha=1 / strength, solver="lsqr")
+
+    def _scores(self, model: LinearSVC | Ridge, features: csr_matrix) -> np.ndarray:
+        if isinstance(model, Ridge):
+            return model.predict(features)
+
+        scores = model.decision_function(features)
+        if scores.ndim == 1:
+            scores = np.stack([-scores, scores], axis=1)
+        every = np.full((len(scores), len(self.labels)), -np.inf)  # a class may have no training row
+        every[:, model.classes_] = scores
+        return every
+
+    def _choose_strength(self, kind: str, train: LabelledTexts) -> float:
+        """The strength with the best figures over the folds: Matthews correlation, or the (negative) squared error.
+
+        Matthews correlation, because F1 of a frequent positive class is high for the majority already.
+        """
+        fewest = min(np.unique(self.targets, return_counts=True)[1]) if self.labels else _FOLDS
+        if len(train) < _FEW_ROWS or fewest < _FOLDS:
+            return _FOR_FEW_ROWS
+
+        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MOST_ROWS])
+        targets = self.targets[drawn]
+        splitter = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
+        figures = np.zeros(len(_STRENGTHS))
+        for fitted, held_out in splitter.split(drawn, targets):
+            features = TextFeatures(kind).fit(train.take(drawn[fitted]))
+            inside = features.transform(train.take(drawn[fitted]))
+            outside = features.transform(train.take(drawn[held_out]))
+            for number, strength in enumerate(_STRENGTHS):
+                model = self._linear(strength).fit(inside, targets[fitted])
+                guesses = model.predict(outside)
+                if self.labels:
+                    figures[number] += matthews_corrcoef(targets[held_out], guesses)
+                else:
+                    figures[number] -= np.mean((targets[held_out] - guesses) ** 2)
+        return _STRENGTHS[int(np.argmax(figures))]
+
+
+# ---- sentences
+
+
+def best_baseline(baselines: dict[str, float], figure: str) -> tuple[str, float] | None:
+    """(kind, value) of the baseline with the highest figure; None where none has it."""
+    ending = f"_{figure}"
+    found = {
+        name.removeprefix("baseline_").removesuffix(ending): value
+        for name, value in baselines.items()
+        if name.startswith("baseline_") and name.endswith(ending)
+    }
+    return max(found.items(), key=lambda item: item[1]) if found else None
+
+
+def who_is_ahead(value: float, baselines: dict[str, float], figure: str) -> str:
+    """A sentence that compares the model's figure with the best baseline's; "" where there is none.
+
+    >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
+    'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022.'
+    """
+    best = best_baseline(baselines, figure)
+    if best is None:
+        return ""
+
+    kind, other = best
+    name = figure.replace("_", " ")
+    difference = f"by {abs(value - other):.3f}"
+    if f"{value:.3f}" == f"{other:.3f}":
+        return f"The model and the best baseline are level: {name} {value:.3f} ({kind})."
+    if value > other:
+        return (
+            f"The model is ahead of the best baseline: {name} {value:.3f} against {other:.3f} ({kind}), {difference}."
+        )
+    return f"The best baseline is ahead of the model: {name} {other:.3f} ({kind}) against {value:.3f}, {difference}."
+
+
+def one_class_warning(predictions: np.ndarray, labels: Sequence[str]) -> str:
+    """A warning where all rows are given one class; "" otherwise.
+
+    Args:
+        predictions: (N,) class ids, N ≥ 1. labels: class names by id.
+    """
+    found = np.unique(predictions)
+    if len(found) > 1:
+        return ""
+    name = labels[int(found[0])]
+    remedy = "train for longer, or with another learning rate"
+    return f"warning: the model predicts {name!r} for all {len(predictions):,} rows; {remedy}"

@@ -8,45 +8,87 @@ from typing import Any
 import datasets
 import numpy as np
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.baselines import baseline_predictions
-from bert_hf.finetuning.datasets import LabelledTexts, tokenized
-from bert_hf.finetuning.losses import cross_entropies
-from bert_hf.finetuning.metrics import ClassificationMetric, confusion
-from bert_hf.finetuning.splits import load_splits
+from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
+from bert_hf.finetuning.glue import write_submission
+from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
+from bert_hf.finetuning.losses import cross_entropies, squared_errors
+from bert_hf.finetuning.metrics import (
+    RANKING_FIGURES,
+    ClassificationMetric,
+    CorrelationMetric,
+    classification_figures,
+    confusion,
+    regression_figures,
+)
 from bert_hf.finetuning.task import Arrays, DownstreamTask
-from bert_hf.finetuning.tasks import TASKS, order_labels
+from bert_hf.finetuning.tasks import TASKS
+from bert_hf.training.checkpointing import write_durably
+
+_FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
 
 class ClassificationTask(DownstreamTask):
-    """Labelled texts."""
+    """Labelled texts or pairs of texts; labels are classes or, of a regression, numbers.
+
+    A text that is read in several windows is several features; its logits are the mean of theirs.
+    """
 
     auto_class = AutoModelForSequenceClassification
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
     asked: ClassificationArguments
 
+    def __init__(self, asked: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(asked, tokenizer)
+        self.regression = is_regression(asked)
+        self._inputs: dict[str, EncodedTexts] = {}
+
     # ---- rows
 
     @classmethod
     def read(cls, asked: Any) -> dict[str, LabelledTexts]:
-        return load_splits(asked)[0]
+        return read_all_parts(asked)
+
+    @classmethod
+    def class_names(cls, asked: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
+        return class_names(parts, asked)
 
     @classmethod
     def source(cls, asked: Any) -> str:
-        return TASKS[asked.task].hub_id if asked.task in TASKS else super().source(asked)
-
-    @classmethod
-    def class_names(cls, asked: Any, parts: dict) -> tuple[str, ...]:
-        return order_labels(set(parts["train"].labels), asked.task)
+        return source_of(asked)
 
     def describe(self) -> str:
-        return f"labels {', '.join(self.labels)}"
+        rows = self.parts["train"]
+        cut = self.inputs("train").cut.line(self.tokenizer.model_max_length)
+        return "\n".join(line for line in (rows.line(self.asked.problem_type), cut) if line)
+
+    def targets(self, part: str) -> np.ndarray | None:
+        """(N,) class ids or numbers of a part's rows; None where it has no labels."""
+        rows: LabelledTexts = self.parts[part]
+        if rows.labels is None:
+            return None
+        if self.regression:
+            return rows.numbers()
+        ids = {name: number for number, name in enumerate(self.labels)}
+        return np.array([ids[label] for label in rows.labels])
+
+    def inputs(self, part: str) -> EncodedTexts:
+        """The encoded rows of a part."""
+        if part not in self._inputs:
+            targets = self.targets(part)
+            labels = None if targets is None else targets.tolist()
+            self._inputs[part] = encode_texts(
+                self.parts[part], labels, self.tokenizer, self.asked.max_seq_length, self.asked.long_texts
+            )
+        return self._inputs[part]
 
     def encoded(self, part: str) -> datasets.Dataset:
-        return tokenized(self.parts[part], self.labels, self.tokenizer, self.asked.max_seq_length)
+        return self.inputs(part).features
 
     def collator(self) -> DataCollatorWithPadding:
         return DataCollatorWithPadding(self.tokenizer)
@@ -54,60 +96,106 @@ class ClassificationTask(DownstreamTask):
     # ---- network and loss
 
     def config_options(self) -> dict:
-        names = self.labels
+        if self.regression:
+            return {"num_labels": 1, "problem_type": "regression"}
         return {
-            "num_labels": len(names),
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: number for number, name in enumerate(names)},
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+            "problem_type": "single_label_classification",
         }
 
-    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        return cross_entropies(outputs["logits"], labels, label_smoothing)
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        if self.regression:
+            return squared_errors(outputs["logits"], inputs["labels"])
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     # ---- predictions
 
     @classmethod
     def figures(cls, asked: Any) -> tuple[str, ...]:
-        return ("f1", "accuracy", "matthews_correlation", "loss")
+        metric = TASKS[asked.task].metric if asked.task in TASKS else None
+        if is_regression(asked):
+            return (*CorrelationMetric.figures, "loss")
+        own = metric.figures if metric else ()
+        return tuple(dict.fromkeys((*own, *ClassificationMetric.figures, *RANKING_FIGURES, "loss")))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        guesses = np.argmax(predictions, axis=-1)
-        return ClassificationMetric(len(self.labels)).compute(predictions=guesses, references=labels) or {}
+        logits, targets = self.logits(part, predictions), self.targets(part)
+        assert targets is not None
+        if self.regression:
+            return regression_figures(logits, targets)
+        metric = TASKS[self.asked.task].metric if self.asked.task else None
+        known = metric() if metric not in (None, ClassificationMetric) else None
+        return classification_figures(logits, targets, known)
+
+    def logits(self, part: str, predictions: Arrays) -> np.ndarray:
+        """(N, classes) of the rows."""
+        assert isinstance(predictions, np.ndarray)
+        return average_windows(predictions, self.inputs(part).row_of_feature)
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        names = [self.labels[number] for number in np.argmax(predictions, axis=-1)]
-        lines = ["index\tprediction", *(f"{row}\t{name}" for row, name in enumerate(names))]
-        (folder / f"{part}_predictions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        logits = self.logits(part, predictions)
+        values = logits[:, 0] if self.regression else np.argmax(logits, axis=-1)
+        if self.asked.task and part in TASKS[self.asked.task].submissions:
+            write_submission(folder, self.asked.task, part, values)
+            return
+
+        shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]
+        lines = ["index\tprediction", *(f"{row}\t{value}" for row, value in enumerate(shown))]
+        write_durably(folder / f"{part}_predictions.tsv", "\n".join(lines) + "\n")
 
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[rows.texts, rows.labels] for rows in self.parts.values()]).encode()
-        return {"data": hashlib.sha256(rows).hexdigest()[:16], "labels": list(self.labels)}
+        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
+        identity = {"data": hashlib.sha256(rows).hexdigest()[:16], "labels": list(self.labels)}
+        if self.asked.long_texts != "head":
+            identity["long_texts"] = self.asked.long_texts
+        return identity
 
     def usage(self, model: str) -> str:
+        text = '"An example sentence."'
+        if self.parts["train"].pairs is not None:
+            text = '{"text": "An example sentence.", "text_pair": "Another one."}'
         return f"""from transformers import pipeline
 
-pipeline("text-classification", model="{model}")("You have won a prize.")"""
+pipeline("text-classification", model="{model}")({text})"""
 
     def settings(self) -> dict:
-        return {"labels": ", ".join(self.labels)}
+        kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
+        return {**kind, "long texts": self.asked.long_texts}
+
+    def _judged(self) -> str:
+        """The part whose figures are reported: test, or validation where test has no labels."""
+        return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
-        parts = self.parts
-        guesses = baseline_predictions(parts["train"], parts["validation"], parts["test"])
-        figures = ClassificationMetric(len(self.labels)).compute(
-            predictions=[self.labels.index(name) for name in guesses],
-            references=[self.labels.index(name) for name in parts["test"].labels],
-        )
-        return {f"baseline_{name}": value for name, value in (figures or {}).items()}
+        length = self.asked.max_seq_length
+        train, judged = (cut_texts(self.parts[part], self.tokenizer, length) for part in ("train", self._judged()))
+        metric = TASKS[self.asked.task].metric if self.asked.task else None
+        own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
+        return Baselines(train, self.labels).figures(judged, own)
 
     def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
-        names = {"accuracy": "accuracy", "f1": "F1", "matthews_correlation": "Matthews correlation"}
-        lines = ["test".ljust(22) + "this model".rjust(12) + "TF-IDF + SVM".rjust(14)]
-        for name, text in names.items():
-            lines.append(text.ljust(22) + f"{figures['test_' + name]:12.4f}{baselines['baseline_' + name]:14.4f}")
-        if predictions is not None:
-            references = [self.labels.index(name) for name in self.parts["test"].labels]
-            lines.append(confusion(references, np.argmax(predictions, axis=-1), self.labels))
-        return "\n".join(lines)
+        judged = "test" if any(name.startswith("test_") for name in figures) else "validation"
+        prefix = judged.replace("validation", "eval")
+        kinds = ("mean" if self.regression else "majority", "words", "characters")
+
+        # A row a figure: the model's and the baselines'
+        lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
+        for name in self.figures(self.asked):
+            if f"{prefix}_{name}" not in figures:
+                continue
+            values = [figures[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
+            cells = ("" if value is None else f"{value:.4f}" for value in values)
+            lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
+
+        first = self.figures(self.asked)[0]
+        lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
+        if predictions is not None and not self.regression and self._judged() == "test":
+            guesses = np.argmax(self.logits("test", predictions), axis=-1)
+            lines.append(one_class_warning(guesses, self.labels))
+            if len(self.labels) <= _FEW_CLASSES:
+                lines.append(confusion(self.targets("test"), guesses, self.labels))
+        return "\n".join(line for line in lines if line)

@@ -1,154 +1,250 @@
-"""Reads labelled texts from any common file or the Hub, and tokenizes them for the Trainer."""
+"""Reads labelled texts, or pairs of texts, from files, folders and the Hub.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+    rows = read_labelled(["comments.csv"])
+    print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
+
+`tables` reads the files, `columns` finds the columns in them.
+"""
+
+from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import datasets
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import TEXT_NAMES, read_rows, read_separated
-from bert_hf.errors import InputError, did_you_mean
-
-MOST_LABELS = 50  # a column of more distinct values is no label
-_LABEL_NAMES = ("label", "labels", "class", "category", "target")
-
-
-@dataclass
-class LabelledTexts:
-    """Texts and their labels by name; rows of files also have their places: file and line."""
-
-    texts: list[str]
-    labels: list[str]
-    places: list[tuple[str, int]] = field(default_factory=list, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def take(self, rows: np.ndarray) -> "LabelledTexts":
-        """Some of the rows, by number."""
-        places = [self.places[row] for row in rows] if self.places else []
-        return LabelledTexts([self.texts[row] for row in rows], [self.labels[row] for row in rows], places)
-
+from bert_hf.data.input_files import expand, first_line
+from bert_hf.data.readers import whole_text
+from bert_hf.errors import InputError
+from bert_hf.finetuning.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
+from bert_hf.finetuning.folders import texts_by_folder
+from bert_hf.finetuning.labelled_texts import LabelledTexts, some
+from bert_hf.finetuning.long_texts import encode_texts
+from bert_hf.finetuning.tables import Table, read_table, read_text, table_of_features
 
 # ---- files
 
 
-def read_labelled(files: list[str], text_column: str | None = None, label_column: str | None = None) -> LabelledTexts:
-    """Reads CSV, TSV, JSON lines (also .gz, .xz), and headerless `label<TAB>text` (the SMS Spam Collection).
+def read_labelled(
+    files: list[str],
+    named: NamedColumns | None = None,
+    encoding: str | None = None,
+    like: Columns | None = None,
+    needs_labels: bool = True,
+) -> LabelledTexts:
+    """Reads labelled texts from files and folders of any common kind (see `tables` and `folders`).
 
-    Columns that are not named are found: by a usual name, else the label is the column of fewest distinct values and
-    the text the one of the longest strings.
+    White space at the ends of texts and labels is removed. Rows without a text are left out and counted in `notes`; of
+    rows without labels all are kept, so that each gets its prediction.
+
+    Args:
+        files: paths, globs, URLs; folders with a subfolder of text files for each class.
+        named: the columns that the user named.
+        encoding: None: UTF-8, or what the byte-order mark says.
+        like: the columns of the training rows, which are those of other files too.
+        needs_labels: False: files without labels are accepted.
 
     Raises:
         InputError: with file and line.
     """
-    found = LabelledTexts([], [], [])
-    for path in expand(files):
-        rows = list(_rows(path))
-        if not rows:
-            raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
+    named = named or NamedColumns()
+    read: list[LabelledTexts] = []
+    for pattern in files:
+        if Path(pattern).is_dir():
+            read.append(_read_folder(Path(pattern), encoding))
+            continue
+        for path in expand([pattern]):
+            rows = _read_file(path, named, encoding, like, needs_labels)
+            like = like or rows.columns
+            read.append(rows)
 
-        text, label = _columns([row for _, row in rows], path, text_column, label_column)
-        for line, row in rows:
-            found.labels.append(_label_of(row, label, path, line))
-            if not isinstance(row.get(text), str):
-                what = f"the row has no text {text!r}"
-                raise InputError(what, where=path, line=line, remedy="correct or remove it")
-            found.texts.append(row[text])
-            found.places.append((path, line))
-    return found
+    _check_files_agree(read, named.problem_type)
+    return _joined(read)
 
 
-def _rows(path: str) -> Iterator[tuple[int, dict]]:
-    kind = kind_of(path)
-    if kind in (".jsonl", ".json"):
-        yield from read_rows(path)
-    elif kind == ".csv":
-        yield from read_separated(path, ",")
-    elif kind in (".tsv", ".txt", ""):
-        yield from read_separated(path, "\t")
-    else:
-        raise InputError(f"unknown kind {kind!r}", where=path, remedy="use .csv, .tsv or .jsonl, also .gz or .xz")
+def read_parts(
+    files: dict[str, list[str]], named: NamedColumns | None = None, encoding: str | None = None
+) -> dict[str, LabelledTexts]:
+    """The rows of `train`, `validation` and `test`, of those that are named; the rows of `test` may have no labels.
+
+    Raises:
+        InputError: see `read_labelled`.
+    """
+    parts: dict[str, LabelledTexts] = {}
+    like = None
+    for part, paths in files.items():
+        parts[part] = read_labelled(paths, named, encoding, like, needs_labels=part != "test")
+        like = like or parts[part].columns
+    return parts
 
 
-def _label_of(row: dict, column: str, path: str, line: int) -> str:
-    value = row.get(column)
-    if value is None or not str(value).strip() or value != value:  # NaN is not equal to itself
-        raise InputError(f"the row has no {column!r}", where=path, line=line, remedy="label it or remove it")
-    if isinstance(value, list | dict):
-        what = f"{column!r} is not a name or a number"
-        raise InputError(what, where=path, line=line, remedy="give each row one label")
-    return str(value)
+def _read_file(
+    path: str, named: NamedColumns, encoding: str | None, like: Columns | None, needs_labels: bool
+) -> LabelledTexts:
+    table = read_table(path, encoding, named.names())
+    if not len(table):
+        raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
+    return _rows_of(table, named, like, needs_labels)
 
 
-# ---- columns
+def _read_folder(folder: Path, encoding: str | None) -> LabelledTexts:
+    """A text of each file; its label is the name of the subfolder."""
+    found, others = texts_by_folder(folder)
+    rows = LabelledTexts(
+        texts=[read_text(str(path), encoding).strip() for _, path in found],
+        labels=[name for name, _ in found],
+        places=[(str(path), 1) for _, path in found],
+    )
+    rows = _without_empty(rows)
+    if others:
+        rows.notes.append(f"files next to the subfolders, not read: {others:,}")
+    return rows
 
 
-def _columns(rows: list[dict], where: str, text: str | None, label: str | None) -> tuple[str, str]:
-    """(text column, label column): the named ones, else those that are found in the rows."""
-    names = list(dict.fromkeys(name for row in rows[:1000] for name in row))
-    for wanted in (text, label):
-        if wanted is not None and wanted not in names:
-            remedy = f"{did_you_mean(wanted, names)}its columns: {', '.join(names)}"
-            raise InputError(f"no column {wanted!r}", where=where, line=1, remedy=remedy)
+def _check_files_agree(read: list[LabelledTexts], problem_type: str | None) -> None:
+    """Refuses to join files whose labels have different names for what may be the same: 0 and 1, ham and spam."""
+    if any((rows.pairs is None) != (read[0].pairs is None) for rows in read):
+        what = "some of the files hold pairs of texts, and some single texts"
+        raise InputError(what, where=read[0].file(), remedy="name --text_column and --text_pair_column")
 
-    if label is None:
-        label = _find_label(rows, [name for name in names if name != text], names, where)
-    if text is None:
-        text = _find_text(rows, [name for name in names if name != label], where)
-    return text, label
-
-
-def _find_label(rows: list[dict], candidates: list[str], names: list[str], where: str) -> str:
-    """The column with a usual name, if there is one such column, else the one of fewest distinct values."""
-    distinct = {name: len({str(row.get(name)) for row in rows}) for name in candidates}
-    found = [name for name in candidates if name.lower() in _LABEL_NAMES]
-    if len(found) != 1:
-        found = [name for name, count in distinct.items() if count == min(distinct.values()) and count > 1]
-    if len(found) != 1 or distinct[found[0]] > MOST_LABELS:
-        remedy = f"--label_column, one of: {', '.join(names)}"
-        raise InputError("which column holds the label?", where=where, line=1, remedy=remedy)
-    return found[0]
+    labelled = [rows for rows in read if rows.labels is not None and problem_type != REGRESSION]
+    for rows in labelled[1:]:
+        one, other = set(labelled[0].class_names()), set(rows.class_names())
+        fewer = min(len(one), len(other))
+        if fewer > 1 and 2 * len(one & other) <= fewer:
+            what = f"its labels are {some(sorted(other))}, and those of {labelled[0].file()}: {some(sorted(one))}"
+            remedy = "give both the same names, or join the files if all are meant"
+            raise InputError(what, where=rows.file(), remedy=remedy)
 
 
-def _find_text(rows: list[dict], candidates: list[str], where: str) -> str:
-    """The column with a usual name, if there is one such column, else the one of the longest strings."""
-    if not candidates:
-        raise InputError("no column is left for the text", where=where, line=1, remedy="give a file of two columns")
-    usual = [name for name in candidates if name.lower() in TEXT_NAMES]
-    if len(usual) == 1:
-        return usual[0]
-    return max(candidates, key=lambda name: float(np.mean([len(str(row.get(name, ""))) for row in rows])))
+def _joined(read: list[LabelledTexts]) -> LabelledTexts:
+    if len(read) == 1:
+        return read[0]
+    labels = [rows.labels for rows in read]
+    pairs = [rows.pairs for rows in read]
+    return LabelledTexts(
+        texts=[text for rows in read for text in rows.texts],
+        labels=None if None in labels else [label for rows in labels for label in rows or ()],
+        places=[place for rows in read for place in rows.places],
+        pairs=None if None in pairs else [text for rows in pairs for text in rows or ()],
+        columns=read[0].columns,
+        notes=[f"{rows.file()}: {note}" for rows in read for note in rows.notes],
+    )
+
+
+# ---- rows of a table
+
+
+def _rows_of(
+    table: Table, named: NamedColumns, like: Columns | None, needs_labels: bool, is_file: bool = True
+) -> LabelledTexts:
+    columns = _columns_of(table, named, like, needs_labels, line=1 if is_file else None)
+    rows = LabelledTexts(
+        texts=_texts_of(table, columns.text),
+        labels=_labels_of(table, columns.label, needs_labels),
+        places=[(table.where, line) for line in table.lines] if is_file else [],
+        pairs=None if columns.pair is None else _texts_of(table, columns.pair),
+        columns=columns,
+    )
+    if named.problem_type == REGRESSION and rows.labels is not None:
+        rows.numbers()
+    return _without_empty(rows)
+
+
+def _columns_of(
+    table: Table, named: NamedColumns, like: Columns | None, needs_labels: bool, line: int | None
+) -> Columns:
+    """The columns of the training rows, where the table has them; else the ones that are named or found."""
+    if like is not None and like.header == table.header and like.text in table.columns:
+        named = NamedColumns(like.text, like.pair, like.label, named.problem_type)
+
+    searched = table.columns
+    if named.label is not None and named.label not in searched and not needs_labels:
+        named = NamedColumns(named.text, named.pair, None, named.problem_type)
+        if named.text is not None:
+            searched = {name: values for name, values in searched.items() if name in named.names()}
+    return find_columns(searched, table.where, named, line=line, header=table.header, needs_label=needs_labels)
+
+
+def _texts_of(table: Table, column: str) -> list[str]:
+    """The values of a column without white space at their ends; "" for null."""
+    texts = []
+    for line, value in zip(table.lines, table.columns[column], strict=True):
+        if not isinstance(value, str | None):
+            what = f"the row has no text {column!r}"
+            raise InputError(what, where=table.where, line=line, remedy="correct or remove it")
+        texts.append(whole_text(value or "").strip())
+    return texts
+
+
+def _labels_of(table: Table, column: str | None, needed: bool) -> list[str] | None:
+    """The names of the labels; None where no row has one, unless they are needed."""
+    if column is None:
+        return None
+    labels = [_label_name(value) for value in table.columns[column]]
+    if not needed and not any(labels):
+        return None
+
+    for line, label, value in zip(table.lines, labels, table.columns[column], strict=True):
+        if isinstance(value, list | dict):
+            what = f"{column!r} is not a name or a number"
+            raise InputError(what, where=table.where, line=line, remedy="give each row one label")
+        if not label:
+            what = f"the row has no {column!r}"
+            raise InputError(what, where=table.where, line=line, remedy="label it or remove it")
+    return [label or "" for label in labels]
+
+
+def _label_name(value: object) -> str | None:
+    """The name of a label: "1" for 1, 1.0 and " 1"; None for null, NaN and blanks."""
+    if value is None or value is MISSING or value != value:  # NaN is not equal to itself
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return whole_text(str(value)).strip() or None
+
+
+def _without_empty(rows: LabelledTexts) -> LabelledTexts:
+    """The rows that have a text, and both texts of a pair; all of them where they have no labels.
+
+    Raises:
+        InputError: no row has a text.
+    """
+    whole = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
+    empty = len(rows) - len(whole)
+    if empty == 0:
+        return rows
+    if not whole:
+        raise InputError("no row has a text", where=rows.file(), remedy="name another --text_column")
+    if rows.labels is None:
+        return replace(rows, notes=[*rows.notes, f"{empty:,} without a text"])
+    return replace(rows.take(whole), notes=[*rows.notes, f"{empty:,} without a text left out"])
 
 
 # ---- Hub
 
 
-def read_hub(name: str, config: str | None, text: str | None, label: str | None) -> dict[str, LabelledTexts]:
-    """The splits of a labelled Hub dataset.
+def read_hub(name: str, config: str | None = None, named: NamedColumns | None = None) -> dict[str, LabelledTexts]:
+    """The splits of a Hub dataset; those besides `train` may have no labels.
 
     Raises:
         InputError: it cannot be loaded, or its columns are not found.
     """
     try:
-        splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
+        loaded = cast(dict[str, datasets.Dataset], datasets.load_dataset(name, config))
     except (OSError, ValueError, RuntimeError) as error:
-        what = f"cannot be loaded: {str(error).splitlines()[0]}"
         remedy = "check the id and the network, or give --train_file"
-        raise InputError(what, where=name, remedy=remedy) from None
+        raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
 
-    result = {}
-    for split, rows in splits.items():
-        first = cast(list[dict], list(rows.select(range(min(1000, len(rows))))))
-        text_column, label_column = _columns(first, name, text, label)
-        feature = rows.features[label_column]
-        labels = rows[label_column]
-        names = feature.int2str(list(labels)) if isinstance(feature, datasets.ClassLabel) else map(str, labels)
-        result[split] = LabelledTexts([str(value).strip() for value in rows[text_column]], list(names))
-    return result
+    splits: dict[str, LabelledTexts] = {}
+    like = None
+    for split, rows in sorted(loaded.items(), key=lambda item: item[0] != "train"):
+        if not len(rows):
+            continue
+        table = table_of_features(name, cast(dict[str, list], rows.to_dict()), rows.features)
+        splits[split] = _rows_of(table, named or NamedColumns(), like, split == "train", is_file=False)
+        like = like or splits[split].columns
+    return splits
 
 
 # ---- inputs of the model
@@ -157,11 +253,6 @@ def read_hub(name: str, config: str | None, text: str | None, label: str | None)
 def tokenized(
     rows: LabelledTexts, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
 ) -> datasets.Dataset:
-    """Rows as the Trainer takes them: input_ids and the rest, not padded (the collator pads each batch), and labels.
-
-    Rows of a batch are grouped by `length` (tokens); the Trainer drops that column before the collator.
-    """
-    encoded = tokenizer(rows.texts, truncation=True, max_length=max_seq_length)
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    numbers = [labels.index(label) for label in rows.labels]
-    return datasets.Dataset.from_dict({**encoded, "labels": numbers, "length": lengths})
+    """Rows as inputs of a classifier, texts cut at their ends (see `encode_texts`)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    return encode_texts(rows, [numbers[label] for label in rows.class_names()], tokenizer, max_seq_length).features

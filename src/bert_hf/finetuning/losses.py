@@ -5,6 +5,7 @@ weights a label by the number of labels in its micro-batch, and Trainer divides 
 (docs/exactness.md).
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,12 +38,19 @@ def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
     return difference.square() * (labels != IGNORED)
 
 
-def span_cross_entropies(starts: Tensor, ends: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """(B,) cross entropy of the start plus that of the end; each is a choice among the L tokens of the input.
+def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+    """(B,) cross entropy of the start plus that of the end; each is a choice among the tokens of the input.
+
+    Padding is no choice. (The stock loss counts it as one, so there the loss depends on the width of the batch.)
 
     Args:
         starts, ends: (B, L) logits.
+        real: (B, L) attention mask: 0 for padding.
         labels: (B, 2) first and last token of the answer.
     """
-    first = cross_entropies(starts, labels[:, 0], label_smoothing)
-    return first + cross_entropies(ends, labels[:, 1], label_smoothing)
+    padding = real == 0
+    losses = [
+        cross_entropies(logits.float().masked_fill(padding, -torch.inf), label)
+        for logits, label in zip((starts, ends), labels.unbind(1), strict=True)
+    ]
+    return losses[0] + losses[1]

@@ -1,32 +1,60 @@
-"""Computes accuracy, F1 and Matthews correlation as `evaluate.Metric`s over scikit-learn, without a download.
+"""Computes the figures of classification and regression tasks as `evaluate.Metric`s, without a download.
 
 `evaluate.load(name)` fetches a script from the Hub and runs it; these have the same interface and need no network.
+The figures that GLUE reports for each task: Wang et al. 2019, table 1.
 """
 
+import warnings
 from collections.abc import Callable
+from typing import ClassVar
 
 import datasets
 import evaluate
 import numpy as np
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef
+from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
+
+RANKING_FIGURES = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_figures`
+_PER_CENT = 1  # false positives at which `recall_at_1_fpr` is taken
 
 
-class ClassificationMetric(evaluate.Metric):
+# ---- metrics
+
+
+class LocalMetric(evaluate.Metric):
+    """An `evaluate.Metric` whose code is in this module.
+
+    Attributes:
+        figures: names of what it computes; the first is the one by which a model is selected.
+        value: type of predictions and references.
+    """
+
+    figures: ClassVar[tuple[str, ...]]
+    value: ClassVar[str] = "int64"
+
+    def __init__(self, **kwargs):
+        super().__init__(keep_in_memory=True, **kwargs)
+
+    def _info(self) -> evaluate.MetricInfo:
+        columns = {"predictions": datasets.Value(self.value), "references": datasets.Value(self.value)}
+        description = ", ".join(name.replace("_", " ") for name in self.figures)
+        return evaluate.MetricInfo(
+            description=description, citation="", inputs_description="", features=datasets.Features(columns)
+        )
+
+
+class ClassificationMetric(LocalMetric):
     """Accuracy, F1 (of two classes: of the positive one, id 1; of more: macro) and Matthews correlation.
 
     >>> ClassificationMetric().compute(predictions=[1, 0, 1], references=[1, 0, 0])["accuracy"]
     0.6666666666666666
     """
 
+    figures = ("f1", "accuracy", "matthews_correlation")
+
     def __init__(self, num_labels: int = 2, **kwargs):
         self.num_labels = num_labels
-        super().__init__(keep_in_memory=True, **kwargs)
-
-    def _info(self) -> evaluate.MetricInfo:
-        integers = datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")})
-        return evaluate.MetricInfo(
-            description="accuracy, F1, Matthews correlation", citation="", inputs_description="", features=integers
-        )
+        super().__init__(**kwargs)
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         return {
@@ -36,12 +64,115 @@ class ClassificationMetric(evaluate.Metric):
         }
 
 
+class AccuracyMetric(LocalMetric):
+    """Accuracy: SST-2, QNLI, RTE, WNLI, SICK, and each of the two validation sets of MNLI."""
+
+    figures = ("accuracy",)
+
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
+        return {"accuracy": float(accuracy_score(references, predictions))}
+
+
+class MatthewsMetric(LocalMetric):
+    """Matthews correlation: CoLA. 0 where all predictions are equal."""
+
+    figures = ("matthews_correlation",)
+
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
+        return {"matthews_correlation": float(matthews_corrcoef(references, predictions))}
+
+
+class AccuracyAndF1Metric(LocalMetric):
+    """Accuracy, F1 of class 1, and their mean, which the benchmark's average takes: MRPC, QQP."""
+
+    figures = ("combined_score", "accuracy", "f1")
+
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
+        accuracy = float(accuracy_score(references, predictions))
+        positive_f1 = f1(references, predictions, classes=2)
+        return {"accuracy": accuracy, "f1": positive_f1, "combined_score": (accuracy + positive_f1) / 2}
+
+
+class CorrelationMetric(LocalMetric):
+    """Pearson and Spearman correlation, and their mean, which the benchmark's average takes: STS-B; any regression."""
+
+    figures = ("combined_score", "pearson", "spearmanr")
+    value = "float64"
+
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
+        pearson = _correlation(pearsonr, predictions, references)
+        spearman = _correlation(spearmanr, predictions, references)
+        return {"pearson": pearson, "spearmanr": spearman, "combined_score": (pearson + spearman) / 2}
+
+
+def _correlation(coefficient: Callable, predictions, references) -> float:
+    """A correlation of scipy; 0 where one side is constant or there is one row only (scipy: NaN and a warning)."""
+    predictions, references = np.asarray(predictions), np.asarray(references)
+    if len(predictions) < 2 or np.ptp(predictions) == 0 or np.ptp(references) == 0:
+        return 0.0
+
+    with warnings.catch_warnings():
+        # Predictions that differ in the last bits only: the figure is that of rounding, and near 0
+        warnings.simplefilter("ignore", NearConstantInputWarning)
+        return float(coefficient(predictions, references).statistic)
+
+
+# ---- figures as functions
+
+
 def f1(references, predictions, classes: int) -> float:
     """F1 of class 1 (two classes), or macro F1 over all classes; 0 for a class that is never predicted."""
     options: dict = {"zero_division": 0}
     if classes > 2:
         options |= {"average": "macro", "labels": range(classes)}
     return float(f1_score(references, predictions, **options))
+
+
+def ranking_figures(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    """Average precision and recall at 1 % false positives: how well scores rank the rows, whatever the threshold.
+
+    Args:
+        scores: (N,) higher for class 1; or (N, 2) logits, whose difference is the score.
+        references: (N,) 0 or 1. Without rows of class 1 both figures are 0.
+    """
+    scores, references = np.asarray(scores), np.asarray(references)
+    if scores.ndim == 2:
+        scores = scores[:, 1] - scores[:, 0]
+    if not references.any():
+        return dict.fromkeys(RANKING_FIGURES, 0.0)
+
+    precision = float(average_precision_score(references, scores))
+    return {
+        "average_precision": precision,
+        "recall_at_1_fpr": recall_at_false_positives(scores, references, _PER_CENT),
+    }
+
+
+def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, per_cent: int) -> float:
+    """The highest recall over thresholds at which at most `per_cent` % of the rows of class 0 are called class 1.
+
+    A row is called class 1 where its score is at least the threshold, so equal scores are called the same. With fewer
+    than 100 rows of class 0, 1 % of them is less than one row: no false positive is allowed.
+
+    Worked example: one of the four rows of class 0 is 25 %; at 24 % none is allowed, and the threshold is 0.8.
+
+        scores      0.9  0.8  0.7  0.7  0.6  0.2  0.1
+        references    1    1    1    0    0    0    0     →  2/3 at 24 %, 3/3 at 25 %
+
+    Args:
+        scores: (N,). references: (N,) 0 or 1, with a 1 among them.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    positive = references[order].astype(bool)
+
+    # Numbers of rows called class 1 if the threshold is each row's score; only the last of equal scores counts
+    right = np.cumsum(positive)
+    wrong = np.cumsum(~positive)
+    last_of_equal = np.append(ranked[1:] != ranked[:-1], True)
+
+    allowed = last_of_equal & (100 * wrong <= per_cent * wrong[-1])
+    return float(right[allowed].max(initial=0) / right[-1])
 
 
 def confusion(references, predictions, names: tuple[str, ...]) -> str:
@@ -62,3 +193,37 @@ def compute_from_logits(metric: ClassificationMetric) -> Callable:
         return metric.compute(predictions=guesses, references=prediction.label_ids)
 
     return compute
+
+
+# ---- all figures of a task
+
+
+def classification_figures(
+    logits: np.ndarray, references: np.ndarray, metric: LocalMetric | None = None
+) -> dict[str, float]:
+    """Figures of classification: accuracy, F1, Matthews correlation; the task's own; of two classes the ranking's.
+
+    Args:
+        logits: (N, classes).
+        references: (N,) class ids.
+        metric: of the task's benchmark, where it has one.
+    """
+    classes = logits.shape[-1]
+    guesses = np.argmax(logits, axis=-1)
+    figures: dict[str, float] = {}
+    for each in (ClassificationMetric(classes), metric):
+        if each is not None:
+            figures |= each.compute(predictions=guesses, references=references) or {}
+
+    if classes == 2:
+        figures |= ranking_figures(logits, references)
+    return figures
+
+
+def regression_figures(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    """Figures of regression: Pearson and Spearman correlation and their mean.
+
+    Args:
+        scores: (N,) or (N, 1) predictions. references: (N,).
+    """
+    return CorrelationMetric().compute(predictions=np.ravel(scores), references=references) or {}

@@ -1,4 +1,6 @@
-"""Loads a checkpoint into a stock class with one new layer, and draws some of its layers anew where that is asked."""
+"""Loads a checkpoint into a stock class with one new layer; some of its layers can be initialized again."""
+
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -17,7 +19,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
 
     Raises:
         InputError: nothing can be loaded from there, inputs may be longer than the position table, or more layers are
-            to be drawn anew than there are.
+            to be initialized again than there are.
     """
     asked = task.asked
     where = str(asked.model_name_or_path)
@@ -47,19 +49,20 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
 
 
 def _reinitialize(model: PreTrainedModel, asked: TaskArguments) -> list[str]:
-    """Draws the topmost layers and the pooler anew where that is asked; a phrase for each.
+    """Initializes the topmost layers and the pooler again where that is asked; a phrase for each.
 
     Source: Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 5.
     """
     drawn = []
     if asked.reinit_layers:
-        layers = model.base_model.encoder.layer  # pyright: ignore[reportAttributeAccessIssue] - of a BERT
+        encoder: Any = model.base_model.encoder
+        layers: nn.ModuleList = encoder.layer
         if asked.reinit_layers > len(layers):
             what = f"the model has {len(layers)} layers"
             raise InputError(what, where=f"--reinit_layers {asked.reinit_layers}", remedy="lower it")
         for layer in layers[len(layers) - asked.reinit_layers :]:
             _draw(layer, model.config.initializer_range)
-        drawn.append(f"the {asked.reinit_layers} topmost layers drawn anew")
+        drawn.append(f"the {asked.reinit_layers} topmost layers initialized again")
 
     if asked.reinit_pooler:
         pooler = getattr(model.base_model, "pooler", None)
@@ -67,7 +70,7 @@ def _reinitialize(model: PreTrainedModel, asked: TaskArguments) -> list[str]:
             what = "a model of this task has no pooler"
             raise InputError(what, where="--reinit_pooler", remedy="leave the option out")
         _draw(pooler, model.config.initializer_range)
-        drawn.append("the pooler drawn anew")
+        drawn.append("the pooler initialized again")
     return drawn
 
 

@@ -63,10 +63,11 @@ def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
     rows = len(task.parts["validation"])
     if not args.load_best_model_at_end:
         return "the last weights are kept"
-    if args.metric_for_best_model is None:
+    if not args.best_figure_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.figures(task.asked)[0]
-    args.greater_is_better = not args.metric_for_best_model.endswith("loss")
-    return f"the best {args.metric_for_best_model.removeprefix('eval_')} on {rows:,} validation rows decides"
+    figure = str(args.metric_for_best_model).removeprefix("eval_")
+    args.greater_is_better = not figure.endswith("loss")
+    return f"the best {figure} on {rows:,} validation rows decides"
 
 
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
@@ -152,7 +153,7 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
 
 
 def kept_and_last(trainer: FineTuner) -> str:
-    """The validation figure of the weights that are kept beside that of the last ones; "" where they are the same."""
+    """The validation figure of the weights that are kept, and that of the last ones; "" where they are the same."""
     args, state = trainer.args, trainer.state
     if not args.load_best_model_at_end or state.best_global_step is None:
         return ""
@@ -193,6 +194,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         language=asked.language,
         base_model=None if asked.from_scratch or Path(base).exists() else base,
         held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
+        example="",
         usage=task.usage(push_to or folder_of(args).name),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={

@@ -12,7 +12,10 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.config.arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.datasets import LabelledTexts, read_hub, read_labelled
+from bert_hf.finetuning.columns import NamedColumns
+from bert_hf.finetuning.datasets import read_hub, read_parts
+from bert_hf.finetuning.folders import files_of_parts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 _FREQUENT = 50  # a three-word sequence of more texts than this does not tell which texts are alike
@@ -67,8 +70,9 @@ def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[Labell
         InputError: there are too few rows of a label, or too few that are no near-duplicates.
     """
     folds = max(2, round(100 / percentage))
-    groups = near_duplicate_groups(rows.texts)
-    fewest = min(Counter(rows.labels).values())
+    groups = near_duplicate_groups(rows.joined())
+    labels = rows.class_names()
+    fewest = min(Counter(labels).values())
     different = int(groups.max()) + 1
     if min(fewest, different) < folds:
         few = f"there are {different} texts that differ in their words"
@@ -76,17 +80,13 @@ def split_off(rows: LabelledTexts, percentage: float, seed: int) -> tuple[Labell
             few = f"a label has {fewest} rows"
         raise InputError(
             f"{few}, too few to hold {percentage:g} % of them out",
-            where=_file_of(rows, "--train_file"),
+            where=rows.file(),
             remedy="give more rows, or --validation_file and --test_file",
         )
 
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    rest, part = next(splitter.split(rows.texts, rows.labels, groups))
+    rest, part = next(splitter.split(rows.texts, labels, groups))
     return rows.take(rest), rows.take(part)
-
-
-def _file_of(rows: LabelledTexts, otherwise: str) -> str:
-    return rows.places[0][0] if rows.places else otherwise
 
 
 def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], tuple[str, ...]]:
@@ -100,10 +100,10 @@ def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
     splits = _given_splits(args)
 
     train = splits["train"]
-    labels = order_labels(set(train.labels), args.task)
-    if len(set(train.labels)) < 2:
+    labels = order_labels(set(train.class_names()), args.task)
+    if len(set(train.class_names())) < 2:
         remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {labels[0]}", where=_file_of(train, "train"), remedy=remedy)
+        raise InputError(f"only one label: {labels[0]}", where=train.file("train"), remedy=remedy)
     for name, rows in splits.items():
         _check_labels(rows, labels, name)
     return splits, labels
@@ -111,22 +111,21 @@ def read_splits(args: ClassificationArguments) -> tuple[dict[str, LabelledTexts]
 
 def _given_splits(args: ClassificationArguments) -> dict[str, LabelledTexts]:
     if args.train_file:
-        given = {"train": args.train_file, "validation": args.validation_file, "test": args.test_file}
-        columns = (args.text_column, args.label_column)
-        return {name: read_labelled(files, *columns) for name, files in given.items() if files}
+        given = files_of_parts(args.train_file, args.validation_file, args.test_file)
+        return read_parts(given, NamedColumns(text=args.text_column, label=args.label_column))
 
     if not (args.dataset_name or args.task):
         remedy = "give --train_file, --dataset_name or --task"
         raise InputError("no data are named", where="--train_file", remedy=remedy)
     task = TASKS[args.task] if args.task else Task(str(args.dataset_name), None, None, ())
-    text, label = args.text_column or task.text, args.label_column or task.label
-    splits = read_hub(args.dataset_name or task.hub_id, args.dataset_config_name, text, label)
+    named = NamedColumns(text=args.text_column or task.text, label=args.label_column or task.label)
+    splits = read_hub(args.dataset_name or task.hub_id, args.dataset_config_name, named)
     return {name: rows for name, rows in splits.items() if name in ("train", "validation", "test")}
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
     """Refuses a label that training does not have."""
-    for number, label in enumerate(rows.labels):
+    for number, label in enumerate(rows.class_names()):
         if label not in labels:
             where, line = rows.places[number] if rows.places else (name, None)
             near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "

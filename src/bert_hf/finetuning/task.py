@@ -1,4 +1,4 @@
-"""What a task family has to say for the shared path of fine-tuning: its rows, its stock network, loss and figures."""
+"""The interface between a task family and the shared path of fine-tuning: rows, network, loss, figures."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -58,18 +58,20 @@ class DownstreamTask(ABC):
 
     @classmethod
     def source(cls, asked: TaskArguments) -> str:
-        """The Hub dataset that is read where no file is given.
+        """Where the rows come from, in words.
 
         Raises:
-            InputError: none is named.
+            InputError: neither files nor a Hub dataset are named.
         """
+        if asked.train_file:
+            return "files"
         if asked.dataset_name is None:
             raise InputError("no data are named", where="--train_file", remedy="give --train_file or --dataset_name")
         return asked.dataset_name
 
     @abstractmethod
     def describe(self) -> str:
-        """What was read, in a line or several: columns, classes, numbers of rows."""
+        """Describes the rows that were read, in a line or several: columns, classes, counts."""
 
     @abstractmethod
     def encoded(self, part: str) -> datasets.Dataset:
@@ -86,8 +88,13 @@ class DownstreamTask(ABC):
         """Options of the network's configuration: num_labels, id2label, label2id, problem_type."""
 
     @abstractmethod
-    def losses(self, outputs, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """(B,) sum of the losses of each feature's labels (see `losses.py`)."""
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        """(B,) sum of the losses of each feature's labels (see `losses.py`).
+
+        Args:
+            inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
+            label_smoothing: a task without a smoothed form ignores it.
+        """
 
     def count(self, labels: Tensor) -> Tensor:
         """(B,) labels of each feature: the loss of a step is the sum of `losses` over the sum of these."""
@@ -104,7 +111,7 @@ class DownstreamTask(ABC):
         """
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
-        """What is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
+        """The part of a batch's outputs that is kept: (B, …) tensors on the device; by default the logits."""
         return outputs["logits"]
 
     @abstractmethod
@@ -125,7 +132,7 @@ class DownstreamTask(ABC):
 
     @abstractmethod
     def fingerprint(self) -> dict:
-        """What of rows and options makes this run another one (JSON)."""
+        """The entries of the run's identity that depend on the rows and on the task's options (JSON)."""
 
     @abstractmethod
     def usage(self, model: str) -> str:
@@ -140,7 +147,7 @@ class DownstreamTask(ABC):
         return {}
 
     def report(self, figures: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
-        """What is printed at the end: by default every test figure (or, without test rows, validation figure)."""
+        """The text printed at the end: by default every test figure (or, without test rows, validation figure)."""
         prefix = "test_" if any(name.startswith("test_") for name in figures) else "eval_"
         shown = {name: value for name, value in figures.items() if name.startswith(prefix)}
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())

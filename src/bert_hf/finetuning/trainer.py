@@ -81,7 +81,7 @@ class FineTuner(ResumableTrainer):
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         outputs = model(**self._network_inputs(inputs))
-        losses = self.task.losses(outputs, inputs["labels"], self.args.label_smoothing_factor)
+        losses = self.task.losses(inputs, outputs, self.args.label_smoothing_factor)
         loss = losses.sum() / num_items_in_batch.clamp(min=1) * self.args.world_size
         return (loss, outputs) if return_outputs else loss
 
@@ -106,12 +106,12 @@ class FineTuner(ResumableTrainer):
             self._parts[part] = _SortedPart.of(self.task.encoded(part))
         return self._parts[part]
 
-    def _get_eval_sampler(self, eval_dataset):
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler:
         return SequentialSampler(eval_dataset)  # it is sorted
 
     @torch.no_grad()
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """What the task keeps of the batch; for each feature (B, 2) the sum of its losses and their number; labels."""
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None) -> Any:
+        """Returns the outputs that the task keeps, (B, 2) sum and number of each feature's losses, and the labels."""
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             outputs = model(**self._network_inputs(inputs))
@@ -120,7 +120,7 @@ class FineTuner(ResumableTrainer):
         labels = inputs.get("labels")
         if labels is None:
             return None, (kept,), None
-        losses = torch.stack([self.task.losses(outputs, labels), self.task.count(labels).float()], 1)
+        losses = torch.stack([self.task.losses(inputs, outputs), self.task.count(labels).float()], 1)
         return None, (kept, losses), labels
 
     def evaluation_loop(

@@ -17,6 +17,7 @@ from bert_hf.data.readers import read_rows
 from bert_hf.data.requested_corpus import corpus_for
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
+from bert_hf.finetuning.columns import NamedColumns
 from bert_hf.finetuning.datasets import read_labelled
 from bert_hf.finetuning.splits import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
@@ -82,11 +83,9 @@ def read_tasks(asked: ProbeArguments) -> list[LabelledTask]:
 
 
 def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
-    rows = read_labelled([pattern], asked.text_column, asked.label_column)
-    pairs = None
-    if asked.text_pair_column:
-        pairs = read_labelled([pattern], asked.text_pair_column, asked.label_column).texts
-    label_names = order_labels(set(rows.labels))
+    rows = read_labelled([pattern], NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column))
+    row_labels = rows.class_names()
+    label_names = order_labels(set(row_labels))
     if len(label_names) < 2:
         remedy = "give rows of two labels or more"
         raise InputError(f"only one label: {', '.join(label_names)}", where=pattern, remedy=remedy)
@@ -94,9 +93,9 @@ def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
     # A random sample where there are too many, in the order of the file
     chosen = np.sort(np.random.default_rng(asked.seed).permutation(len(rows))[: asked.max_rows])
     texts = [rows.texts[row] for row in chosen]
-    pairs = pairs and [pairs[row] for row in chosen]
+    pairs = rows.pairs and [rows.pairs[row] for row in chosen]
     numbers = {name: number for number, name in enumerate(label_names)}
-    labels = np.array([numbers[rows.labels[row]] for row in chosen])
+    labels = np.array([numbers[row_labels[row]] for row in chosen])
 
     task = LabelledTask(_task_name(pattern), texts, pairs, labels, label_names, np.zeros(len(texts), np.int64))
     task.groups = near_duplicate_groups(task.joined())

@@ -1,0 +1,269 @@
+"""Reads rows of separated fields: finds the delimiter, whether quotes are quoting, and whether there is a header.
+
+`csv.Sniffer` looks for one quoted field and trusts it, and pandas fills short rows and drops line numbers, so the
+three decisions are made here, from all rows. No row is ever left out: one with another number of fields is an error.
+"""
+
+import csv
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.columns import LABEL_NAMES, TEXT_NAMES
+
+_USUAL_DELIMITER = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS = ("\t", ",", ";", "|")
+_RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars they are mostly text
+_SAMPLE = 1 << 18  # characters from which the delimiter is found
+_PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
+_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "id", "index", "idx"}
+_NAME_WORDS, _NAME_LENGTH = 3, 40  # a column has a name of at most so many words and characters
+
+Row = tuple[int, list[str]]  # line, fields
+
+
+class Separated(NamedTuple):
+    """Rows of separated fields.
+
+    Attributes:
+        names: of the columns: the header's, or column_1, column_2, …
+        rows: (line, fields) of each row; all have as many fields as there are names.
+        header: whether line 1 holds the names.
+    """
+
+    names: list[str]
+    rows: list[Row]
+    header: bool
+
+
+def read_separated_rows(text: str, path: str, suffix: str, named: tuple[str, ...] = ()) -> Separated:
+    """Rows of a decoded file whose lines end with "\\n".
+
+    Args:
+        suffix: of the file; it decides where two delimiters fit equally well.
+        named: columns that the user named, which a header has to hold.
+
+    Raises:
+        InputError: a quote that is not closed, or a row with another number of fields than the others.
+    """
+    delimiter = _find_delimiter(text, suffix)
+    rows = _find_rows(text, delimiter, path)
+    if not rows:
+        return Separated([], [], True)
+
+    _check_widths(rows, path)
+    header = _has_header([fields for _, fields in rows], named)
+    if not header:
+        return Separated([f"column_{number}" for number in range(1, len(rows[0][1]) + 1)], rows, False)
+    return Separated(_names(rows, path), rows[1:], True)
+
+
+def _names(rows: list[Row], path: str) -> list[str]:
+    """The names in the header; a column without a name is called by its number."""
+    line, header = rows[0]
+    names = [name.strip() or f"column_{number}" for number, name in enumerate(header, 1)]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"two columns are called {name!r}", where=path, line=line, remedy="rename one of them")
+
+    for line, fields in rows[1:]:
+        if fields == header:
+            remedy = "remove the line: files were joined with their headers"
+            raise InputError("the header comes again", where=path, line=line, remedy=remedy)
+    return names
+
+
+def unquoted_rows(text: str, delimiter: str = "\t") -> Iterator[Row]:
+    """(line, fields) of each line that is not blank; quotes are part of the text."""
+    for line, row in enumerate(text.split("\n"), 1):
+        if row.strip():
+            yield line, row.split(delimiter)
+
+
+# ---- rows and delimiter
+
+
+def _quoted_rows(text: str, delimiter: str, escaped: bool = False, strict: bool = True) -> Iterator[Row]:
+    """(first line, fields) of each row by RFC 4180, or with backslashes before quotes inside a field.
+
+    Raises:
+        csv.Error: a quote that is not closed, or text after a closing quote; its second argument is the line where the
+            row begins.
+    """
+    reader = csv.reader(
+        (f"{line}\n" for line in text.split("\n")),
+        delimiter=delimiter,
+        doublequote=not escaped,
+        escapechar="\\" if escaped else None,
+        strict=strict,
+    )
+    limit = csv.field_size_limit(sys.maxsize)  # a text may be of any length
+    begin = 1
+    try:
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                yield begin, fields
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise csv.Error(str(error), begin) from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _find_delimiter(text: str, suffix: str) -> str:
+    """The delimiter that gives most rows of the beginning an equal number of fields, at least two."""
+    sample = text[:_SAMPLE]
+    if len(text) > _SAMPLE:
+        sample = sample[: sample.rfind("\n")]
+    usual = _USUAL_DELIMITER.get(suffix, "\t")
+    order = [usual, *(delimiter for delimiter in _DELIMITERS if delimiter != usual)]
+
+    def fit(delimiter: str) -> float:
+        if delimiter not in sample:
+            return 0.0
+        plain = [fields for _, fields in unquoted_rows(sample, delimiter)]
+        quoted = [fields for _, fields in _quoted_rows(sample, delimiter, strict=False)]
+        return max(_share_of_usual_width(plain), _share_of_usual_width(quoted))
+
+    fits = {delimiter: fit(delimiter) for delimiter in order}
+    best = max(order, key=lambda delimiter: fits[delimiter])  # the first of equals
+    return best if fits[best] >= _PLAIN else usual
+
+
+def _share_of_usual_width(rows: list[list[str]]) -> float:
+    """Share of the rows that have the most frequent number of fields; 0 where that is 1."""
+    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (1, 0)
+    return count / len(rows) if width > 1 else 0.0
+
+
+# ---- quotes
+
+
+def _find_rows(text: str, delimiter: str, path: str) -> list[Row]:
+    """The rows, quotes understood as quoting or as text: whichever gives rows of equal width.
+
+    Raises:
+        InputError: quotes that are quoting, one of which is not closed.
+    """
+    plain = list(unquoted_rows(text, delimiter))
+    if '"' not in text:
+        return _lines_of_text(plain, text, delimiter)
+
+    quoted, failure = _try_quoted(text, delimiter)
+    if quoted is None and '\\"' in text:
+        quoted, _ = _try_quoted(text, delimiter, escaped=True)
+
+    if quoted is not None:
+        if delimiter in _RFC_4180 or not _equal_widths(plain):
+            return quoted if _equal_widths(quoted) or not _equal_widths(plain) else plain
+        return quoted if _is_quoting(text, delimiter, plain, quoted) else plain
+
+    if delimiter in _RFC_4180 and failure is not None:
+        what = f"not CSV: {failure.args[0]}"
+        remedy = "check the quotes of the row: inside a quoted field they are doubled"
+        raise InputError(what, where=path, line=failure.args[1], remedy=remedy)
+    return _lines_of_text(plain, text, delimiter)
+
+
+def _try_quoted(text: str, delimiter: str, escaped: bool = False) -> tuple[list[Row] | None, csv.Error | None]:
+    try:
+        return list(_quoted_rows(text, delimiter, escaped)), None
+    except csv.Error as error:
+        return None, error
+
+
+def _equal_widths(rows: list[Row]) -> bool:
+    return len({len(fields) for _, fields in rows}) <= 1
+
+
+def _is_quoting(text: str, delimiter: str, plain: list[Row], quoted: list[Row]) -> bool:
+    """Whether quotes in a file with tabs or bars are quoting, where both readings give rows of equal width.
+
+    A program that quotes doubles the quotes inside a field, and quotes nothing without need, or else whole columns. So
+    the rows of such a file can be written again as they were:
+
+        spam | "He said ""hi"" "      quoting
+        spam | "Hello" he said        text
+        spam | "Hello"                quoting where every value of the column is like that, else text
+    """
+    columns = zip(*(fields for _, fields in plain), strict=True)
+    if len(plain) == len(quoted) and any(all(map(_is_enclosed, values[1:])) for values in columns):
+        return True
+
+    # Without a doubled quote nothing tells quoting from text; quotes that join lines are then taken for text, too
+    if not any('"' in field for _, fields in quoted for field in fields):
+        return False
+    styles = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    return any(_written(quoted, delimiter, style) == text.strip("\n") for style in styles)
+
+
+def _written(rows: list[Row], delimiter: str, quoting: int) -> str:
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerows(fields for _, fields in rows)
+    return file.getvalue().strip("\n")
+
+
+def _is_enclosed(field: str) -> bool:
+    return len(field) > 1 and field[0] == field[-1] == '"'
+
+
+def _lines_of_text(rows: list[Row], text: str, delimiter: str) -> list[Row]:
+    """The rows; or each line as one field, where the first line is one and the others differ in their delimiters."""
+    widths = [len(fields) for _, fields in rows]
+    if widths and widths[0] == 1 and _share_of_usual_width([fields for _, fields in rows]) < _PLAIN:
+        return [(line, [delimiter.join(fields)]) for line, fields in rows]
+    return rows
+
+
+def _check_widths(rows: list[Row], path: str) -> None:
+    """Refuses a row that has another number of fields than most rows."""
+    counts = Counter(len(fields) for _, fields in rows)
+    most = max(counts.values())
+    first = len(rows[0][1])
+    width = first if counts[first] == most else next(width for width, count in counts.items() if count == most)
+    for line, fields in rows:
+        if len(fields) != width:
+            what = f"{len(fields)} fields instead of {width}"
+            raise InputError(what, where=path, line=line, remedy="correct the row")
+
+
+# ---- header
+
+
+def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
+    """Whether the first row holds the names of the columns.
+
+    Columns that the user named decide, and usual names such as `text`. Otherwise names are short, differ, are no
+    numbers, and come only once in their column: the first row of `ham<TAB>Ok lar`, `spam<TAB>Free entry`, … is data,
+    because `ham` comes again. A single column without a usual name has no header.
+    """
+    first = [cell.strip() for cell in rows[0]]
+    if named and set(named) <= set(first):
+        return True
+    cells = [cell for cell in first if cell]
+    if any(cell.lower() in _USUAL_NAMES for cell in cells):
+        return True
+    if len(first) == 1 or (named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}):
+        return False
+    if first == [str(number) for number in range(len(first))]:
+        return True  # pandas numbers columns that have no names
+    if not cells or len(set(cells)) < len(cells) or not all(map(_may_be_name, cells)):
+        return False
+    return all(not name or all(row[column].strip() != name for row in rows[1:]) for column, name in enumerate(first))
+
+
+def _may_be_name(cell: str) -> bool:
+    words = cell.split()
+    short = len(words) <= _NAME_WORDS and len(cell) <= _NAME_LENGTH
+    return short and not _is_number(cell) and cell[-1] not in ".!?,;:…"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

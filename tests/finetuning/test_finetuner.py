@@ -1,0 +1,246 @@
+"""FineTuner: order of predictions, loss of an evaluation, the best evaluation, learning rates by layer, few rows."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.downstream import RandomTask, Tokens, collate, make_finetuner
+from tiny import tiny_config
+from transformers import BertForSequenceClassification
+
+from bert_hf import InputError
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
+from bert_hf.finetuning import run
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.trainer import decay_by_layer
+from bert_hf.training import output_folder
+
+
+def by_hand(trainer, part):
+    """Logits and mean loss of a part, one row at a time."""
+    model = trainer.network.eval()
+    logits, losses, labels = [], 0.0, 0
+    for row in trainer.task.encoded(part):
+        batch = collate([{name: value for name, value in row.items() if name != "length"}])
+        with torch.no_grad():
+            outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+        logits.append(outputs.logits[0].numpy())
+        losses += float(trainer.task.losses(batch, outputs).sum())
+        labels += int(trainer.task.count(batch["labels"]).sum())
+    return logits, losses / labels
+
+
+# ---- evaluation
+
+
+@pytest.mark.parametrize("kind", [RandomTask, Tokens])
+def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, kind):
+    trainer = make_finetuner(tmp_path, kind, per_device_eval_batch_size=4)
+    trainer.task.parts["test"].reverse()  # no longer sorted by length
+    logits, loss = by_hand(trainer, "test")
+
+    found = trainer.predict_part("test", "test")
+    assert found.figures["test_loss"] == pytest.approx(loss, rel=1e-5)
+    for expected, got in zip(logits, found.values, strict=True):
+        np.testing.assert_allclose(got[: len(expected)] if kind is Tokens else got, expected, atol=1e-5)
+    assert "share_of_class_0" in " ".join(found.figures)
+
+
+def test_a_part_without_labels_is_predicted(tmp_path):
+    trainer = make_finetuner(tmp_path)
+    trainer.task.parts["test"] = [{"input_ids": row["input_ids"]} for row in trainer.task.parts["test"]]
+    trainer.data_collator.collator = lambda rows: {
+        name: value for name, value in collate([{"labels": 0, **row} for row in rows]).items() if name != "labels"
+    }
+    found = trainer.predict_part("test", "test")
+    assert found.values.shape == (len(trainer.task.parts["test"]), 3)
+    assert "test_loss" not in found.figures
+
+
+# ---- the best evaluation
+
+
+class Scripted(RandomTask):
+    """Its figure and loss at each evaluation are given."""
+
+    script: tuple = ()
+
+    def evaluate(self, part, predictions, labels):
+        figure, loss = self.script[min(self.evaluations, len(self.script) - 1)]
+        self.evaluations += 1
+        return {"share_of_class_0": figure, "loss": loss}
+
+
+def evaluated(folder, script, **options):
+    asked = TaskArguments("checkpoint", min_steps=0, **options)
+    trainer = make_finetuner(
+        folder, Scripted, asked=asked, num_train_epochs=len(script), eval_strategy="epoch", save_strategy="epoch",
+        load_best_model_at_end=True, metric_for_best_model="share_of_class_0", greater_is_better=True,
+        per_device_train_batch_size=18, save_total_limit=9,
+    )  # fmt: skip
+    trainer.task.script, trainer.task.evaluations = script, 0
+    if asked.early_stopping_patience:
+        trainer.add_callback(run.EarlyStop(asked.early_stopping_patience))
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("script", "kept"),
+    [
+        (((0.5, 1.0), (0.9, 0.25), (0.9, 0.04), (0.8, 0.01)), 3),  # a tie: the lower loss
+        (((0.9, 0.04), (0.9, 0.25), (0.9, 0.04)), 1),  # no lower one: the first
+        (((0.9, 0.3), (0.9, 0.2), (0.95, 0.9)), 3),
+    ],
+)
+def test_ties_go_to_the_lower_loss(tmp_path, script, kept):
+    trainer = evaluated(tmp_path, script)
+    assert trainer.state.best_global_step == 2 * kept
+    line = run.kept_and_last(trainer)
+    assert ("last weights" in line) == (kept == len(script))
+    if kept == 3 and len(script) == 4:
+        assert line == (
+            "validation: kept step 6 (loss 0.0400, share_of_class_0 0.9000); "
+            "last step 8 (loss 0.0100, share_of_class_0 0.8000)"
+        )
+
+
+def test_early_stopping_counts_evaluations_without_a_better_one(tmp_path):
+    script = ((0.5, 1.0), (0.9, 0.5), (0.8, 0.5), (0.9, 0.6), (0.99, 0.1))
+    assert evaluated(tmp_path, script, early_stopping_patience=2).state.global_step == 2 * 4
+
+
+@pytest.mark.parametrize(("rows", "figure"), [(199, "loss"), (200, "share_of_class_0")])
+def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, figure):
+    trainer = make_finetuner(tmp_path)
+    trainer.task.parts["validation"] = trainer.task.parts["train"][:1] * rows
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
+    run.choose_best_figure(args, trainer.task)
+    assert args.metric_for_best_model == figure
+    assert args.greater_is_better == (figure != "loss")
+
+
+# ---- what is chosen by width and rows
+
+
+@pytest.mark.parametrize(("width", "rate", "epochs"), [(128, 1e-3, 4), (256, 3e-4, 4), (512, 1e-4, 4), (768, 5e-5, 3)])
+def test_rate_and_epochs_by_width(tmp_path, width, rate, epochs):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
+    resolve_by_width(args, width)
+    assert (args.learning_rate, args.num_train_epochs) == (rate, epochs)
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", learning_rate=1.0, num_train_epochs=9)
+    resolve_by_width(args, width)
+    assert (args.learning_rate, args.num_train_epochs) == (1.0, 9)
+
+
+def test_few_rows_get_whole_epochs_up_to_the_least_steps(tmp_path):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=3)
+    resolve_by_rows(args, rows=100, min_steps=200)  # 4 steps an epoch
+    assert args.num_train_epochs == 50
+    assert (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps) == ("steps", 0.1, "steps", 0.1)
+
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=3)
+    resolve_by_rows(args, rows=10_000, min_steps=200)
+    assert (args.num_train_epochs, args.eval_strategy, args.save_strategy) == (3, "epoch", "epoch")
+
+
+@pytest.mark.parametrize(
+    ("options", "kept", "saved"),
+    [({}, True, "epoch"), ({"eval_strategy": "no"}, False, "no"), ({"eval_steps": 5}, True, "steps"),
+     ({"save_strategy": "no"}, False, "no"), ({"load_best_model_at_end": False}, False, "no")],
+)  # fmt: skip
+def test_the_best_weights_are_kept_where_the_run_is_evaluated(tmp_path, options, kept, saved):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **options)
+    assert (args.load_best_model_at_end, args.save_strategy) == (kept, saved)
+
+
+# ---- layers
+
+
+def test_each_layer_has_its_rate():
+    model = BertForSequenceClassification(tiny_config())
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for n, p in model.named_parameters() if "bias" not in n], "weight_decay": 0.1},
+         {"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0.0}], lr=1.0,
+    )  # fmt: skip
+    decay_by_layer(optimizer, model, 0.5)
+
+    rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    expected = {"embeddings.": 0.125, "layer.0.": 0.25, "layer.1.": 0.5, "pooler": 1.0, "classifier": 1.0}
+    for name, parameter in model.named_parameters():
+        rate = next(rate for part, rate in expected.items() if part in name)
+        assert rates[id(parameter)] == (rate, 0.0 if "bias" in name else 0.1), name
+
+
+def test_layers_are_initialized_again(tmp_path, tokenizer):
+    BertForSequenceClassification(tiny_config()).bert.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+
+    def opened(**options):
+        return load_task_model(RandomTask(TaskArguments(str(tmp_path), max_seq_length=32, **options), tokenizer), 0)
+
+    (plain, _), (changed, line) = opened(), opened(reinit_layers=1, reinit_pooler=True)
+    assert line.endswith("the 1 topmost layers initialized again; the pooler initialized again")
+    for name, value in plain.bert.named_parameters():
+        other = dict(changed.bert.named_parameters())[name]
+        drawn = name.endswith("weight") and "LayerNorm" not in name and ("layer.1." in name or "pooler" in name)
+        assert torch.equal(value, other) != drawn, name
+
+    with pytest.raises(InputError, match=r"--reinit_layers 3: the model has 2 layers; lower it"):
+        opened(reinit_layers=3)
+
+
+# ---- the whole path
+
+
+@pytest.fixture
+def checkpoint(tmp_path, tokenizer):
+    BertForSequenceClassification(tiny_config()).bert.save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def fine_tune(checkpoint, folder, tokenizer, **options):
+    asked = TaskArguments(str(checkpoint), max_seq_length=32, write_predictions=True, **options)
+    args = FineTuningArguments(str(folder), use_cpu=True, report_to="none", bf16=False, disable_tqdm=True)
+    task = RandomTask(asked, tokenizer)
+    try:
+        model, about = load_task_model(task, args.seed)
+        begun = run.start_finetuning(task, args, model, about)
+        if not begun.finished:
+            run.train_and_finish(run.make_trainer(task, args, model, task.collator()), begun)
+    finally:
+        output_folder.release_lock()
+    return begun
+
+
+def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
+    assert not fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
+    figures = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert {"eval_loss", "eval_share_of_class_0", "test_loss", "test_share_of_class_0", "train_loss"} <= set(figures)
+    assert len((tmp_path / "run/test.txt").read_text().split()) == 18
+    card = (tmp_path / "run/README.md").read_text()
+    assert "# run" in card
+    assert "widget" not in card
+    assert f"{'test_loss'.ljust(28)}{figures['test_loss']:12.4f}" in capsys.readouterr().out
+
+    assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
+    with pytest.raises(InputError, match=r"another run: fine_tuning differ \(reinit_layers: 1, was 0\)"):
+        fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, reinit_layers=1)
+
+
+def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
+    fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, evaluate_test=False)
+    figures = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert not [name for name in figures if name.startswith(("test_", "baseline_"))]
+
+
+def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):
+    def rows(**options):
+        return RandomTask(TaskArguments("c", max_train_samples=10, max_eval_samples=4, **options), tokenizer).parts
+
+    one = rows()
+    assert [len(part) for part in one.values()] == [10, 4, 4]
+    assert one == rows()
+    assert one["train"] != rows(split_seed=1)["train"]
