@@ -34,8 +34,8 @@ import bert_hf
 from bert_hf.config.arguments import ClassificationArguments, FineTuningArguments, option, parse
 from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.datasets import tokenized
-from bert_hf.finetuning.splits import load_splits
+from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"
@@ -85,10 +85,12 @@ def main(argv: list[str] | None = None) -> int:
     data, asked = parse((ClassificationArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     data.train_file, data.task = data.train_file or [str(MESSAGES)], data.task or "spam"
-    parts, names = load_splits(data)
+    parts = read_all_parts(data)
+    names = class_names(parts, data)
     known = data.tokenizer_name or data.model_name_or_path
     tokenizer = load_tokenizer(known) if known else train_tokenizer(parts["train"].texts, vocab_size=8192)
-    rows = tokenized(parts["train"], names, tokenizer, data.max_seq_length)
+    numbers = [names.index(label) for label in parts["train"].class_names()]
+    rows = encode_texts(parts["train"], numbers, tokenizer, data.max_seq_length).features
     whole = tokenizer(parts["train"].texts, truncation=True, max_length=data.max_seq_length, padding="max_length")
     padded = datasets.Dataset.from_dict({**whole, "labels": rows["labels"]})
     config = BertConfig.from_json_file(asked.config_name)

@@ -6,13 +6,14 @@
 143  stopped by a signal after everything was saved; the same command resumes the run
 """
 
+import contextlib
 import difflib
 import errno
 import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
@@ -119,6 +120,21 @@ def _disk_line(reason: str, where: str) -> str:
     return str(InputError(reason, where=where, remedy=_DISK_REMEDY))
 
 
+_context = ""  # precedes the text of a line on stderr
+
+
+@contextlib.contextmanager
+def error_context(name: str) -> Iterator[None]:
+    """Inside, a line that reports an error begins with a name: of the one of several runs that failed."""
+    global _context
+    before = _context
+    _context = f"{name}: "
+    try:
+        yield
+    finally:
+        _context = before
+
+
 def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     """Decorates a recipe's `main`: an error of the user or the machine becomes one line on stderr and an exit code.
 
@@ -137,7 +153,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             code = getattr(error, "code", BAD_INPUT)
             report = getattr(error, "report", None)
             if report or (report is None and os.environ.get("RANK", "0") == "0"):
-                print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {line}")
+                print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
             return code
 
     return guarded

@@ -36,6 +36,7 @@ from bert_hf.config.arguments import (
     parse,
 )
 from bert_hf.config.files import read_input_text
+from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.data.input_files import is_url
@@ -43,6 +44,7 @@ from bert_hf.data.planned_run import free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.fold_files import MANIFEST, TEST_PERCENTAGE, read_classes
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
@@ -90,6 +92,11 @@ def parse_preparing(argv: list[str] | None) -> tuple:
 def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
     """The options of `estimate.py`: those of `pretrain.py`, and the machine."""
     return parse((*_PRETRAINING, EstimateArguments), argv, str(default_config), estimating)
+
+
+def parse_splitting(argv: list[str] | None) -> tuple | None:
+    """The options of `split.py`: (rows and folds, output folder)."""
+    return parse((SplitArguments, OutputArguments), argv, preflight=splitting)
 
 
 # ---- the checks of each recipe
@@ -187,6 +194,20 @@ def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
     yield check_ranges(tokens, text, network, shape, run, asked)
     if model_shape(network.config_name, network.model_name_or_path, longest_length(shape)) is not None:
         yield "model: its shape is a BERT's"
+
+
+def splitting(asked, out) -> Iterator[str]:
+    """The checks of `split.py`."""
+    yield check_ranges(asked)
+    if asked.folds > 1 and asked.test_split_percentage is not None:
+        what = f"the test rows of {asked.folds} folds are {100 / asked.folds:g} %"
+        raise InputError(what, where="--test_split_percentage", remedy="leave it out, or give --folds 1")
+    test = 100 / asked.folds if asked.folds > 1 else asked.test_split_percentage or TEST_PERCENTAGE
+    if asked.validation_split_percentage + test >= 100:
+        what = f"with {test:g} % test rows no training rows are left"
+        raise InputError(what, where="--validation_split_percentage", remedy="give fewer")
+    yield f"rows: {len(read_classes(asked)):,}"
+    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, MANIFEST)
 
 
 # ---- machine and folders

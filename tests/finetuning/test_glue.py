@@ -58,7 +58,7 @@ FILES = {
         "test": "index\tquestion\tsentence\n0\tWhy?\tSo.\n",
     },
     "rte": {
-        "train": f'{_INFERENCE}\tlabel\n0\tA "dog runs.\tA dog.\tentailment\n',
+        "train": f'{_INFERENCE}\tlabel\n0\tA "cat runs.\tA cat.\tentailment\n',
         "dev": f"{_INFERENCE}\tlabel\n0\tA.\tB.\tnot_entailment\n",
         "test": f"{_INFERENCE}\n0\tC.\tD.\n",
     },
@@ -78,13 +78,13 @@ FIRST = {
     "stsb": ('A "plane.', "A plane.", "4.750", "0.00"),
     "mnli": ('The "rights.', "No rights.", "contradiction", "neutral"),
     "qnli": ('Who "is it?', "It is he.", "entailment", "not_entailment"),
-    "rte": ('A "dog runs.', "A dog.", "entailment", "not_entailment"),
+    "rte": ('A "cat runs.', "A cat.", "entailment", "not_entailment"),
     "wnli": ('The "pin fell.', "It fell.", "entailment", "not_entailment"),
 }
 
 SICK = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\tSemEval_set\r\n"
 SICK_ROWS = (
-    "1\tA dog.\tA cat.\tNEUTRAL\t3.5\tTRAIN\r\n",
+    "1\tA cat.\tA cat.\tNEUTRAL\t3.5\tTRAIN\r\n",
     "2\tA man.\tNo man.\tCONTRADICTION\t2\tTRIAL\r\n",
     "3\tA boy runs.\tA boy.\tENTAILMENT\t4.7\tTEST",
 )

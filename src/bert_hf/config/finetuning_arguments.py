@@ -135,7 +135,7 @@ class ClassificationArguments(TaskArguments):
         None, "By default single_label_classification; regression: labels are numbers.",
         ("single_label_classification", "regression"),
     )  # fmt: skip
-    encoding: str = option("utf-8", "Encoding of the files, e.g. latin-1 (UTF-16 is recognised).")
+    encoding: str | None = option(None, "Encoding of the files, where it is not UTF-8: latin-1, cp1252, …")
     drop_rare: int | None = option(None, "Leave out classes of fewer training rows than this.")
     long_texts: str = option(
         "head",

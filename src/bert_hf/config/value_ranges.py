@@ -60,6 +60,7 @@ _RANGES = {
     **dict.fromkeys(("max_train_samples", "max_eval_samples"), Range(1, 10**9)),
     **dict.fromkeys(("min_steps", "reinit_layers", "drop_rare"), Range(0, 10**9)),
     "layerwise_lr_decay": Range(0, 1, above=True),
+    "folds": Range(1, 1000),
     "early_stopping_patience": Range(1, 10**6),
     "ddp_timeout": Range(1, 10**8),
     **dict.fromkeys(("global_batch", "num_devices"), Range(1, 10**9)),

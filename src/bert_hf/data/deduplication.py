@@ -11,7 +11,7 @@ import hashlib
 import operator
 import re
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import joblib
 import numpy as np
@@ -61,7 +61,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     # Exact: all but the first of equal digests, those of empty documents (0) aside
     digests = table[:, 0]
     filled = digests != 0
-    again = _first(digests) != np.arange(len(digests))
+    again = first_of_equal(digests) != np.arange(len(digests))
     exact = np.flatnonzero(again & filled)
 
     # Near: compared with the documents that are no exact duplicates
@@ -107,34 +107,48 @@ def document_rows(source: Source, near: bool) -> bytearray:
     return rows
 
 
+# ---- words and shingles
+
+
+def separate_words(text: str) -> str:
+    """The text with a space around each character of the scripts that put none between words."""
+    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
+
+
 @functools.lru_cache(maxsize=1 << 17)  # few words are most of a text (Zipf)
-def _hash(word: str) -> int:
+def hash_word(word: str) -> int:
+    """64 bits of a word, the same for either case, in every process."""
     digest = hashlib.blake2b(word.casefold().encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
+
+
+def new_sketch(values: int) -> Any:
+    """An empty `datasketch.MinHash` of so many values, which is given 32-bit hashes."""
+    from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
+
+    # Scheme and seed are named, so that no default decides the result
+    return MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")
 
 
 class _Signature:
     """MinHash of a document whose text comes piece by piece."""
 
     def __init__(self):
-        from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
-
-        # Scheme and seed are named, so that no default decides the result. The sketch is given hashes.
-        self._sketch = MinHash(_VALUES, seed=1, hashfunc=operator.index, scheme="affine32")
+        self._sketch = new_sketch(_VALUES)
         self._last = np.zeros(0, np.uint64)  # words (hashes) with which the next shingle begins
         self._rest = ""  # of a word that the next piece may continue
 
     def add(self, text: str, ends: bool) -> None:
         """Adds a piece of the text; `ends`: it is the document's last one."""
-        text = self._rest + (text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text))
+        text = self._rest + separate_words(text)
         words = text.split()
         whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _LONGEST_WORD
         self._rest = "" if whole else words.pop()
 
-        hashes = np.concatenate([self._last, np.fromiter(map(_hash, words), np.uint64, len(words))])
+        hashes = np.concatenate([self._last, np.fromiter(map(hash_word, words), np.uint64, len(words))])
         short = ends and 0 < len(hashes) < SHINGLE and self._sketch.is_empty()
         if short or len(hashes) >= SHINGLE:
-            values = (_shingles(hashes) >> np.uint64(32)).tolist()
+            values = (shingle_hashes(hashes) >> np.uint64(32)).tolist()
             for begin in range(0, len(values), 512):  # at once: so many fit into a core's cache
                 self._sketch.update_batch(values[begin : begin + 512])
         self._last = hashes[: 0 if ends else None][-(SHINGLE - 1) :]
@@ -146,15 +160,15 @@ class _Signature:
         return values.tobytes()
 
 
-def _shingles(hashes: np.ndarray) -> np.ndarray:
-    """A number for each sequence of `SHINGLE` words: a polynomial of their hashes modulo 2^64.
+def shingle_hashes(hashes: np.ndarray, length: int = SHINGLE) -> np.ndarray:
+    """A number for each sequence of `length` words: a polynomial of their hashes modulo 2^64.
 
-    Of the words a … f and the multiplier m:
+    Of five the words a … f and the multiplier m:
 
         [a m⁴ + b m³ + c m² + d m + e,   b m⁴ + c m³ + d m² + e m + f]
     """
-    shingles = np.zeros(max(1, len(hashes) - SHINGLE + 1), np.uint64)
-    for offset in range(min(SHINGLE, len(hashes))):
+    shingles = np.zeros(max(1, len(hashes) - length + 1), np.uint64)
+    for offset in range(min(length, len(hashes))):
         shingles = shingles * np.uint64(0x9E3779B97F4A7C15) + hashes[offset : offset + len(shingles)]
     return shingles
 
@@ -176,7 +190,7 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         # Which share a band with an earlier one, and which are the earlier ones
         later, shares = np.zeros((2, len(numbers)), bool)
         for column in range(bands.shape[1]):
-            first = _first(bands[numbers, column])
+            first = first_of_equal(bands[numbers, column])
             mine = first != np.arange(len(first))
             later |= mine
             shares[first[mine]] = True
@@ -185,7 +199,7 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         # Comparisons with the first document of a band, where that is kept
         gone = np.zeros(len(numbers), bool)
         for column in range(bands.shape[1]):
-            first = _first(bands[numbers, column])
+            first = first_of_equal(bands[numbers, column])
             compared = np.flatnonzero(later & ~gone & ~later[first])
             for some in np.array_split(compared, 1 + len(compared) // (1 << 14)):
                 same = signatures[numbers[some]] == signatures[numbers[first[some]]]
@@ -195,7 +209,7 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _first(keys: np.ndarray) -> np.ndarray:
+def first_of_equal(keys: np.ndarray) -> np.ndarray:
     """For each key the index of its first occurrence: [0, 1, 0, 3] of [7, 5, 7, 9]."""
     _, first, place = np.unique(keys, return_index=True, return_inverse=True)
     return first[place]

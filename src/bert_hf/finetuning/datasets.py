@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import datasets
-from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.input_files import expand, first_line
 from bert_hf.data.readers import whole_text
@@ -19,7 +18,6 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
 from bert_hf.finetuning.folders import texts_by_folder
 from bert_hf.finetuning.labelled_texts import LabelledTexts, some
-from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.finetuning.tables import Table, read_table, read_text, table_of_features
 
 # ---- files
@@ -245,14 +243,3 @@ def read_hub(name: str, config: str | None = None, named: NamedColumns | None = 
         splits[split] = _rows_of(table, named or NamedColumns(), like, split == "train", is_file=False)
         like = like or splits[split].columns
     return splits
-
-
-# ---- inputs of the model
-
-
-def tokenized(
-    rows: LabelledTexts, labels: tuple[str, ...], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
-) -> datasets.Dataset:
-    """Rows as inputs of a classifier, texts cut at their ends (see `encode_texts`)."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    return encode_texts(rows, [numbers[label] for label in rows.class_names()], tokenizer, max_seq_length).features

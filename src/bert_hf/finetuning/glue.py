@@ -237,7 +237,7 @@ class _Rows:
     def result(self) -> LabelledTexts:
         """The rows that were added."""
         pairs = None if self.layout.pair is None else self.pairs
-        return LabelledTexts(self.texts, self.labels, self.places, pairs)
+        return LabelledTexts(self.texts, self.labels or None, self.places, pairs)
 
 
 def _field(row: dict[str, str], column: str, path: Path) -> str:

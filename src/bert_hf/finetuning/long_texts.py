@@ -44,7 +44,7 @@ class CutTexts(NamedTuple):
     needed: int
 
     def line(self, longest: int = 512) -> str | None:
-        """What is cut, and the remedy; None where it is 1 % or less of rows and tokens.
+        """How much is cut, and the remedy; None where it is 1 % or less of rows and tokens.
 
         Args:
             longest: number of positions of the model.

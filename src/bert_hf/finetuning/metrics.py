@@ -185,16 +185,6 @@ def confusion(references, predictions, names: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-def compute_from_logits(metric: ClassificationMetric) -> Callable:
-    """`compute_metrics` for the Trainer: logits (N, classes) and labels (N,) → the metric's figures."""
-
-    def compute(prediction):
-        guesses = np.argmax(prediction.predictions, axis=-1)
-        return metric.compute(predictions=guesses, references=prediction.label_ids)
-
-    return compute
-
-
 # ---- all figures of a task
 
 

@@ -117,17 +117,14 @@ def _read_bytes(path: str) -> bytes:
 
 
 def _decode(data: bytes, path: str, encoding: str | None) -> str:
+    """The text of the bytes; a byte-order mark decides, also where another encoding is given for all files."""
     marked = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
-    if encoding is None and marked is None:
+    if not marked and _is_utf_8(encoding):
         refuse_binary(data[:16], path)
     try:
-        text = data.decode(encoding or marked or "utf-8")
+        text = data.decode(marked or encoding or "utf-8")
     except UnicodeDecodeError as error:
-        raise _undecodable(error, data, path, encoding or marked or "UTF-8") from None
-    except (LookupError, UnicodeError, ValueError):
-        known = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252", "cp1251", "shift_jis", "gb18030")
-        remedy = f"{did_you_mean(str(encoding), known)}one that Python knows, e.g. {', '.join(known)}"
-        raise InputError(f"unknown encoding {encoding!r}", where="--encoding", remedy=remedy) from None
+        raise _undecodable(error, data, path, marked is not None) from None
 
     if (at := text.find("\0")) >= 0:
         order = "be" if data[:1] == b"\0" else "le"
@@ -137,7 +134,24 @@ def _decode(data: bytes, path: str, encoding: str | None) -> str:
     return text
 
 
-def _undecodable(error: UnicodeDecodeError, data: bytes, path: str, encoding: str) -> InputError:
+def _is_utf_8(encoding: str | None) -> bool:
+    """Whether the encoding is UTF-8, which is the default.
+
+    Raises:
+        InputError: Python knows no such encoding of text.
+    """
+    if encoding is None:
+        return True
+    try:
+        "".encode(encoding)
+        return codecs.lookup(encoding).name == "utf-8"
+    except (LookupError, ValueError):
+        known = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252", "cp1251", "shift_jis", "gb18030")
+        remedy = f"{did_you_mean(encoding, known)}one that Python knows, e.g. {', '.join(known)}"
+        raise InputError(f"unknown encoding {encoding!r}", where="--encoding", remedy=remedy) from None
+
+
+def _undecodable(error: UnicodeDecodeError, data: bytes, path: str, marked: bool) -> InputError:
     """Names the byte, its place, and an encoding that decodes the whole file.
 
     ISO 8859-1 decodes any byte. In it, 0x80 to 0x9f are control characters; in Windows-1252 they are quotes, dashes, …
@@ -150,12 +164,13 @@ def _undecodable(error: UnicodeDecodeError, data: bytes, path: str, encoding: st
         except UnicodeDecodeError:
             pass
 
-    what = f"byte 0x{data[error.start]:02x} is not {encoding}"
+    what = f"byte 0x{data[error.start]:02x} is not {error.encoding.upper()}"
+    remedy = (
+        "its byte-order mark says so: fetch it again" if marked else f"--encoding {advised}, if that is what it is"
+    )
     line = data.count(b"\n", 0, error.start) + 1
     column = error.start - data.rfind(b"\n", 0, error.start)
-    return InputError(
-        what, where=path, line=line, column=column, remedy=f"--encoding {advised}, if that is what it is"
-    )
+    return InputError(what, where=path, line=line, column=column, remedy=remedy)
 
 
 # ---- JSON

@@ -1,0 +1,43 @@
+"""Split labelled rows into folds of training, validation and test rows, near-duplicates in the same part.
+
+python recipes/split.py --train_file SMSSpamCollection.tsv --folds 5 --output_dir runs/spam-folds
+
+Writes fold-0/{train,validation,test}.jsonl and so on; --folds 1 makes one split. The classes have the same shares in
+all parts. Where near-duplicates are more than half of a class's rows in a test part, they stay in training.
+"""
+
+import sys
+
+from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.fold_files import FOLD_FILES, make_folds, read_classes, table_of_parts, write_folds
+from bert_hf.finetuning.splits import describe_groups, row_groups
+from bert_hf.preflight import parse_splitting
+from bert_hf.training.output_folder import free_folder
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    options = parse_splitting(argv)
+    if options is None:  # --check
+        return 0
+    asked, out = options
+
+    # 1. Rows: text, second text if there is one, and class
+    rows = read_classes(asked)
+
+    # 2. Folds: stratified by class, groups of near-duplicates in the same part
+    groups = row_groups(rows)
+    made = make_folds(rows, groups, asked)
+
+    # 3. Files
+    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=FOLD_FILES)
+    write_folds(folder, made, asked)
+
+    # 4. Report
+    print(f"{len(rows):,} rows; {describe_groups(groups)}")
+    print(table_of_parts(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Compare checkpoints by fine-tuning: every model on every fold, with several seeds and numbers of training rows.
+
+python recipes/split.py --train_file SMSSpamCollection.tsv --folds 5 --output_dir runs/sms-folds
+python recipes/study.py --models mini=runs/mini random=runs/mini:from_scratch --folds_dir runs/sms-folds \
+    --seeds 1 2 3 --train_sizes 50 100 500 all --output_dir runs/sms-study --config configs/finetune/spam.yaml
+
+Options that are not the study's own are the recipe's (--recipe, finetune_classification by default).
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from bert_hf.config.arguments import parse
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.study.arguments import StudyArguments, split_words
+from bert_hf.finetuning.study.cells import Main
+from bert_hf.finetuning.study.plan import make_plan
+from bert_hf.finetuning.study.study import Study
+from bert_hf.training.run import command
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    words, passed_on = split_words(sys.argv[1:] if argv is None else argv)
+    options = parse((StudyArguments,), words)
+    assert options is not None  # `--check` is one of its options
+    asked: StudyArguments = options[0]
+
+    # 1. Recipe: its `main`, called in this process for every cell
+    run_recipe = recipe_main(asked.recipe)
+
+    # 2. Plan: models × training sizes × folds × seeds × settings
+    plan = make_plan(asked, passed_on)
+
+    # 3. Cells, then study.csv, study.md and learning_curve.png
+    study = Study(plan, run_recipe, report=lambda line: print(line, flush=True))
+    return study.check() if asked.check else study.run()
+
+
+def recipe_main(name: str) -> Main:
+    """`main` of a fine-tuning recipe in the folder of this file."""
+    folder = Path(__file__).parent
+    names = sorted(path.stem for path in folder.glob("finetune_*.py"))
+    if name not in names:
+        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
+        raise InputError(f"no fine-tuning recipe {name!r}", where="--recipe", remedy=remedy)
+
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Options of `split.py`."""
+
+from dataclasses import dataclass
+
+from bert_hf.config.parser import option
+
+
+@dataclass
+class SplitArguments:
+    """Which labelled rows are split, and how."""
+
+    train_file: list[str] | None = option(None, "Labelled rows: CSV, TSV or JSON lines; files or globs.")
+    text_column: str | None = option(None, "Column of the text; by default found in the data.")
+    text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
+    label_column: str | None = option(None, "Column of the label; by default found in the data.")
+    encoding: str | None = option(None, "Encoding of the files, where it is not UTF-8: latin-1, cp1252, …")
+    folds: int = option(5, "Folds of a cross-validation, each row a test row of one of them; 1 makes one split.")
+    validation_split_percentage: float = option(10.0, "Validation rows, in % of all.")
+    test_split_percentage: float | None = option(
+        None, "Test rows of one split, in % of all; by default 20. (Of several folds they are 100 / folds %.)"
+    )
+    split_seed: int = option(0, "Seed of the split.")

@@ -1,0 +1,1 @@
+"""Runs a fine-tuning recipe for every combination of model, fold, seed, training size and setting, and compares."""

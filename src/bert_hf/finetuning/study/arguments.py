@@ -1,0 +1,98 @@
+"""Declares the options of `recipes/study.py`; the others of its command line are those of the recipe that it runs."""
+
+import re
+from dataclasses import dataclass, fields
+
+from bert_hf.config.arguments import option
+from bert_hf.errors import InputError
+
+# Options of the recipe that the study sets for each cell, and the option of the study that decides them
+_SET_BY_STUDY = {
+    "seed": "--seeds",
+    "model_name_or_path": "--models",
+    "from_scratch": "--models NAME=PATH:from_scratch",
+    "evaluate_test": "--grid",
+    "overwrite_output_dir": "another --output_dir",
+    "resume_from_checkpoint": "the same command again: a cell that was cut off resumes",
+}
+_SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name")
+
+
+@dataclass
+class StudyArguments:
+    """Which cells a study has, and which figures are compared."""
+
+    models: list[str] | None = option(
+        None, "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold}: the fold's number."
+    )
+    recipe: str = option("finetune_classification", "The recipe that is run for each cell.")
+    folds_dir: str | None = option(
+        None,
+        "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
+    )
+    seeds: list[int] | None = option(None, "Seeds, a cell each. By default 1 2 3.")
+    train_sizes: list[str] | None = option(None, "Training rows, a cell each: 10 50 100 500 all. By default all.")
+    grid: list[str] | None = option(
+        None, "KEY=V1,V2 …: options of the recipe. All combinations are tried; validation rows choose, then test rows."
+    )
+    figures: list[str] | None = option(
+        None,
+        "Figures to compare, as f1 average_precision; a grid is chosen by the first. By default the usual ones.",
+    )
+    reference: str | None = option(
+        None, "Model (or baseline) that the others are compared with. By default the first one of random weights."
+    )
+    label_column: str | None = option(
+        None, "Column of the label in the folds' files, by which subsets are stratified; the recipe is told, too."
+    )
+    subset_seed: int = option(0, "Seed by which the subsets of the training rows are drawn.")
+    keep_models: bool = option(False, "Keep the weights of finished cells; else only their figures are kept.")
+    check: bool = option(False, "Only check the plan and, with the recipe's own checks, what its cells would read.")
+    output_dir: str = option("runs/study", "Where the study writes.")
+
+    def __post_init__(self):
+        self.seeds = list(dict.fromkeys(self.seeds or (1, 2, 3)))
+        self.train_sizes = list(dict.fromkeys(self.train_sizes or ("all",)))
+        if any(not 0 <= seed < 2**32 for seed in [*self.seeds, self.subset_seed]):
+            raise ValueError("--seeds and --subset_seed must be from 0 to 2³² − 1")
+
+
+def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Divides a command line into the words for the study and those for its recipe.
+
+    >>> split_words(["--seeds", "1", "2", "--learning_rate", "1e-4", "--keep_models"])
+    (['--seeds', '1', '2', '--keep_models'], ['--learning_rate', '1e-4'])
+    """
+    names = {field.name for field in fields(StudyArguments)} | {"help"}
+    ours: list[str] = []
+    others: list[str] = []
+
+    current = ours
+    for word in argv:
+        if word.startswith("--"):
+            current = ours if word[2:].partition("=")[0] in names else others
+        current.append(word)
+    return ours, others
+
+
+def refuse_set_options(passed_on: list[str], keys: list[str], folds: bool) -> None:
+    """Refuses options for the recipe that the study sets itself.
+
+    Args:
+        keys: of the grid. folds: the study gives the files.
+
+    Raises:
+        InputError: names the option and what to give in its place.
+    """
+    instead = dict(_SET_BY_STUDY)
+    instead |= dict.fromkeys(keys, "one of both")
+    if folds:
+        instead |= dict.fromkeys(_SET_BY_FOLDS, "it without --folds_dir")
+
+    given = [match[1] for word in passed_on if (match := re.match(r"--([^=]+)", word))]
+    for name in given:
+        if name in instead:
+            raise InputError("the study sets it for each cell", where=f"--{name}", remedy=f"give {instead[name]}")
+    for key in keys:
+        if key in (*_SET_BY_STUDY, *_SET_BY_FOLDS, "output_dir", "config"):
+            raise InputError(f"{key} is not a setting to choose", where="--grid", remedy="leave it out")

@@ -1,0 +1,164 @@
+"""Runs single cells in this process: skips finished ones, resumes an interrupted one, removes weights."""
+
+import contextlib
+import gc
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from bert_hf.errors import InputError, error_context
+from bert_hf.finetuning.study.plan import Cell, Plan
+from bert_hf.training import checkpointing
+from bert_hf.training.output_folder import RECORD
+
+CELL = "cell.json"  # the command of a cell, and digests of the files that it reads
+RUN = "run"  # the recipe's output folder within a cell's
+LOG = "log.txt"  # printed by the recipe
+
+# Removed from a finished cell, unless its model is kept
+_OF_THE_MODEL = ("*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "checkpoint-*")
+
+Main = Callable[[list[str]], int]  # a recipe's `main`
+
+
+class CellFailed(Exception):
+    """A cell's recipe ended with an exit code, after it printed why."""
+
+    def __init__(self, code: int):
+        super().__init__(code)
+        self.code = code
+
+
+class CellRunner:
+    """Runs cells of a plan by a recipe's `main`.
+
+    A cell's folder holds its command, what the recipe printed, and the recipe's output folder.
+    """
+
+    def __init__(self, plan: Plan, main: Main):
+        self.plan = plan
+        self.main = main
+        self._digests: dict[Path, str] = {}
+
+    def folder(self, cell: Cell) -> Path:
+        return self.plan.root / "cells" / str(cell)
+
+    def run_folder(self, cell: Cell) -> Path:
+        """The recipe's output folder."""
+        return self.folder(cell) / RUN
+
+    def check(self, cell: Cell) -> None:
+        """Runs the recipe's own check (`--check`), which writes nothing.
+
+        Raises:
+            CellFailed: with the recipe's exit code.
+        """
+        words = [*self.plan.words(cell), "--output_dir", str(self.run_folder(cell)), "--check", "true"]
+        with error_context(f"cell {cell}"):
+            code = self.main(words)
+        if code != 0:
+            raise CellFailed(code)
+
+    def run(self, cell: Cell) -> bool:
+        """Runs a cell unless it is finished.
+
+        Returns:
+            True if the recipe was called.
+
+        Raises:
+            CellFailed: with the recipe's exit code.
+            InputError: the cell was run before with other data or another checkpoint.
+        """
+        if cell.size is not None:
+            self.plan.subsets[cell.fold.number].write(self.plan.root, cell.size, cell.seed if cell.searching else None)
+
+        folder = self.folder(cell)
+        words = self.plan.words(cell)
+        record = {"words": words, "inputs": self._inputs(cell)}
+        before = _read(folder / CELL)
+        _refuse_other_inputs(folder, before, record)
+        if before == record and _is_finished(folder / RUN):
+            self._remove_model(folder / RUN)
+            return False
+
+        # Where the command has changed, the recipe itself tells whether it is the same run
+        folder.mkdir(parents=True, exist_ok=True)
+        if before is None:
+            _write(folder / CELL, record)
+        with open(folder / LOG, "a", encoding="utf-8", buffering=1) as log:
+            code = self._call([*words, "--output_dir", str(folder / RUN)], f"cell {cell}", log)
+        if code != 0:
+            raise CellFailed(code)
+
+        _write(folder / CELL, record)
+        self._remove_model(folder / RUN)
+        return True
+
+    def _call(self, words: list[str], name: str, log) -> int:
+        try:
+            with contextlib.redirect_stdout(log), error_context(name):
+                return self.main(words)
+        except Exception as error:
+            error.add_note(f"in {name}")
+            raise
+        finally:
+            gc.collect()  # a Trainer and its callbacks refer to each other
+
+    def _remove_model(self, run: Path) -> None:
+        if self.plan.asked.keep_models:
+            return
+        for path in [path for pattern in _OF_THE_MODEL for path in run.glob(pattern)]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    # ---- files that a cell reads
+
+    def _inputs(self, cell: Cell) -> dict[str, str]:
+        """Digests of the files that a cell reads. (A run compares its data itself, but not its checkpoint.)"""
+        digests = {part: self._digest(path) for part, path in self.plan.files(cell).items()}
+        checkpoint = Path(cell.model.path_of(cell.fold.number))
+        if checkpoint.is_dir():
+            weights = [] if cell.model.from_scratch else sorted(checkpoint.glob("*.safetensors"))
+            shape = [checkpoint / name for name in ("config.json", "tokenizer.json", "vocab.txt")]
+            files = [*(path for path in shape if path.is_file()), *weights]
+            digests["model"] = hashlib.sha256("".join(map(self._digest, files)).encode()).hexdigest()
+        return digests
+
+    def _digest(self, path: Path) -> str:
+        if path not in self._digests:
+            self._digests[path] = checkpointing.sha256(path)
+        return self._digests[path]
+
+
+def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> None:
+    if before is None or before.get("inputs") == record["inputs"]:
+        return
+    recorded = before.get("inputs", {})
+    differing = [name for name, digest in record["inputs"].items() if recorded.get(name) != digest]
+    raise InputError(
+        f"the cell was run with other files ({', '.join(differing)})",
+        where=folder,
+        remedy="give another --output_dir, or remove this folder",
+    )
+
+
+def _is_finished(run: Path) -> bool:
+    record = _read(run / RECORD) or {}
+    return record.get("finished") is True and (run / "all_results.json").is_file()
+
+
+def _read(path: Path) -> dict | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return content if isinstance(content, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, record: dict) -> None:
+    checkpointing.write_durably(path, json.dumps(record, indent=2) + "\n")

@@ -1,0 +1,128 @@
+"""Reads the figures of finished cells, and arranges them by model, training size and fold."""
+
+import json
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.study.plan import Cell
+
+# Figures by which results are usually reported; a study compares the first two of them that its cells have.
+_USUAL = ("f1", "average_precision", "matthews_correlation", "pearson", "spearman", "exact_match", "accuracy")
+_OF_THE_CLOCK = ("_runtime", "_per_second", "_time")
+_BASELINE = "baseline_"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A finished cell: its figures by the names of `all_results.json`, and the rows that it was trained on."""
+
+    cell: Cell
+    training_rows: int | None
+    figures: dict[str, float]
+
+
+def cell_figures(run: Path, cell: Cell) -> dict[str, float]:
+    """Validation, test and baseline figures of a run, without times.
+
+    A cell that trained on a whole subset has no validation rows of its own: its validation figures are left out. So
+    are test figures and baselines of a cell that searches.
+    """
+    figures = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
+    kept = ("eval_",) if cell.searching else ("eval_", "test_", _BASELINE)
+    if cell.size is not None and not cell.searching:
+        kept = ("test_", _BASELINE)
+    return {
+        name: value
+        for name, value in sorted(figures.items())
+        if name.startswith(kept) and not name.endswith(_OF_THE_CLOCK) and isinstance(value, int | float)
+    }
+
+
+def names_of(rows: Iterable[Row], prefix: str) -> list[str]:
+    """The figures that the rows have under a prefix, without it."""
+    return sorted({name.removeprefix(prefix) for row in rows for name in row.figures if name.startswith(prefix)})
+
+
+def usual_figures(rows: Iterable[Row], prefix: str) -> list[str]:
+    """Names of the figures, without the prefix, that are compared where none are asked for."""
+    names = names_of(rows, prefix)
+    return [name for name in _USUAL if name in names][:2] or names[:1]
+
+
+def check_figures(asked: list[str], rows: list[Row], prefix: str) -> None:
+    """Refuses figures that the cells do not have.
+
+    Raises:
+        InputError: names the figures that there are.
+    """
+    names = names_of(rows, prefix)
+    for name in asked:
+        if name not in names:
+            remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
+            raise InputError(f"the cells have no figure {name!r}", where="--figures", remedy=remedy)
+
+
+def lower_is_better(figure: str) -> bool:
+    return figure.endswith("loss")
+
+
+# ---- by model, size and fold
+
+Values = dict[int, list[float]]  # fold number → the figure of each seed
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One test figure: model or baseline → training size (None: all) → fold → values of the seeds."""
+
+    figure: str
+    models: dict[str, dict[int | None, Values]]
+    baselines: dict[str, dict[int | None, Values]]
+    training_rows: dict[int | None, float | None]  # mean over the folds
+
+    def of(self, name: str) -> dict[int | None, Values]:
+        return {**self.models, **self.baselines}[name]
+
+
+def collect(rows: list[Row], figure: str) -> Scores:
+    """The values of a test figure in the final cells. A baseline has one value a fold: the mean over its cells."""
+    final = [row for row in rows if not row.cell.searching]
+    models: dict[str, dict[int | None, Values]] = {}
+    baselines: dict[str, dict[int | None, Values]] = {}
+    for row in final:
+        size, fold = row.cell.size, row.cell.fold.number
+        by_size = models.setdefault(row.cell.model.name, {})
+        by_size.setdefault(size, {}).setdefault(fold, []).append(row.figures[f"test_{figure}"])
+        for name, value in _baselines_of(row, figure).items():
+            baselines.setdefault(name, {}).setdefault(size, {}).setdefault(fold, []).append(value)
+
+    for by_size in baselines.values():
+        for values in by_size.values():
+            values.update({fold: [statistics.fmean(found)] for fold, found in values.items()})
+
+    counts: dict[int | None, list[int]] = {}
+    for row in final:
+        if row.training_rows is not None:
+            counts.setdefault(row.cell.size, []).append(row.training_rows)
+    sizes = dict.fromkeys(row.cell.size for row in final)
+    means = {size: statistics.fmean(counts[size]) if size in counts else None for size in sizes}
+    return Scores(figure, models, baselines, means)
+
+
+def _baselines_of(row: Row, figure: str) -> dict[str, float]:
+    """Baselines with this figure: `baseline_characters_f1` is the f1 of `baseline_characters`.
+
+    Of `baseline_average_precision` the figure is `average_precision`, and not `precision`: the longest name counts.
+    """
+    figures = names_of([row], "test_")
+    found = {}
+    for name, value in row.figures.items():
+        if not name.startswith(_BASELINE):
+            continue
+        measured = max((other for other in figures if name.endswith(f"_{other}")), key=len, default=None)
+        if measured == figure:
+            found[name.removesuffix(f"_{figure}")] = value
+    return found

@@ -1,0 +1,284 @@
+"""Plans a study: its models, folds, training sizes, settings, and the command of each cell."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from bert_hf.config.files import check_input_file
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.study.arguments import StudyArguments, refuse_set_options
+from bert_hf.finetuning.study.subsets import TrainingSubsets
+
+PARTS = ("train", "validation", "test")
+_FROM_SCRATCH = ":from_scratch"
+
+# A subset's cell trains for all of its steps and keeps the last weights: nothing is chosen by validation rows.
+_NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
+
+Settings = tuple[tuple[str, str], ...]  # options of the recipe and their values, in the order of --grid
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checkpoint by the name that it has in the study's tables; `path` may hold `{fold}`."""
+
+    name: str
+    path: str
+    from_scratch: bool = False
+
+    def path_of(self, fold: int) -> str:
+        """Folder or Hub id of the checkpoint for a fold."""
+        return self.path.replace("{fold}", str(fold))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A division into training, validation and test rows; without a folder the recipe's own options name the data."""
+
+    number: int
+    folder: Path | None = None
+
+    def file(self, part: str) -> Path:
+        """Its file of `train`, `validation` or `test` rows."""
+        assert self.folder is not None
+        return self.folder / f"{part}.jsonl"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the recipe.
+
+    Attributes:
+        size: training rows; None: all.
+        settings: of the grid; empty without one.
+        searching: it is evaluated on validation rows alone, in order to choose the settings.
+    """
+
+    model: Model
+    fold: Fold
+    size: int | None
+    seed: int
+    settings: Settings = ()
+    searching: bool = False
+
+    @property
+    def size_name(self) -> str:
+        return "all" if self.size is None else str(self.size)
+
+    def __str__(self) -> str:
+        """The cell's folder below `cells/`, made of its coordinates alone: `mini/fold-0/size-100/seed-1`."""
+        settings = [f"{key}={quote(value, safe='')}" for key, value in self.settings]
+        last = ",".join([f"seed-{self.seed}", *settings, *(["search"] if self.searching else [])])
+        return f"{self.model.name}/fold-{self.fold.number}/size-{self.size_name}/{last}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a study does.
+
+    Attributes:
+        passed_on: words of the command line that every cell's recipe gets.
+        grid: the combinations of settings that are compared; one empty combination without a grid.
+        subsets: of each fold's training rows; none where every cell trains on all rows.
+    """
+
+    asked: StudyArguments
+    passed_on: tuple[str, ...]
+    models: tuple[Model, ...]
+    folds: tuple[Fold, ...]
+    sizes: tuple[int | None, ...]
+    seeds: tuple[int, ...]
+    grid: tuple[Settings, ...]
+    subsets: dict[int, TrainingSubsets]
+
+    @property
+    def root(self) -> Path:
+        return Path(self.asked.output_dir)
+
+    @property
+    def searches(self) -> bool:
+        """True where there are settings to choose from."""
+        return len(self.grid) > 1
+
+    def groups(self) -> Iterator[tuple[Model, int | None, Fold]]:
+        """(model, size, fold) in the order of the tables; each chooses its own settings."""
+        for model in self.models:
+            for size in self.sizes:
+                for fold in self.folds:
+                    yield model, size, fold
+
+    def searching_cells(self, model: Model, size: int | None, fold: Fold) -> list[Cell]:
+        """The cells that choose the settings of a group; none where there is nothing to choose."""
+        if not self.searches:
+            return []
+        return [Cell(model, fold, size, seed, settings, True) for settings in self.grid for seed in self.seeds]
+
+    def final_cells(self, model: Model, size: int | None, fold: Fold, settings: Settings) -> list[Cell]:
+        """The cells of a group that are evaluated on test rows, one a seed."""
+        return [Cell(model, fold, size, seed, settings) for seed in self.seeds]
+
+    def number_of_cells(self) -> int:
+        searched = len(self.grid) if self.searches else 0
+        return len(list(self.groups())) * len(self.seeds) * (searched + 1)
+
+    def training_rows(self, fold: Fold, size: int | None) -> int | None:
+        """Rows that a cell trains on; None where only the recipe can tell."""
+        if size is not None:
+            return size
+        return count_rows(fold.file("train")) if fold.folder is not None else None
+
+    # ---- the command of a cell
+
+    def words(self, cell: Cell) -> list[str]:
+        """The command line of a cell, without its output folder."""
+        settings = [f"--{key}={value}" for key, value in cell.settings]
+        words = [*self.passed_on, *settings, *self._data_words(cell)]
+        words += ["--model_name_or_path", cell.model.path_of(cell.fold.number)]
+        words += ["--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
+        if cell.searching:
+            words += ["--evaluate_test", "false"]
+        return words
+
+    def files(self, cell: Cell) -> dict[str, Path]:
+        """The data files of a cell by part; none where the recipe's own options name the data."""
+        if cell.fold.folder is None:
+            return {}
+
+        if cell.size is None:
+            files = {part: cell.fold.file(part) for part in PARTS}
+        else:
+            files = self.subsets[cell.fold.number].files(self.root, cell.size, cell.seed if cell.searching else None)
+            files["test"] = cell.fold.file("test")
+        if cell.searching:
+            del files["test"]
+        return files
+
+    def _data_words(self, cell: Cell) -> list[str]:
+        words = [word for part, path in self.files(cell).items() for word in (f"--{part}_file", str(path))]
+        if self.asked.label_column is not None:
+            words += ["--label_column", self.asked.label_column]
+        return words + (_NO_SELECTION if cell.size is not None else [])
+
+    def cells_to_check(self) -> list[Cell]:
+        """A cell of each model and one of each combination of settings, on all rows: their files exist already."""
+        first = Cell(self.models[0], self.folds[0], None, self.seeds[0], self.grid[0])
+        others = [replace(first, model=model) for model in self.models[1:]]
+        return [first, *others, *(replace(first, settings=settings) for settings in self.grid[1:])]
+
+
+# ---- making the plan
+
+
+def make_plan(asked: StudyArguments, passed_on: list[str]) -> Plan:
+    """Checks what was asked, and reads the folds' training rows where subsets of them are to be drawn.
+
+    Raises:
+        InputError: a model, size, setting or fold is malformed, missing or given twice; or too few rows.
+    """
+    assert asked.seeds is not None
+    grid = _grid(asked.grid or [])
+    refuse_set_options(passed_on, [key for key, _ in grid[0]], asked.folds_dir is not None)
+    models = _models(asked.models or [])
+    folds = _folds(asked.folds_dir)
+    sizes = _sizes(asked.train_sizes or [])
+    _check_adapted(models, folds)
+    _check_reference(asked.reference, models)
+
+    numbers = [size for size in sizes if size is not None]
+    subsets = {}
+    if numbers:
+        if asked.folds_dir is None:
+            remedy = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
+            raise InputError("subsets are drawn from a fold's training rows", where="--train_sizes", remedy=remedy)
+        for fold in folds:
+            key = (asked.subset_seed, fold.number)
+            subsets[fold.number] = TrainingSubsets(fold.file("train"), fold.number, numbers, asked.label_column, key)
+
+    return Plan(asked, tuple(passed_on), models, folds, sizes, tuple(asked.seeds), grid, subsets)
+
+
+def _models(entries: list[str]) -> tuple[Model, ...]:
+    models: dict[str, Model] = {}
+    for entry in entries:
+        name, equals, path = entry.partition("=")
+        if not equals or not path.removesuffix(_FROM_SCRATCH) or not re.fullmatch(r"\w[\w.-]*", name):
+            remedy = "write NAME=PATH, with a name of letters, digits, '-', '_' and '.'"
+            raise InputError(f"{entry!r} is not NAME=PATH", where="--models", remedy=remedy)
+        if name in models or name.startswith("baseline"):
+            remedy = "give each model a name of its own, which does not begin with 'baseline'"
+            raise InputError(f"the name {name!r} is taken", where="--models", remedy=remedy)
+        models[name] = Model(name, path.removesuffix(_FROM_SCRATCH), path.endswith(_FROM_SCRATCH))
+
+    if not models:
+        raise InputError("no model is named", where="--models", remedy="give NAME=PATH, e.g. mini=runs/mini")
+    return tuple(models.values())
+
+
+def _sizes(entries: list[str]) -> tuple[int | None, ...]:
+    """The sizes in ascending order, `all` last."""
+    for entry in entries:
+        if entry != "all" and not re.fullmatch(r"[1-9]\d{0,9}", entry):
+            remedy = "give numbers of training rows, or all"
+            raise InputError(f"{entry!r} is not a number of rows", where="--train_sizes", remedy=remedy)
+    numbers: list[int | None] = [*sorted({int(entry) for entry in entries if entry != "all"})]
+    return (*numbers, None) if "all" in entries else tuple(numbers)
+
+
+def _grid(entries: list[str]) -> tuple[Settings, ...]:
+    """All combinations of settings, the first key's values varying slowest."""
+    values: dict[str, list[str]] = {}
+    for entry in entries:
+        key, equals, listed = entry.partition("=")
+        key = key.removeprefix("--")
+        if not equals or not re.fullmatch(r"\w+", key) or not all(listed.split(",")):
+            remedy = "write KEY=V1,V2, e.g. learning_rate=1e-4,3e-4"
+            raise InputError(f"{entry!r} is not KEY=V1,V2", where="--grid", remedy=remedy)
+        if key in values:
+            raise InputError(f"{key} is given twice", where="--grid", remedy="give all of its values at once")
+        values[key] = list(dict.fromkeys(listed.split(",")))
+    return tuple(tuple(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values()))
+
+
+def _folds(folds_dir: str | None) -> tuple[Fold, ...]:
+    if folds_dir is None:
+        return (Fold(0),)
+
+    remedy = "give a folder made by split.py: fold-0/train.jsonl, …"
+    found = {}
+    for path in Path(folds_dir).glob("fold-*"):
+        if match := re.fullmatch(r"fold-(\d+)", path.name):
+            found[int(match[1])] = path
+    if not found:
+        what = "no folds in it" if Path(folds_dir).is_dir() else "no such folder"
+        raise InputError(what, where=folds_dir, remedy=remedy)
+
+    folds = tuple(Fold(number, found[number]) for number in sorted(found))
+    for fold in folds:
+        for part in PARTS:
+            check_input_file(fold.file(part), remedy)
+    return folds
+
+
+def _check_adapted(models: tuple[Model, ...], folds: tuple[Fold, ...]) -> None:
+    for model in models:
+        for fold in folds:
+            path = Path(model.path_of(fold.number))
+            if "{fold}" in model.path and not path.is_dir():
+                remedy = "give each fold a checkpoint of its own, or leave {fold} out"
+                raise InputError(f"no checkpoint of {model.name} for fold {fold.number}", where=path, remedy=remedy)
+
+
+def _check_reference(reference: str | None, models: tuple[Model, ...]) -> None:
+    names = [model.name for model in models]
+    if reference is not None and reference not in names and not reference.startswith("baseline"):
+        remedy = f"{did_you_mean(reference, names)}one of: {', '.join(names)}"
+        raise InputError(f"no model {reference!r}", where="--reference", remedy=remedy)
+
+
+def count_rows(path: Path) -> int:
+    """Rows of a file of JSON lines."""
+    with open(path, "rb") as file:
+        return sum(1 for line in file if line.strip())

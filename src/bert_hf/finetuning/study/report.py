@@ -1,0 +1,137 @@
+"""Writes `study.md`: means, standard deviations, paired differences and chosen settings; and the learning curve."""
+
+from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
+from bert_hf.finetuning.study.figures import Row, Scores, check_figures, collect, usual_figures
+from bert_hf.finetuning.study.picture import PICTURE, draw_study
+from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
+from bert_hf.finetuning.study.table import TABLE
+from bert_hf.training.checkpointing import write_durably
+
+PAGE = "study.md"
+
+Chosen = dict[tuple[Model, int | None, Fold], Settings]
+
+
+def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
+    """Writes the page and the picture.
+
+    Returns:
+        The lines to print: the page's tables, and where the files are.
+
+    Raises:
+        InputError: the cells do not have a figure, or the reference is neither a model nor a baseline.
+    """
+    final = [row for row in rows if not row.cell.searching]
+    figures = plan.asked.figures or usual_figures(final, "test_")
+    check_figures(figures, final, "test_")
+    scores = [collect(final, figure) for figure in figures]
+    reference = _reference(plan, scores[0])
+
+    tables: list[str] = []
+    for one in scores:
+        tables += [f"## Test {one.figure}", "", *_means(one), ""]
+        if reference is not None:
+            tables += [f"### {one.figure}: difference from {reference}", "", *_differences(one, reference), ""]
+    if plan.searches:
+        tables += ["## Chosen settings", "", *_chosen_settings(chosen), ""]
+
+    text = "\n".join(["# Study", "", *_description(plan), "", *tables])
+    write_durably(plan.root / PAGE, text.rstrip() + "\n")
+    draw_study(scores, plan.root / PICTURE)
+    return [*tables, f"study: {', '.join(str(plan.root / name) for name in (PAGE, TABLE, PICTURE))}"]
+
+
+def _reference(plan: Plan, scores: Scores) -> str | None:
+    """The name that the others are compared with: the one asked for, or the first model of random weights."""
+    name = plan.asked.reference
+    if name is None:
+        return next((model.name for model in plan.models if model.from_scratch), None)
+
+    names = [*scores.models, *scores.baselines]
+    if name not in names:
+        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
+        raise InputError(f"no model or baseline {name!r}", where="--reference", remedy=remedy)
+    return name
+
+
+# ---- the page
+
+
+def _description(plan: Plan) -> list[str]:
+    data = f"the folds in `{plan.asked.folds_dir}`" if plan.asked.folds_dir else "the recipe's own data"
+    lines = [
+        f"- recipe `{plan.asked.recipe}` on {data}; options for every cell: `{' '.join(plan.passed_on) or 'none'}`"
+    ]
+    for model in plan.models:
+        kind = f"the shape of `{model.path}` with random weights" if model.from_scratch else f"`{model.path}`"
+        lines.append(f"- {model.name}: {kind}")
+
+    sizes = ", ".join("all" if size is None else str(size) for size in plan.sizes)
+    seeds = ", ".join(map(str, plan.seeds))
+    lines.append(f"- folds: {len(plan.folds)}; seeds: {seeds}; training rows: {sizes}")
+    lines.append("- n counts runs (folds × seeds), and baselines once a fold; sd is over these n values.")
+    if plan.subsets:
+        lines.append(
+            "- A subset of the training rows is the same for all models and seeds of a fold. Its models are trained "
+            "for all steps and nothing is selected; baselines have the same rows."
+        )
+    if plan.searches:
+        lines.append(
+            "- Settings were chosen within each fold by the mean validation figure over the seeds. With a subset, a "
+            "fifth of the subset validated, another one with each seed."
+        )
+    return lines
+
+
+def _means(scores: Scores) -> list[str]:
+    lines = _table_head("training rows", "model", "mean", "sd", "n", "sd over seeds")
+    for size, count in scores.training_rows.items():
+        for name in [*scores.models, *scores.baselines]:
+            if size in scores.of(name):
+                found = summarize(scores.of(name)[size])
+                cells = (f"{found.mean:.4f}", _number(found.sd), str(found.count), _number(found.sd_of_seeds))
+                lines.append(_line(_size(size, count), name, *cells))
+    return lines
+
+
+def _differences(scores: Scores, reference: str) -> list[str]:
+    lines = _table_head("training rows", "model", "difference", "95 % interval", "folds")
+    for size, count in scores.training_rows.items():
+        for name in [*scores.models, *scores.baselines]:
+            if name == reference or size not in scores.of(name):
+                continue
+            found = paired_difference(scores.of(name)[size], scores.of(reference)[size])
+            interval = "–"
+            if found.interval is not None:
+                interval = f"{found.interval[0]:+.4f} to {found.interval[1]:+.4f}"
+            lines.append(_line(_size(size, count), name, f"{found.mean:+.4f}", interval, str(found.folds)))
+
+    note = f"Seeds are averaged first. Interval: percentile bootstrap over the folds, {RESAMPLES:,} resamples"
+    return [*lines, "", f"{note}; none with one fold."]
+
+
+def _chosen_settings(chosen: Chosen) -> list[str]:
+    lines = _table_head("training rows", "model", "fold", "settings")
+    for (model, size, fold), settings in chosen.items():
+        values = ", ".join(f"{key} {value}" for key, value in settings)
+        lines.append(_line(_size(size, None), model.name, str(fold.number), values))
+    return lines
+
+
+def _size(size: int | None, count: float | None) -> str:
+    if size is not None:
+        return f"{size:,}"
+    return "all" if count is None else f"all ({count:,.0f})"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _table_head(*names: str) -> list[str]:
+    return [_line(*names), _line(*["---"] * len(names))]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,73 @@
+"""The rows of a classification task: given parts, checked, and those that are split off."""
+
+from pathlib import Path
+
+import pytest
+
+import bert_hf
+from bert_hf import InputError
+from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.finetuning.labelled_parts import class_names, read_all_parts, read_given_parts
+
+MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
+
+
+def write(folder, name, content) -> list[str]:
+    (folder / name).write_text(content)
+    return [str(folder / name)]
+
+
+def test_labels_of_a_task_have_fixed_ids():
+    asked = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
+    parts = read_all_parts(asked)
+    assert class_names(parts, asked) == ("ham", "spam")
+    assert sum(map(len, parts.values())) == len(MESSAGES.read_text().splitlines())
+    assert list(parts) == ["train", "validation", "test"]
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "expected"),
+    [
+        ({"task": "spim"}, "", "--task: unknown task 'spim'; did you mean 'spam'?"),
+        ({"data_dir": "glue"}, None, "--data_dir: it is the folder of a task's own files; give --task"),
+        ({"data_dir": "glue", "task": "spam"}, "", "--data_dir: --train_file is given as well"),
+        ({}, None, "--train_file: no data are named"),
+        ({}, "ham\tx\nham\ty\n", "a.tsv: only one label: ham"),
+        ({"problem_type": "regression"}, "1.5\tx\nlow\ty\n", "a.tsv:2: label 'low' is not a number"),
+    ],
+)
+def test_wrong_requests(tmp_path, options, content, expected):
+    files = None if content is None else write(tmp_path, "a.tsv", content or "ham\tx\nspam\ty\n")
+    with pytest.raises(InputError) as caught:
+        read_given_parts(
+            ClassificationArguments(train_file=files, label_column="column_1" if content else None, **options)
+        )
+    assert expected in str(caught.value)
+
+
+def test_a_label_unknown_to_training(tmp_path):
+    train = write(tmp_path, "a.tsv", "ham\tx one\nspam\ty two\n" * 20)
+    test = write(tmp_path, "b.tsv", "ham\tx\neggs\ty\nham\tz\n")
+    with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
+        read_all_parts(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ((), {"train": 140, "validation": 20, "test": 40}),
+        (("test",), {"train": 180, "validation": 20, "test": 10}),
+        (("validation",), {"train": 160, "validation": 10, "test": 40}),
+        (("validation", "test"), {"train": 200, "validation": 10, "test": 10}),
+    ],
+)
+def test_parts_that_are_not_given_are_split_off(tmp_path, rng, given, sizes):
+    """Percentages are of the rows of the training file, whether or not the other part is given."""
+    for name, count in {"train": 200, "validation": 10, "test": 10}.items():
+        words = rng.integers(97, 123, (count, 8, 6))
+        texts = [" ".join("".join(map(chr, word)) for word in text) for text in words]
+        lines = [f"{('ham', 'spam')[number % 2]}\t{text}\n" for number, text in enumerate(texts)]
+        write(tmp_path, f"{name}.tsv", "".join(lines))
+    files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", *given)}
+    parts = read_all_parts(ClassificationArguments(**files))
+    assert {name: len(rows) for name, rows in parts.items()} == sizes
