@@ -238,10 +238,9 @@ def _dataset(windows: list[Window]) -> datasets.Dataset:
 class WindowCollator:
     """Pads windows to the longest of the batch, and marks where answers may begin and end.
 
-    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 3): first
-    and last token of the answer, and tokens of the window, for the loss (see `SpanTask.losses`); `starts_allowed`
-    (B, L), true in the window of maximum context of a context's token; `ends_allowed` (B, L), true for every token of
-    the context.
+    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
+    and last token of the answer; `starts_allowed` (B, L), true in the window of maximum context of a context's token;
+    `ends_allowed` (B, L), true for every token of the context.
     """
 
     def __init__(self, pad_token_id: int):
@@ -262,7 +261,7 @@ class WindowCollator:
             "input_ids": ids,
             "attention_mask": attended.long(),
             "token_type_ids": (attended & (positions >= context[:, :1])).long(),
-            "labels": torch.cat([torch.as_tensor([row["labels"] for row in rows]), lengths[:, None]], dim=1),
+            "labels": torch.as_tensor([row["labels"] for row in rows]),
             "starts_allowed": (positions >= max_context[:, :1]) & (positions < max_context[:, 1:]),
             "ends_allowed": (positions >= context[:, :1]) & (positions < context[:, 1:]),
         }

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bert_hf.finetuning.question_windows import ContextTokens, Windows
 from bert_hf.finetuning.squad_files import Question
+from bert_hf.training.checkpointing import write_durably
 
 # ---- one window, on the device
 
@@ -157,7 +158,7 @@ class Prediction:
         return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
 
 
-def decode(windows: Windows, found: Sequence[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
+def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
     """The prediction of each question, in order.
 
     Args:
@@ -236,9 +237,9 @@ def write_predictions(
             file.write(("{\n" if number == 0 else ",\n") + f"{json.dumps(name)}: {json.dumps(entries, indent=4)}")
         file.write("\n}\n")
 
-    for stem, content in {"predictions": texts, **({"null_odds": odds} if with_null else {})}.items():
-        with _replacing(folder / f"{prefix}{stem}.json") as file:
-            file.write(json.dumps(content, indent=4) + "\n")
+    write_durably(folder / f"{prefix}predictions.json", json.dumps(texts, indent=4) + "\n")
+    if with_null:
+        write_durably(folder / f"{prefix}null_odds.json", json.dumps(odds, indent=4) + "\n")
 
 
 def _entry(span: Span, probability: float) -> dict:

@@ -63,6 +63,7 @@ def official_figures(
     predictions: Mapping[str, str],
     odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
+    answer_nothing: float = 0.0,
 ) -> dict[str, float]:
     """The figures under the names and in the order of the official script, in percent.
 
@@ -72,6 +73,7 @@ def official_figures(
         odds: by question id, how likely it is that there is no answer; needed for every prediction. They add
             `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
         threshold: a question whose odds exceed it counts as predicted "".
+        answer_nothing: see `best_threshold`.
 
     Returns:
         `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, where there are such questions; `best_…`.
@@ -94,7 +96,7 @@ def official_figures(
     if odds is not None:
         for number, figure in enumerate(("exact", "f1")):
             column = {name: pair[number] for name, pair in raw.items()}
-            best, at = best_threshold(column, gold, predictions, odds)
+            best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
             figures |= {f"best_{figure}": 100.0 * best / len(gold), f"best_{figure}_thresh": at}
     return figures
 

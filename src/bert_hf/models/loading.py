@@ -365,6 +365,8 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         raise InputError(f"it lacks {_few(missing)}", where=where, remedy="give a whole BERT checkpoint")
 
     body = ("embeddings.", "encoder.", "pooler.")
+    if getattr(model.base_model, "pooler", None) is None:
+        body = body[:2]  # heads of tokens and answers do without the pooler
     left = sorted(name for name in loaded["unexpected_keys"] if name.removeprefix("bert.").startswith(body))
     if left := [name for name in left if not name.endswith("position_ids")]:  # old transformers saved that buffer
         what = f"it holds {_few(left)}, for which {CONFIG} has no place"
