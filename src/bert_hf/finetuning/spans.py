@@ -13,7 +13,7 @@ from transformers import AutoModelForQuestionAnswering
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
-from bert_hf.finetuning.question_windows import WindowCollator, Windows, WindowShape, make_windows
+from bert_hf.finetuning.question_windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad_files import Question, read_hub_questions, read_questions
 from bert_hf.finetuning.squad_metric import official_figures
@@ -28,6 +28,7 @@ class SpanTask(DownstreamTask):
     none if its null odds exceed a threshold, which the validation questions decide, unless it is given.
 
     Attributes:
+        windows: of each part.
         threshold: of the null odds; None where every question has an answer, or before the first evaluation.
     """
 
@@ -41,7 +42,10 @@ class SpanTask(DownstreamTask):
     def __init__(self, asked: QuestionAnsweringArguments, tokenizer):
         super().__init__(asked, tokenizer)
         self.threshold: float | None = None
-        self._windows: dict[str, Windows] = {}
+
+        # Here, and not on demand: what is wrong with the data is reported before the run begins
+        shape = WindowShape(asked.max_seq_length, asked.doc_stride, asked.max_query_length)
+        self.windows = {part: make_windows(questions, tokenizer, shape) for part, questions in self.parts.items()}
 
     # ---- rows
 
@@ -67,18 +71,10 @@ class SpanTask(DownstreamTask):
             parts["train"], parts["validation"] = split_articles(parts["train"], percentage, asked.split_seed)
         return parts
 
-    def windows(self, part: str) -> Windows:
-        """The windows of a part's questions."""
-        if part not in self._windows:
-            asked = self.asked
-            shape = WindowShape(asked.max_seq_length, asked.doc_stride, asked.max_query_length)
-            self._windows[part] = make_windows(self.parts[part], self.tokenizer, shape)
-        return self._windows[part]
-
     def describe(self) -> str:
         lines = []
         for part, questions in self.parts.items():
-            windows = self.windows(part)
+            windows = self.windows[part]
             holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
             counts = {
                 "without an answer": sum(not question.answers for question in questions),
@@ -90,7 +86,7 @@ class SpanTask(DownstreamTask):
         return "\n".join(lines)
 
     def encoded(self, part: str) -> datasets.Dataset:
-        return self.windows(part).data
+        return self.windows[part].data
 
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer.pad_token_id)
@@ -127,7 +123,7 @@ class SpanTask(DownstreamTask):
         threshold or at 0, and `best_…` those at the best; of other parts, those at the threshold that was chosen.
         """
         gold = {question.id: [answer.text for answer in question.answers] for question in self.parts[part]}
-        best = list(decode(self.windows(part), predictions, n_best=1))
+        best = list(decode(self.windows[part], predictions, n_best=1))
         texts = {prediction.question.id: prediction.text() for prediction in best}
         if not self.asked.version_2_with_negative:
             return official_figures(gold, texts)
@@ -147,7 +143,7 @@ class SpanTask(DownstreamTask):
         """The official files, without prefix for the test questions or, where there are none, the validation ones."""
         n_best = self.asked.n_best_size
         prefix = "" if part in ("test", "validation") else f"{part}_"
-        write_predictions(folder, decode(self.windows(part), predictions, n_best), self.threshold, prefix)
+        write_predictions(folder, decode(self.windows[part], predictions, n_best), self.threshold, prefix)
 
     # ---- identity, card, report
 
