@@ -20,7 +20,7 @@ from bert_hf.finetuning.question_windows import (
     WindowShape,
     answer_tokens,
     make_windows,
-    max_context_owners,
+    window_limits,
     window_starts,
 )
 from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
@@ -59,7 +59,8 @@ def test_windows_literally(tokenizer):
         "[CLS] w50 w51 [SEP] w5 w6 w7 [SEP]",
     ]
     assert windows.data["context"][:] == [[4, 8], [4, 8], [4, 7]]
-    assert windows.data["max_context"][:] == [[4, 7], [5, 7], [5, 7]]
+    none = 1 << 30  # the first window has no previous one, the last no next one
+    assert windows.data["limits"][:] == [[4, none, 6, 13], [6, 9, 6, 13], [6, 9, 7, none]]
     assert windows.data["labels"][:] == [[0, 0], [5, 6], [0, 0]]  # the second alone holds the whole answer
     assert windows.data["length"][:] == [9, 9, 8]
     assert windows.shift.tolist() == [-4, -2, 0]
@@ -67,13 +68,13 @@ def test_windows_literally(tokenizer):
 
 def test_a_batch_literally(tokenizer):
     windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, WindowShape(16, 2))
-    batch = WindowCollator(tokenizer.pad_token_id)(list(windows.data))
+    batch = WindowCollator(tokenizer)(list(windows.data))
     assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
         "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
         "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
         "labels": [[4, 4], [0, 0]],
-        "starts_allowed": [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0]],
-        "ends_allowed": [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0]],
+        "in_context": [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0]],
+        "limits": [[3, 1 << 30, 6, 1 << 30], [3, 1 << 30, 4, 1 << 30]],
     }
     expected = tokenizer(["w50", "w50"], ["w1 w2 w3", "w1"], padding=True)
     assert batch["input_ids"].tolist() == expected["input_ids"]
@@ -92,26 +93,42 @@ def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, s
 
 
 @given(tokens=st.integers(0, 60), capacity=st.integers(1, 20), shared=st.integers(0, 19))
-def test_the_window_of_maximum_context_is_that_of_the_2018_code(tokens, capacity, shared):
+def test_windows_cover_the_context(tokens, capacity, shared):
     if shared >= capacity:
         return
     starts = window_starts(tokens, capacity, shared)
     assert [start + capacity >= tokens for start in starts] == [False] * (len(starts) - 1) + [True]
 
-    owners = max_context_owners(tokens, capacity, starts).tolist()
+
+@pytest.mark.parametrize(("capacity", "shared", "tokens"), [(7, 3, 30), (9, 8, 20), (300, 120, 600), (300, 120, 481)])
+def test_a_span_is_predicted_where_it_has_most_context(capacity, shared, tokens):
+    starts = window_starts(tokens, capacity, shared)
     spans = [(start, min(capacity, tokens - start)) for start in starts]
-    assert owners == [most_context(spans, token) for token in range(tokens)]
-    assert owners == sorted(owners)
+    limits = [window_limits(tokens, capacity, starts, window, shift=0) for window in range(len(starts))]
+    for first in range(0, tokens, max(1, tokens // 60)):
+        for last in range(first, min(tokens, first + capacity), max(1, capacity // 12)):
+            found = [
+                window
+                for window, (start, length) in enumerate(spans)
+                if start <= first and last < start + length and here(limits[window], first, last)
+            ]
+            expected = most_context(spans, first, last)
+            assert found == ([] if expected is None else [expected])
 
 
-def most_context(spans, token):
-    """The rule of the 2018 code, token by token."""
+def here(limits, first, last):
+    after = last >= limits.previous_end or first + last > limits.lower
+    return after and (first < limits.next_begin or first + last <= limits.upper)
+
+
+def most_context(spans, first, last):
+    """The window of a span by the formula of the 2018 code, which takes it for single tokens."""
     best, found = None, None
     for number, (start, length) in enumerate(spans):
         end = start + length - 1
-        if not start <= token <= end:
+        if first < start or last > end:
             continue
-        score = min(token - start, end - token) + 0.01 * length
+        score = min(first - start, end - last) + 0.01 * length
         if best is None or score > best:
             best, found = score, number
     return found
@@ -170,11 +187,10 @@ def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
     found = []
     rows = list(windows.data)
     for begin in range(0, len(windows), 3):
-        batch = WindowCollator(0)(rows[begin : begin + 3])
+        batch = WindowCollator(TINY)(rows[begin : begin + 3])
         length = batch["input_ids"].shape[1]
         logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
-        allowed = batch["starts_allowed"], batch["ends_allowed"]
-        found.append(best_spans(*logits, *allowed, n_best, max_answer_length))
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
     return [torch.cat(column).numpy() for column in zip(*found, strict=True)]
 
 
@@ -217,10 +233,10 @@ def brute_force(windows, data, question, starts, ends, longest):
         begin, end = parts[window]
         for i in range(begin, end):
             first = i + int(windows.shift[row])
-            if most_context(spans, first) != window:
-                continue
             for j in range(i, min(end, i + longest)):
                 last = j + int(windows.shift[row])
+                if most_context(spans, first, last) != window:
+                    continue
                 score = starts[row, i] + ends[row, j]
                 characters = offsets[first][0], offsets[last][1]
                 found.append(((-score, first, last), (starts[row, i], ends[row, j], *characters)))
@@ -233,7 +249,8 @@ def test_the_best_starts_and_ends_alone_would_miss_the_best_span():
     starts = torch.tensor([[0.0, 1.0, 1.0, 1.0, 9.0, 8.0, 0.0]])
     ends = torch.tensor([[0.0, 9.0, 8.0, 0.0, 1.0, 1.0, 0.0]])
     allowed = torch.tensor([[False, True, True, True, True, True, False]])
-    found = best_spans(starts, ends, allowed, allowed, n_best=4, max_answer_length=2)
+    none = 1 << 30
+    found = best_spans(starts, ends, allowed, torch.tensor([[1, none, 7, none]]), n_best=4, max_answer_length=2)
     assert list(zip(found.starts[0].tolist(), found.ends[0].tolist(), strict=True)) == [(1, 1), (4, 4), (4, 5), (1, 2)]
     assert (found.start_logits + found.end_logits).tolist() == [[10.0, 10.0, 10.0, 9.0]]
 
@@ -314,11 +331,11 @@ def gold_answers(questions, tokenizer, shape):
     windows = make_windows(questions, tokenizer, shape)
     found = []
     for begin in range(0, len(windows), 64):
-        batch = WindowCollator(0)(list(windows.data.select(range(begin, min(begin + 64, len(windows))))))
+        batch = WindowCollator(TINY)(list(windows.data.select(range(begin, min(begin + 64, len(windows))))))
         logits = torch.zeros(2, *batch["input_ids"].shape)
         for row, (first, last) in enumerate(batch["labels"].tolist()):
             logits[0, row, first] = logits[1, row, last] = 5.0
-        found.append(best_spans(*logits, batch["starts_allowed"], batch["ends_allowed"], 1, 10**3))
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], 1, 60))
     columns = [torch.cat(column).numpy() for column in zip(*found, strict=True)]
     return {prediction.question.id: prediction.text() for prediction in decode(windows, columns, 1)}
 

@@ -1,6 +1,6 @@
 """Answers one question with a fine-tuned model. (transformers 5.3 removed `pipeline("question-answering")`.)"""
 
-from typing import TypedDict
+from typing import TypedDict, cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -50,14 +50,14 @@ def answer(
     windows = make_windows([asked], tokenizer, WindowShape(length, stride, max_query_length=min(64, length // 2)))
 
     # The best spans of each window
-    collate = WindowCollator(tokenizer.pad_token_id)
+    collate = WindowCollator(tokenizer)
     found = []
     for begin in range(0, len(windows), _BATCH):
         rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
-        batch = {name: tensor.to(model.device) for name, tensor in collate(list(rows)).items()}
+        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
         outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
-        allowed = batch["starts_allowed"], batch["ends_allowed"]
-        found.append(best_spans(outputs.start_logits, outputs.end_logits, *allowed, n_best, max_answer_length))
+        logits = outputs.start_logits, outputs.end_logits
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
 
     # The best of all, or none
     columns = [torch.cat(column).cpu() for column in zip(*found, strict=True)]

@@ -5,28 +5,30 @@ context, so that an answer at the end of one is whole in the next.
 
     max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
 
-    window 0   [CLS] q r [SEP] a b c d [SEP]      max_context: a b c
-    window 1   [CLS] q r [SEP] c d e f [SEP]      max_context: d e
-    window 2   [CLS] q r [SEP] e f g [SEP]        max_context: f g
+    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, and c d, which begins before the overlap's middle …
+    window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
+    window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
 
-A token that several windows hold is predicted in the window where it has most context (`max_context_owners`).
+A span that several windows hold is predicted in the one where it has most context (`Limits`).
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from datasets.table import InMemoryTable
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.squad_files import Question
 
+_NO_LIMIT = 1 << 30
 _BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
 
 
@@ -47,6 +49,24 @@ class ContextTokens(NamedTuple):
     ends: np.ndarray
 
 
+class Limits(NamedTuple):
+    """Which spans i … j of a window are predicted in it, and not in its neighbours: all positions in the window.
+
+    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
+    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
+    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
+    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+
+    Of two neighbours a span in both belongs to the first one if its middle is in the first half of their overlap, from
+    x to y: i + j ≤ x + y.
+    """
+
+    previous_end: int  # spans with j < previous_end are in the previous window, too,
+    lower: int  # and belong here if i + j > lower
+    next_begin: int  # spans with i ≥ next_begin are in the next window, too,
+    upper: int  # and belong here if i + j ≤ upper
+
+
 class Window(NamedTuple):
     """One model input. Positions are those in the window, intervals exclude their end."""
 
@@ -54,7 +74,7 @@ class Window(NamedTuple):
     ids: np.ndarray
     shift: int  # the token at position p of the window is token p + shift of the context
     context: tuple[int, int]  # interval of the context
-    max_context: tuple[int, int]  # interval of the tokens that are predicted here
+    limits: Limits
     labels: tuple[int, int]  # first and last token of the answer; (0, 0), which is [CLS]: not, or not wholly, here
 
 
@@ -63,7 +83,7 @@ class Windows:
     """All windows of some questions, in the order of the questions.
 
     Attributes:
-        data: a row a window: `input_ids`, `labels` (start, end), `length`, `context` and `max_context` (intervals).
+        data: a row a window: `input_ids`, `labels` (start, end), `length`, `context` (interval), `limits`.
         questions: of which they are. question: (W,) number of each window's question. shift: (W,) see `Window`.
         contexts: tokens of the distinct contexts. context: (questions,) number of each question's context.
         cut_questions: how many questions had more than `max_query_length` tokens.
@@ -97,25 +117,31 @@ def window_starts(tokens: int, capacity: int, shared: int) -> range:
     return range(0, tokens - shared, step)
 
 
-def max_context_owners(tokens: int, capacity: int, starts: Sequence[int]) -> np.ndarray:
-    """(tokens,) for each token of a context the window in which it is predicted.
+def window_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> Limits:
+    """The limits of one window of a context, in positions of that window (token = position + `shift`)."""
+    begin = starts[window]
+    end = min(begin + capacity, tokens)
+    previous_end, lower, next_begin, upper = begin, _NO_LIMIT, end, _NO_LIMIT
 
-    That is where the smaller of the numbers of tokens to its left and right is largest; a hundredth of the window's
-    length is added; of equal ones the first window counts (google-research/bert @ eedf5716, run_squad.py,
-    `_check_is_max_context`). The tokens of one window are next to each other, and owners ascend.
-    """
-    owners = np.zeros(tokens, np.int32)
-    best = np.full(tokens, -1.0)
+    if window > 0:
+        previous_end = starts[window - 1] + capacity
+        lower = _last_of_first(begin, previous_end, capacity, tokens)
+    if window + 1 < len(starts):
+        next_begin = starts[window + 1]
+        upper = _last_of_first(next_begin, end, capacity, tokens)
+    lower, upper = (each if each == _NO_LIMIT else each - 2 * shift for each in (lower, upper))
+    return Limits(previous_end - shift, lower, next_begin - shift, upper)
 
-    for number, start in enumerate(starts):
-        end = min(start + capacity, tokens)
-        left = np.arange(end - start)
-        score = np.minimum(left, left[::-1]) + 0.01 * (end - start)
 
-        better = score > best[start:end]
-        owners[start:end][better] = number
-        best[start:end][better] = score[better]
-    return owners
+def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
+    """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
+    shorter = capacity - (
+        min(begin + capacity, tokens) - begin
+    )  # by so much is the second window shorter, the last one
+    further = min(begin + capacity, tokens) - end  # tokens to the right of the overlap
+    if 100 * further <= shorter:  # the hundredths of the length outweigh them
+        return _NO_LIMIT
+    return begin + end - 1 + shorter // 100
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
@@ -182,23 +208,22 @@ def _windows_of(
     _check_capacity(question, tokens, capacity, len(ids), shape)
 
     starts = window_starts(tokens, capacity, shape.doc_stride)
-    owners = max_context_owners(tokens, capacity, starts)
     answer = None
     if question.answers:
         answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
 
-    front = np.concatenate([[tokenizer.cls_token_id], ids, [tokenizer.sep_token_id]])
+    first, last = np.array([tokenizer.cls_token_id], np.int32), np.array([tokenizer.sep_token_id], np.int32)
+    front = np.concatenate([first, ids, last])
     for window, start in enumerate(starts):
         end = min(start + capacity, tokens)
         shift = start - len(front)
-        begins, ends = np.searchsorted(owners, [window, window + 1])
         labels = (0, 0)
         if answer and start <= answer[0] and answer[1] < end:
             labels = (answer[0] - shift, answer[1] - shift)
 
-        whole = np.concatenate([front, context.ids[start:end], [tokenizer.sep_token_id]]).astype(np.int32)
-        predicted = (int(begins) - shift, int(ends) - shift)
-        yield Window(number, whole, shift, (len(front), end - shift), predicted, labels)
+        whole = np.concatenate([front, context.ids[start:end], last])
+        limits = window_limits(tokens, capacity, starts, window, shift)
+        yield Window(number, whole, shift, (len(front), end - shift), limits, labels)
 
 
 def _check_capacity(question: Question, tokens: int, capacity: int, query: int, shape: WindowShape) -> None:
@@ -221,47 +246,46 @@ def _dataset(windows: list[Window]) -> datasets.Dataset:
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     tokens = pa.array(np.concatenate([window.ids for window in windows]))
 
-    digest = hashlib.sha256(tokens.to_numpy())
+    digest = hashlib.sha256(tokens.to_numpy().tobytes())
     columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
-    for name in ("labels", "context", "max_context"):
-        pairs = np.array([getattr(window, name) for window in windows], np.int32).reshape(-1)
-        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(pairs), 2)
-        digest.update(pairs)
+    for name in ("labels", "context", "limits"):
+        rows = np.array([getattr(window, name) for window in windows], np.int32)
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+        digest.update(rows.tobytes())
 
     # Without a fingerprint, datasets pickles the whole table to compute one
-    return datasets.Dataset(datasets.table.InMemoryTable(pa.table(columns)), fingerprint=digest.hexdigest()[:16])
+    return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint=digest.hexdigest()[:16])
 
 
 # ---- batches
 
 
 class WindowCollator:
-    """Pads windows to the longest of the batch, and marks where answers may begin and end.
+    """Pads windows to the longest of the batch, and marks where answers may be.
 
     Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
-    and last token of the answer; `starts_allowed` (B, L), true in the window of maximum context of a context's token;
-    `ends_allowed` (B, L), true for every token of the context.
+    and last token of the answer; `in_context` (B, L), true for every token of the context; `limits` (B, 4), see
+    `Limits`.
     """
 
-    def __init__(self, pad_token_id: int):
-        self.pad_token_id = pad_token_id
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
 
     def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
         lengths = torch.tensor([len(row["input_ids"]) for row in rows])
         positions = torch.arange(int(lengths.max()))
 
-        ids = torch.full((len(rows), len(positions)), self.pad_token_id)
+        ids = torch.full((len(rows), len(positions)), cast(int, self.tokenizer.pad_token_id))
         for number, row in enumerate(rows):
             ids[number, : lengths[number]] = torch.as_tensor(row["input_ids"])
 
         context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
-        max_context = torch.as_tensor([row["max_context"] for row in rows])
         attended = positions < lengths[:, None]  # (B, L)
         return {
             "input_ids": ids,
             "attention_mask": attended.long(),
             "token_type_ids": (attended & (positions >= context[:, :1])).long(),
             "labels": torch.as_tensor([row["labels"] for row in rows]),
-            "starts_allowed": (positions >= max_context[:, :1]) & (positions < max_context[:, 1:]),
-            "ends_allowed": (positions >= context[:, :1]) & (positions < context[:, 1:]),
+            "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
+            "limits": torch.as_tensor([row["limits"] for row in rows]),
         }

@@ -42,42 +42,38 @@ class WindowSpans(NamedTuple):
 def best_spans(
     start_logits: Tensor,
     end_logits: Tensor,
-    starts_allowed: Tensor,
-    ends_allowed: Tensor,
+    in_context: Tensor,
+    limits: Tensor,
     n_best: int = 20,
     max_answer_length: int = 30,
 ) -> WindowSpans:
     """The `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
 
-    The spans of the `n_best` starts with the largest best scores are compared: a span of any other start has `n_best`
-    spans before it, one of each of these. The usual shortcut, the best starts with the best ends, may miss the best
-    span.
+    All spans that are predicted in the window are compared. The usual shortcut, the best starts with the best ends,
+    may miss the best span.
 
     Args:
-        start_logits, end_logits: (B, L). starts_allowed, ends_allowed: (B, L) boolean, where a span may begin and end.
+        start_logits, end_logits: (B, L).
+        in_context: (B, L) boolean. limits: (B, 4), see `question_windows.Limits`.
     """
-    begin = start_logits.float().masked_fill(~starts_allowed, -math.inf)
-    end = end_logits.float().masked_fill(~ends_allowed, -math.inf)
+    begin = start_logits.float().masked_fill(~in_context, -math.inf)
+    end = end_logits.float().masked_fill(~in_context, -math.inf)
     end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)  # (B, L, M): of the span from i to i + m
+    scores = scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
 
-    # Starts, ascending
-    best_end = F.max_pool1d(end[:, None], max_answer_length, stride=1)[:, 0]  # (B, L) within reach of each start
-    candidates = _first_of_the_largest(begin + best_end, min(n_best, begin.shape[1])).sort(dim=1).values  # (B, S)
-
-    # All their spans
-    lengths = torch.arange(max_answer_length, device=candidates.device)
-    ends = (candidates[:, :, None] + lengths).flatten(1)  # (B, S × max_answer_length)
-    starts = candidates.repeat_interleave(max_answer_length, dim=1)
-    scores = begin.gather(1, starts) + end.gather(1, ends)
+    # The best spans have the starts of the best scores: each of these has a span before those of any other start
+    starts = _first_of_the_largest(scores.amax(dim=2), min(n_best, scores.shape[1])).sort(dim=1).values  # (B, S)
+    scores = scores.gather(1, starts[:, :, None].expand(-1, -1, max_answer_length)).flatten(1)  # (B, S × M)
     if scores.shape[1] < n_best:
-        starts, ends = (F.pad(each, (0, n_best - each.shape[1])) for each in (starts, ends))
         scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
 
     # The best of them; what is no span gets position 0 and -inf
     chosen = _first_of_the_largest(scores, n_best)  # (B, K)
     found = scores.gather(1, chosen) > -math.inf
-    starts = starts.gather(1, chosen).where(found, 0)
-    ends = ends.gather(1, chosen).where(found, 0)
+    chosen = chosen.where(found, 0)
+    starts = starts.gather(1, chosen // max_answer_length).where(found, 0)
+    ends = (starts + chosen % max_answer_length).where(found, 0)
     return WindowSpans(
         starts,
         ends,
@@ -85,6 +81,16 @@ def best_spans(
         end_logits.float().gather(1, ends).where(found, 0.0),
         torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float(),
     )
+
+
+def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
+    """(B, L, M) whether the span from i to i + m is predicted in the window, and not in one of its neighbours."""
+    previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
+    first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
+    last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
+    after_previous = (last >= previous_end) | (first + last > lower)
+    before_next = (first < next_begin) | (first + last <= upper)
+    return after_previous & before_next
 
 
 def _first_of_the_largest(scores: Tensor, count: int) -> Tensor:
@@ -176,8 +182,9 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
         first, last = int(limits[number]), int(limits[number + 1])
         null = null_logits[first + int(null_scores[first:last].argmin())]
 
-        # A token is a start in one window alone, and earlier tokens in earlier windows: the sort keeps that order
-        order = np.argsort(-scores[first:last].reshape(-1), kind="stable")[:n_best]
+        # A span is predicted in one window alone; of equal scores, the first in the context
+        places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
+        order = np.lexsort([*(place.reshape(-1) for place in places), -scores[first:last].reshape(-1)])[:n_best]
         spans = []
         for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
             row = first + int(window)

@@ -35,7 +35,7 @@ class SpanTask(DownstreamTask):
     auto_class = AutoModelForQuestionAnswering
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
-    extra_columns = ("starts_allowed", "ends_allowed")
+    extra_columns = ("in_context", "limits")
     asked: QuestionAnsweringArguments
     parts: dict[str, list[Question]]
 
@@ -89,7 +89,7 @@ class SpanTask(DownstreamTask):
         return self.windows[part].data
 
     def collator(self) -> WindowCollator:
-        return WindowCollator(self.tokenizer.pad_token_id)
+        return WindowCollator(self.tokenizer)
 
     # ---- network and loss
 
@@ -113,8 +113,8 @@ class SpanTask(DownstreamTask):
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
-        allowed = inputs["starts_allowed"], inputs["ends_allowed"]
-        return tuple(best_spans(*logits, *allowed, self.asked.n_best_size, self.asked.max_answer_length))
+        where = inputs["in_context"], inputs["limits"]
+        return tuple(best_spans(*logits, *where, self.asked.n_best_size, self.asked.max_answer_length))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         """The official figures, in percent.
