@@ -1,7 +1,7 @@
 """How the 2018 code makes examples (google-research/bert@eedf571, create_pretraining_data.py), reimplemented.
 
-A yardstick for our own pairs and masks, not a way to train: see `fidelity_2018.py` and `tests/test_fidelity.py`. It
-draws from `rng` in the order of the original, so that equal seeds give equal instances (checked against that file).
+Our own pairs and masks are compared with it (`fidelity_2018.py`, `tests/data/test_fidelity.py`); it trains nothing.
+It draws from `rng` in the order of the original, so that equal seeds give equal instances (checked against that file).
 A document is a list of sentences, a sentence a sequence of token ids, none of them empty.
 """
 

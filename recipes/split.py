@@ -9,7 +9,7 @@ all parts. Where near-duplicates are more than half of a class's rows in a test 
 import sys
 
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.fold_files import FOLD_FILES, make_folds, read_classes, table_of_parts, write_folds
+from bert_hf.finetuning.fold_files import FOLD_FILES, make_folds, read_rows_to_split, table_of_parts, write_folds
 from bert_hf.finetuning.splits import describe_groups, row_groups
 from bert_hf.preflight import parse_splitting
 from bert_hf.training.output_folder import free_folder
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     asked, out = options
 
     # 1. Rows: text, second text if there is one, and class
-    rows = read_classes(asked)
+    rows = read_rows_to_split(asked)
 
     # 2. Folds: stratified by class, groups of near-duplicates in the same part
     groups = row_groups(rows)
@@ -34,8 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     write_folds(folder, made, asked)
 
     # 4. Report
-    print(f"{len(rows):,} rows; {describe_groups(groups)}")
-    print(table_of_parts(made))
+    print(rows.line(asked.problem_type))
+    print(describe_groups(groups))
+    print(table_of_parts(made, asked.problem_type == "regression"))
     return 0
 
 

@@ -11,6 +11,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from transformers.utils import logging
+
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.arguments import StudyArguments, split_words
@@ -33,7 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     # 2. Plan: models × training sizes × folds × seeds × settings
     plan = make_plan(asked, passed_on)
 
-    # 3. Cells, then study.csv, study.md and learning_curve.png
+    # 3. Cells, each with its own log.txt; then study.csv, study.md and learning_curve.png
+    logging.set_verbosity_error()  # each cell would report which layers are new
+    logging.disable_progress_bar()
     study = Study(plan, run_recipe, report=lambda line: print(line, flush=True))
     return study.check() if asked.check else study.run()
 

@@ -9,6 +9,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # with tiny matrices a second thread costs 
 
 import numpy as np
 import pytest
+from helpers.many_runs import prepare_for_many_runs
 from hypothesis import HealthCheck, settings
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
@@ -23,6 +24,11 @@ settings.register_profile("short", max_examples=500, derandomize=True, **COMMON)
 settings.register_profile("medium", max_examples=20_000, print_blob=True, **COMMON)
 settings.register_profile("long", max_examples=200_000, print_blob=True, **COMMON)
 settings.load_profile("short")
+
+
+def pytest_collection_finish() -> None:
+    """All test modules are imported."""
+    prepare_for_many_runs()
 
 
 @pytest.fixture(scope="session")

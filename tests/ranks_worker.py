@@ -85,6 +85,7 @@ def rows_read(out: Path) -> torch.Tensor:
 
 def main(out: str) -> None:
     folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"pairs/{name}": value for name, value in update_of(folder / "pairs", True).items()}
     tensors |= {f"alone/{name}": value for name, value in update_of(folder / "alone", False).items()}
     if "alone/failed" not in tensors:  # the ranks are still in step

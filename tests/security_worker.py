@@ -11,6 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from helpers.many_runs import prepare_for_many_runs
+
 ROOT = Path(__file__).parents[1]
 SMALL = ["--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "--report_to", "none"]
 
@@ -21,6 +23,7 @@ def recipe(name: str, *words) -> None:
 
 
 def main(place: Path) -> None:
+    prepare_for_many_runs()
     text, tokenizer, corpus, run = (place / name for name in ("text.txt", "tokenizer", "corpus", "run"))
     recipe("train_tokenizer", "--train_file", text, "--vocab_size", 200, "--output_dir", tokenizer)
     recipe("prepare", "--train_file", text, "--tokenizer_name", tokenizer, "--num_proc", 2, "--output_dir", corpus)

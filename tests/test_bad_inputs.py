@@ -217,6 +217,7 @@ def test_the_catalogue_is_large_and_says_each_thing_once():
         ("train_tokenizer", "--train_file good/text.txt --output_dir out"),
         ("prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out"),
         ("estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 32"),
+        ("split", "--train_file good/rows.tsv --output_dir out"),
     ],
 )
 def test_check_reports_what_is_good_and_writes_nothing(good, tmp_path, capsys, recipe, words):

@@ -118,8 +118,14 @@ def _write_texts(folder: Path, documents: list[str]) -> None:
     }
     for name, content in contents.items():
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+    fields = [line.split("\t") for line in labelled.splitlines()]
+    classified = "".join(json.dumps({"text": text, "label": label}) + "\n" for label, text in fields)
+    (folder / "runs/sms-folds/fold-0").mkdir(parents=True)
+    for part in ("train", "validation", "test"):
+        (folder / f"runs/sms-folds/fold-0/{part}.jsonl").write_text(classified)
 
 
 def test_the_readme_is_short():

@@ -10,7 +10,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/bert_hf"
 
 # A package may import those before it.
-ORDER = ("progress", "console", "errors", "config", "models", "data", "training", "finetuning", "preflight", "probe")
+ORDER = (
+    "progress", "console", "errors", "config", "models", "data", "training", "finetuning", "preflight", "probe",
+    "features",
+)  # fmt: skip
 
 
 def module_name(path: Path) -> str:

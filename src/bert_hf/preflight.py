@@ -44,7 +44,7 @@ from bert_hf.data.planned_run import free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.fold_files import MANIFEST, TEST_PERCENTAGE, read_classes
+from bert_hf.finetuning.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
@@ -206,8 +206,8 @@ def splitting(asked, out) -> Iterator[str]:
     if asked.validation_split_percentage + test >= 100:
         what = f"with {test:g} % test rows no training rows are left"
         raise InputError(what, where="--validation_split_percentage", remedy="give fewer")
-    yield f"rows: {len(read_classes(asked)):,}"
-    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, MANIFEST)
+    yield f"rows: {len(read_rows_to_split(asked)):,}"
+    yield writable(needed(out.output_dir))
 
 
 # ---- machine and folders
@@ -441,7 +441,7 @@ def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(asked, "data_dir", None)):
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
-    parts = task.read(asked)
+    parts = task.read_given(asked)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 
 

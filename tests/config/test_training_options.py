@@ -1,5 +1,6 @@
 """Each training option: its effect where it works, one line where it is refused. The table: training_options.py."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -840,9 +841,24 @@ def test_recipes_train_evaluate_and_predict():
 
 
 @shows("local_rank")
-def test_the_rank_that_an_old_launcher_passes(monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    options(asked(PreTrainingArguments, local_rank=3), PreTrainingArguments, BY_PRETRAINING)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    ("launched", "passed", "accepted"),
+    [
+        ("3", 3, True),  # torch.distributed.launch passes --local_rank and sets LOCAL_RANK
+        ("3", -1, True),  # the default
+        ("3", 0, False),
+        (None, 0, True),  # one process that no launcher started
+        (None, 3, False),
+    ],
+)
+def test_local_rank_is_accepted_only_if_it_is_the_launchers(monkeypatch, kind, launched, passed, accepted):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if launched is not None:
+        monkeypatch.setenv("LOCAL_RANK", launched)
+    refused = contextlib.nullcontext() if accepted else pytest.raises(InputError, match="--local_rank: the launcher")
+    with refused:
+        options(asked(kind, local_rank=passed), kind, KINDS[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

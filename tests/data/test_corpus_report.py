@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_hf.data import corpus_report
+from bert_hf.data import corpus_report, readers
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.dataset import PreTrainingExamples
@@ -202,8 +202,10 @@ def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypat
     assert "240 documents" in out
     assert "tokens in a document:" in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    (tmp_path / "b.txt").write_text("The boat was there.\n" * 100_000)
-    assert recipe.main([*flags, "--train_file", "b.txt", "--nsp", "false"]) == 0
+    (tmp_path / "b.txt").write_text("The boat was there.\n" * 2_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(readers, "PIECE", 1 << 14)  # the file is read in three pieces, as one of three megabytes
+        assert recipe.main([*flags, "--train_file", "b.txt", "--nsp", "false"]) == 0
     assert "! 1 documents were read for it: separate documents by blank lines" in capsys.readouterr().out
     (tmp_path / "b.txt").unlink()
     assert recipe.main([*flags, "--train_file", "a.txt", "--output_dir", "pictures"]) == 0

@@ -2,8 +2,6 @@ import functools
 import importlib.util
 import json
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ import fsspec
 import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
+from helpers.killed_reader import KillsItsReader
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data import prepare as prepare_module
@@ -228,13 +227,6 @@ def test_a_killed_worker_is_one_line(words, tmp_path):
     texts = [KillsItsReader(("Some text. More text.",), f"{i}.txt") for i in range(2)]
     with pytest.raises(InputError, match="a worker process was killed"):
         prepare(texts, words, tmp_path / "c", num_proc=2)
-
-
-class KillsItsReader(Texts):
-    """Kills the process that reads it."""
-
-    def read(self):
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_workers_import_nothing_heavy():

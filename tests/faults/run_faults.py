@@ -157,14 +157,18 @@ def main() -> int:
     restart_with_preload(work)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
+    from helpers.many_runs import prepare_for_many_runs
+
     from faults.cases import Bench
-    from faults.runs import can_count, warm
+    from faults.runs import can_count, recipe_module, warm
     from faults.subject import Subject
 
+    recipe_module("pretrain")  # imports before the first fork what every fork needs
     subject = Subject(work)
     subject.prepare()
     (work / "warm").mkdir(exist_ok=True)
     warm(subject.plan(work / "warm", max_steps=6))
+    prepare_for_many_runs()
     bench = Bench(subject, args.seed, work)
     subject.oracle()
 

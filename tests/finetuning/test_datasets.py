@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import datasets
 import pytest
@@ -8,8 +7,6 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.columns import CLASSES, NamedColumns
 from bert_hf.finetuning.datasets import read_hub, read_labelled, read_parts
 from bert_hf.finetuning.labelled_texts import LabelledTexts, drop_rare
-
-MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
 
 
 def write(tmp_path, name, content):
@@ -71,6 +68,12 @@ def test_columns_can_be_named(tmp_path):
         ({"question": WORDS, "sentence": OTHERS, "label": LABELS}, {}, ("question", "sentence", "label")),
         ({"premise": WORDS, "hypothesis": OTHERS, "gold_label": LABELS, "genre": LABELS}, {},
          ("premise", "hypothesis", "gold_label")),
+        ({"sentence1": WORDS, "sentence2": OTHERS, "sentence1_parse": WORDS, "gold_label": LABELS, "label1": LABELS,
+          "annotator_labels": [[label] for label in LABELS]}, {}, ("sentence1", "sentence2", "gold_label")),
+        ({"v1": LABELS, "v2": WORDS, "column_3": ["the rest of a text", "and more of it", *[""] * 38]}, {},
+         ("v2", None, "v1")),
+        ({"date": ["Mon Apr 06 22:19:45 PDT 2009"] + [f"Tue Apr 07 10:00:{n} PDT 2009" for n in range(10, 49)],
+          "tweet": WORDS, "target": LABELS}, {}, ("tweet", None, "target")),
         ({"title": WORDS, "body": OTHERS, "label": LABELS}, {"text": "body"}, ("body", None, "label")),
         ({"title": WORDS, "body": OTHERS, "label": LABELS}, {"text": "title", "pair": "body"},
          ("title", "body", "label")),
@@ -101,6 +104,7 @@ def test_columns_that_leave_one_choice_are_found(tmp_path, columns, options, exp
          "a.jsonl:1: which of the texts are meant: question, "),
         ({"text": WORDS, "kind": LABELS, "source": LABELS[::-1]}, {},
          "a.jsonl:1: which column holds the label?; --label_column, one of: text, kind, source"),
+        ({"text": WORDS, "category": LABELS, "sentiment": LABELS}, {}, "a.jsonl:1: which column holds the label?"),
         ({"text": WORDS, "coarse_label": LABELS, "fine_label": LABELS}, {},
          "a.jsonl:1: which column holds the label?"),
         ({"text": WORDS, "number": list(range(40))}, {}, "a.jsonl:1: which column holds the label?"),

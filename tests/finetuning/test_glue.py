@@ -113,7 +113,7 @@ def test_the_files_of_each_task(tmp_path, task):
     assert notes == ([TASKS[task].note] if task == "wnli" else [])
 
     # Test rows have no labels, every row has its place
-    assert [parts[part].labels for part in parts if part.startswith("test")] == [[]] * len(TASKS[task].submissions)
+    assert [parts[part].labels for part in parts if part.startswith("test")] == [None] * len(TASKS[task].submissions)
     assert train.places[0] == (str(tmp_path / "train.tsv"), 1 if task == "cola" else 2)
     assert len(train.places) == len(train)
 

@@ -1,11 +1,14 @@
 """Splits of labelled rows: near-duplicates on one side, classes in proportion, folds, and what is said about them."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import (
     describe_groups,
@@ -19,6 +22,7 @@ from bert_hf.finetuning.splits import (
 )
 
 PARTS = ("train", "validation", "test")
+MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
 
 
 def distinct_texts(rng, count):
@@ -168,3 +172,22 @@ def test_rows_of_other_files_that_equal_training_rows_are_counted(rng):
     assert describe_overlap(train, {"validation": validation, "test": test}) == (
         "near-duplicates of training rows: 3 of 7 validation rows, 0 of 5 test rows"
     )
+
+
+def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):
+    (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
+    (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
+    files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", "test")}
+    parts = read_all_parts(ClassificationArguments(validation_file=files["test_file"], **files))
+    line = "near-duplicates of training rows: 1 of 2 validation rows, 1 of 2 test rows"
+    assert line in parts["train"].line()
+
+
+def test_the_messages_of_the_project():
+    """384 of them, none a near-duplicate of another."""
+    asked = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
+    parts = read_all_parts(asked)
+    assert class_names(parts, asked) == ("ham", "spam")
+    labels = Counter(label for rows in parts.values() for label in rows.class_names())
+    assert labels == {"ham": 228, "spam": 156}
+    assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384

@@ -15,6 +15,7 @@ import pytest
 from bert_hf.errors import InputError
 from bert_hf.finetuning.datasets import read_labelled
 from bert_hf.finetuning.folders import files_of_parts
+from bert_hf.finetuning.separated import read_separated_rows
 from bert_hf.finetuning.tables import read_table, read_unquoted
 
 NAMES = ["body", "kind"]
@@ -142,6 +143,18 @@ def test_random_tables_come_back_as_they_were_written(tmp_path, rng):
         assert rows_of(path) == rows, content
 
 
+def test_no_quote_in_a_text_joins_or_drops_rows(rng):
+    """Any quotes, commas and semicolons in unquoted fields."""
+    pieces = [*'"""ab ,;', "word "]
+    for _ in range(500):
+        rows = [["ham", "it is plain"], ["spam", "so is it"]]
+        for _ in range(int(rng.integers(3, 12))):
+            rows.append([str(rng.choice(["ham", "spam"])), "".join(rng.choice(pieces, rng.integers(1, 12))) + "x"])
+        separator = str(rng.choice(["\t", "|"]))
+        content = joined(rows, separator, header=False)
+        assert [fields for _, fields in read_separated_rows(content, "a.txt", ".txt").rows] == rows, content
+
+
 # ---- header
 
 
@@ -153,6 +166,9 @@ def test_random_tables_come_back_as_they_were_written(tmp_path, rng):
         ("v1\tv2", True),
         ("0\t1", True),  # as pandas numbers columns without names
         ("ham\tOk", False),  # ham comes again
+        ("eggs\tthey are fresh", False),
+        ("question\tWhat is it, then, that you want?", False),
+        ("label\tThe text of each message, as it was sent", True),
         ("eggs\tnever seen before in this file", False),
         ("eggs\tNever!", False),
         ("1\tthree", False),
@@ -164,6 +180,16 @@ def test_a_header_is_recognised_and_no_row_is_lost(tmp_path, first, header):
     assert table.header == header
     assert len(table) == 4 - header
     assert list(table.columns) == (first.split("\t") if header else ["column_1", "column_2"])
+
+
+def test_numbers_below_words_tell_a_header(tmp_path):
+    (tmp_path / "a.csv").write_text("words of a caller,number of calls\nhi there,1\nwho is it,0\nme again,1\n")
+    assert list(read_table(str(tmp_path / "a.csv")).columns) == ["words of a caller", "number of calls"]
+
+
+def test_classes_with_the_name_of_a_column_are_no_header(tmp_path):
+    (tmp_path / "a.tsv").write_text("question\twho\nanswer\tme\nquestion\twhat\ncontent\tthat\n")
+    assert len(read_table(str(tmp_path / "a.tsv"))) == 4
 
 
 def test_lines_of_text_are_a_column(tmp_path):
@@ -266,6 +292,7 @@ def test_a_folder_of_parts_and_classes(tmp_path):
          "a.csv:1: a NUL character; if it is text, --encoding utf-16-le"),
         ("a.csv", "text,label\nx,1\n".encode("utf-16-be"),
          "a.csv:1: a NUL character; if it is text, --encoding utf-16-be"),
+        ("a.csv", "text,label\nx\0,1\n", "a.csv:2: a NUL character; remove it"),
         ("a.csv", b"\xff\xfea", "a.csv:1:3: byte 0x61 is not UTF-16"),
         ("a.csv", b"PK\x03\x04", "a.csv: it begins like zip, and not like text"),
         ("a.csv.gz", b"text,label\n", "a.csv.gz: cannot be read: Not a gzipped file"),

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.many_runs import fastest_product
 from helpers.trainer_runs import make
 from tiny import tiny_config
 
@@ -15,6 +16,12 @@ from bert_hf.training import trainer as trainer_module
 
 CPU = torch.device("cpu")
 OPTIONS = {"steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy": "no"}
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch):
+    """Other tests take a constant."""
+    monkeypatch.setattr(flops, "_fastest_product", fastest_product)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from bert_hf.probe.features import (
     probe_features,
     probe_states,
 )
-from bert_hf.probe.geometry import effective_rank, mean_cosine, probe_geometry, share_along, vocabulary_use
+from bert_hf.probe.geometry import effective_rank, mean_pairwise_cosine, probe_geometry, share_along, vocabulary_use
 from bert_hf.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
 from bert_hf.probe.language import Disturber, frequency_bands, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject, batches_by_length
@@ -101,9 +101,9 @@ def test_effective_rank_of_known_matrices():
     assert effective_rank(three_to_one) == pytest.approx(math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25)))
 
 
-def test_mean_cosine_of_known_vectors():
-    assert mean_cosine(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
-    assert mean_cosine(np.array([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1)
+def test_mean_pairwise_cosine_of_known_vectors():
+    assert mean_pairwise_cosine(np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])) == pytest.approx(1 / 3)
+    assert mean_pairwise_cosine(np.array([[1.0, 1.0], [2.0, 2.0]])) == pytest.approx(1)
 
 
 def test_share_of_variance_along_a_direction():

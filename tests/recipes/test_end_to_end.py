@@ -1,8 +1,13 @@
 """The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, stock loading at the end."""
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import signal
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,10 +19,44 @@ from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 from bert_hf.training import checkpointing, resumable_trainer, step_budget, trainer
 
 
+class Made(NamedTuple):
+    """Output folder and standard output of a recipe."""
+
+    folder: Path
+    printed: str
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """Text, a model shape, and whatever the recipes make of them."""
     return write_inputs(tmp_path_factory.mktemp("end_to_end"))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(place):
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert recipe("train_tokenizer")(tokenizer_words(place)) == 0
+    return Made(place / "tokenizer", printed.getvalue())
+
+
+@pytest.fixture(scope="module")
+def corpus(place, vocabulary):
+    words = ["--train_file", str(place / "text.txt"), "--tokenizer_name", str(vocabulary.folder)]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert recipe("prepare")([*words, "--output_dir", str(place / "corpus")]) == 0
+    return Made(place / "corpus", printed.getvalue())
+
+
+@pytest.fixture(scope="module")
+def pretrained(place, corpus):
+    """An uninterrupted run."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert pretrain(place) == 0
+    return Made(place / "pretrained", printed.getvalue())
+
+
+def tokenizer_words(place):
+    return ["--train_file", str(place / "text.txt"), "--vocab_size", "200", "--output_dir", str(place / "tokenizer")]
 
 
 def pretrain(place, *words, output="pretrained"):
@@ -32,28 +71,21 @@ def pretrain(place, *words, output="pretrained"):
     )  # fmt: skip
 
 
-def test_1_tokenizer(place, capsys):
-    words = ["--train_file", str(place / "text.txt"), "--vocab_size", "200", "--output_dir", str(place / "tokenizer")]
-    assert recipe("train_tokenizer")(words) == 0
-    said = capsys.readouterr().out
-    assert "round trip equal" in said
-    assert "unknown tokens: 0 of" in said
-    assert recipe("train_tokenizer")(words) == 2  # it is there already
+def test_tokenizer(place, vocabulary, capsys):
+    assert "round trip equal" in vocabulary.printed
+    assert "unknown tokens: 0 of" in vocabulary.printed
+    assert recipe("train_tokenizer")(tokenizer_words(place)) == 2  # it is there already
     assert "error:" in capsys.readouterr().err
 
 
-def test_2_corpus(place, capsys):
-    words = ["--train_file", str(place / "text.txt"), "--tokenizer_name", str(place / "tokenizer")]
-    assert recipe("prepare")([*words, "--output_dir", str(place / "corpus")]) == 0
-    assert "60 documents" in capsys.readouterr().out
-    assert json.loads((place / "corpus/manifest.json").read_text())["documents"] == 60
+def test_corpus(corpus):
+    assert "60 documents" in corpus.printed
+    assert json.loads((corpus.folder / "manifest.json").read_text())["documents"] == 60
 
 
-def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, monkeypatch):
-    assert pretrain(place) == 0
-    said = capsys.readouterr().out
-    assert "held out, before: MLM loss" in said
-    assert "held out, after: MLM loss" in said
+def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained, capsys, monkeypatch):
+    assert "held out, before: MLM loss" in pretrained.printed
+    assert "held out, after: MLM loss" in pretrained.printed
     with monkeypatch.context() as patch:
         make = trainer.PreTrainer.__init__
         patch.setattr(
@@ -70,8 +102,8 @@ def test_3_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, capsys, 
         assert figures[0][name] == figures[1][name]
 
 
-def test_4_the_folder_holds_what_is_promised(place):
-    folder = place / "pretrained"
+def test_the_folder_holds_what_is_promised(pretrained):
+    folder = pretrained.folder
     promised = [
         "config.json",
         "model.safetensors",
@@ -98,7 +130,7 @@ def test_4_the_folder_holds_what_is_promised(place):
     assert not any(loaded.values())
 
 
-def test_5_the_same_command_again_says_it_is_finished(place, capsys):
+def test_the_same_command_again_says_it_is_finished(place, pretrained, capsys):
     assert pretrain(place) == 0
     assert "already complete" in capsys.readouterr().out
 
@@ -111,32 +143,34 @@ def test_5_the_same_command_again_says_it_is_finished(place, capsys):
         (["--mlm_probability", "0.3"], "examples"),
     ],
 )
-def test_6_another_run_s_folder_is_refused(place, capsys, words, key):
-    before = (place / "pretrained/model.safetensors").read_bytes()
+def test_another_run_s_folder_is_refused(place, pretrained, capsys, words, key):
+    before = (pretrained.folder / "model.safetensors").read_bytes()
     assert pretrain(place, *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert f"holds another run: {key} differ" in error
-    assert (place / "pretrained/model.safetensors").read_bytes() == before
+    assert (pretrained.folder / "model.safetensors").read_bytes() == before
 
 
-def test_7_overwriting_removes_only_what_is_ours(place, capsys):
-    (place / "cut/notes.txt").write_text("mine")
-    assert pretrain(place, "--seed", "7", "--max_steps", "2", "--overwrite_output_dir", output="cut") == 0
-    assert (place / "cut/notes.txt").read_text() == "mine"
-    assert not (place / "cut/checkpoint-8").exists()
+def test_overwriting_removes_only_what_is_ours(place, pretrained):
+    shutil.copytree(pretrained.folder, place / "again")
+    (place / "again/notes.txt").write_text("mine")
+    assert pretrain(place, "--seed", "7", "--max_steps", "2", "--overwrite_output_dir", output="again") == 0
+    assert (place / "again/notes.txt").read_text() == "mine"
+    assert (place / "again/checkpoint-2").exists()
+    assert not (place / "again/checkpoint-8").exists()
     (place / "foreign").mkdir()
     (place / "foreign/thesis.txt").write_text("mine")
     assert pretrain(place, "--overwrite_output_dir", output="foreign") == 2
     assert (place / "foreign/thesis.txt").read_text() == "mine"
 
 
-def test_8_continue_from_a_checkpoint(place, capsys):
-    words = ["--model_name_or_path", str(place / "pretrained"), "--max_steps", "2"]
+def test_continue_from_a_checkpoint(place, pretrained, capsys):
+    words = ["--model_name_or_path", str(pretrained.folder), "--max_steps", "2"]
     assert pretrain(place, *words, output="adapted") == 0
     assert "newly initialized" not in capsys.readouterr().out
-    stock = AutoModelForPreTraining.from_pretrained(place / "pretrained")
+    stock = AutoModelForPreTraining.from_pretrained(pretrained.folder)
     stock.bert.save_pretrained(place / "body")  # an encoder without heads
     words = ["--model_name_or_path", str(place / "body"), "--tokenizer_name", str(place / "tokenizer")]
     assert pretrain(place, *words, "--max_steps", "2", output="adapted2") == 0
@@ -154,7 +188,7 @@ def finetune(place, *words, output="spam"):
     )  # fmt: skip
 
 
-def test_9_finetune(place, capsys):
+def test_finetune(place, pretrained, capsys):
     assert finetune(place) == 0
     said = capsys.readouterr().out
     assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
@@ -186,7 +220,7 @@ PRETRAIN_FAULTS = [
 
 
 @pytest.mark.parametrize(("words", "message"), PRETRAIN_FAULTS)
-def test_bad_input_is_one_line_and_exit_code_2(place, capsys, words, message):
+def test_bad_input_is_one_line_and_exit_code_2(place, pretrained, capsys, words, message):
     (place / "empty.txt").write_text("")
     (place / "rows.jsonl").write_text('{"text": "x"}\n')
     (place / "latin.txt").write_bytes(b"caf \xe9\n")
@@ -213,7 +247,7 @@ def test_bad_input_is_one_line_and_exit_code_2(place, capsys, words, message):
     assert not (place / "bad/model.safetensors").exists()
 
 
-def test_bad_input_of_fine_tuning(place, capsys):
+def test_bad_input_of_fine_tuning(place, pretrained, capsys):
     assert finetune(place, "--train_file", "nowhere.tsv", output="bad") == 2
     assert finetune(place, "--model_name_or_path", str(place / "nowhere"), output="bad") == 2
     assert finetune(place, "--max_seq_length", "128", output="bad") == 2
@@ -222,7 +256,7 @@ def test_bad_input_of_fine_tuning(place, capsys):
         assert message in errors
 
 
-def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch):
+def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, monkeypatch):
     paces = []
 
     def pace(self):
@@ -246,7 +280,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, capsys, monkeypatch
     assert "--max_hours: no step fits: one takes 50.0 s" in capsys.readouterr().err
 
 
-def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
+def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
     monkeypatch.setattr(step_budget, "planned_steps", lambda *args: 8)
     monkeypatch.setattr(resumable_trainer.ResumableTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
@@ -255,7 +289,7 @@ def test_a_run_ends_when_its_hours_are_over(place, capsys, monkeypatch):
     assert json.loads((place / "late/run.json").read_text())["finished"]
 
 
-def test_a_signal_while_speed_is_measured_leaves_nothing(place, capsys, monkeypatch):
+def test_a_signal_while_speed_is_measured_leaves_nothing(place, corpus, capsys, monkeypatch):
     monkeypatch.setattr(step_budget._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
     words = ["--max_steps", "-1", "--max_hours", "0.25"]
     assert pretrain(place, *words, output="measured") == 143
@@ -263,8 +297,8 @@ def test_a_signal_while_speed_is_measured_leaves_nothing(place, capsys, monkeypa
     assert not (place / "measured").exists()
 
 
-def test_a_named_checkpoint_is_where_a_run_begins_and_not_where_it_goes_back_to(place, capsys):
-    named = ["--resume_from_checkpoint", str(place / "pretrained/checkpoint-6"), "--save_steps", "1"]
+def test_a_named_checkpoint_is_where_a_run_begins_and_not_where_it_goes_back_to(place, pretrained, capsys):
+    named = ["--resume_from_checkpoint", str(pretrained.folder / "checkpoint-6"), "--save_steps", "1"]
     with pytest.MonkeyPatch.context() as patch:
         make = trainer.PreTrainer.__init__
         patch.setattr(

@@ -1,40 +1,49 @@
-"""One model, trained in several layouts: the same gradient, the same twenty steps (invariant 2).
+"""Several ranks: the same gradient and the same steps in every layout (invariant 2), and what ranks share or do not.
 
-Starts two launchers with two ranks each; what runs in them is tests/layout_worker.py.
+Starts two launchers with two ranks each, and compares with one process: tests/distributed_worker.py.
 """
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers.child_processes import accelerate_launch
+from helpers.trainer_runs import make
 from safetensors.torch import load_file
+from transformers import TrainingArguments
+
+from bert_hf.training.distributed import seed_of_rank
 
 ROOT = Path(__file__).parents[2]
 
 
+def launch(folder: Path, machine: str, *words: str) -> Path:
+    """Two ranks, on a machine of configs/accelerate; returns the folder that they wrote."""
+    command = [
+        "--config_file", str(ROOT / f"configs/accelerate/{machine}.yaml"), "--main_process_port", "0",
+        str(ROOT / "tests/distributed_worker.py"), str(folder / "out"), *words,
+    ]  # fmt: skip
+    done = accelerate_launch(command, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    assert done == 0, (folder / "log").read_text()[-3000:]
+    return folder / "out"
+
+
 @pytest.fixture(scope="module")
-def single(tmp_path_factory):
+def two_ranks(tmp_path_factory):
+    return launch(tmp_path_factory.mktemp("two_ranks"), "cpu_ddp")
+
+
+# ---- one model in several layouts
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
     """All 64 sequences in one batch, in this process."""
     import layout_worker
 
-    folder = tmp_path_factory.mktemp("single")
+    folder = tmp_path_factory.mktemp("layout")
     layout_worker.main(str(folder), "64", "1")
-    return load_file(folder / "result.safetensors")
-
-
-def launch(folder, machine: str) -> dict[str, torch.Tensor]:
-    """Two ranks of 32 sequences each."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [
-        sys.executable, "-m", "accelerate.commands.launch", "--config_file", f"configs/accelerate/{machine}.yaml",
-        "--main_process_port", "0", "tests/layout_worker.py", str(folder), "32", "1",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
     return load_file(folder / "result.safetensors")
 
 
@@ -67,17 +76,102 @@ def compare_muon(got: dict, expected: dict) -> None:
     torch.testing.assert_close(got["losses/muon"], expected["losses/muon"], rtol=1e-5, atol=0)
 
 
-def test_two_data_parallel_ranks(single, tmp_path):
-    got = launch(tmp_path, "cpu_ddp")
-    compare(got, single)
-    compare_muon(got, single)
-    assert (tmp_path / "run-20/checkpoint-20/checkpoint_manifest.json").is_file()
+def test_two_data_parallel_ranks(layout, two_ranks):
+    got = load_file(two_ranks / "layout/result.safetensors")
+    compare(got, layout)
+    compare_muon(got, layout)
+    assert (two_ranks / "layout/run-20/checkpoint-20/checkpoint_manifest.json").is_file()
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler: DeepSpeed cannot build its CPU operator")
-def test_two_ranks_under_deepspeed_zero_2(single, tmp_path):
-    pytest.importorskip("deepspeed")
-    compare(launch(tmp_path, "cpu_zero2"), single)
-    saved = load_file(tmp_path / "run-20/checkpoint-20/model.safetensors")
+def check_zero_2(folder: Path, expected: dict) -> None:
+    compare(load_file(folder / "layout/result.safetensors"), expected)
+    checkpoint = folder / "layout/run-20/checkpoint-20"
+    saved = load_file(checkpoint / "model.safetensors")
     assert saved.keys() >= {"bert.pooler.dense.weight", "cls.seq_relationship.weight"}
-    assert any((tmp_path / "run-20/checkpoint-20/global_step20").iterdir())
+    assert any((checkpoint / "global_step20").iterdir())
+
+
+def test_two_ranks_under_deepspeed_zero_2(layout, tmp_path):
+    pytest.importorskip("deepspeed")
+    check_zero_2(launch(tmp_path, "cpu_zero2"), layout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler: DeepSpeed cannot build its CPU operator")
+def test_two_ranks_under_deepspeed_zero_2_with_its_operator(layout, tmp_path):
+    """As in a run: the operator is compiled the first time, for a minute or two."""
+    pytest.importorskip("deepspeed")
+    check_zero_2(launch(tmp_path, "cpu_zero2", "operator"), layout)
+
+
+# ---- state that ranks share, and state that they must not share
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    import ranks_worker
+
+    folder = tmp_path_factory.mktemp("single")
+    ranks_worker.main(str(folder))
+    return load_file(folder / "rank_0.safetensors")
+
+
+@pytest.fixture(scope="module")
+def ranks(two_ranks):
+    return [load_file(two_ranks / f"ranks/rank_{rank}.safetensors") for rank in range(2)]
+
+
+@pytest.mark.parametrize("run", ["pairs", "alone"])
+def test_activation_checkpointing_with_pairs_and_without(single, ranks, run):
+    assert f"{run}/failed" not in ranks[0], bytes(ranks[0][f"{run}/failed"].tolist()).decode()
+    for name in [name for name in single if name.startswith(f"{run}/update/")]:
+        torch.testing.assert_close(ranks[0][name], single[name], rtol=1e-4, atol=1e-7)
+
+
+def test_ddp_looks_for_unused_weights_only_where_there_are_some(ranks):
+    assert [bool(ranks[0][f"{run}/looks"]) for run in ("pairs", "alone")] == [False, True]
+
+
+def test_ranks_draw_dropout_masks_of_their_own(single, ranks):
+    masks = [rank["mask"] for rank in ranks]
+    agree = (masks[0] == masks[1]).float().mean().item()
+    assert 0.3 < agree < 0.7  # half of 256, as of independent ones
+    assert torch.equal(masks[0], single["mask"])  # the first rank's are those of one process
+
+
+def test_the_order_of_the_rows_is_one_order(ranks):
+    """In each epoch every row once, also in a second `train`, when the ranks' generators differ."""
+    rows = torch.stack([rank["rows"] for rank in ranks])  # (rank, train, epoch, row)
+    for train in range(2):
+        for epoch in range(2):
+            assert sorted(rows[:, train, epoch].flatten().tolist()) == list(range(16)), (train, epoch)
+
+
+def test_seeds_of_ranks_differ_from_those_of_neighbouring_seeds():
+    seeds = {seed_of_rank(seed, rank) for seed in range(40, 45) for rank in range(64)}
+    assert len(seeds) == 5 * 64
+    assert not seeds & set(range(40, 45))
+
+
+def test_one_process_draws_what_it_drew(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=1)
+    trainer._tr_loss = torch.zeros(())
+    state = torch.random.get_rng_state()
+    trainer.begin_training()
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tokenizer, monkeypatch):
+    """Seeding comes first, the generators of the checkpoint after it."""
+    monkeypatch.setattr(TrainingArguments, "process_index", 1)
+    whole = make(tmp_path / "whole", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
+    resumed = make(tmp_path / "cut", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
+    for trainer in (whole, resumed):
+        trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
+    whole.begin_training()
+    torch.rand(100)
+    whole._save_rng_state(str(tmp_path))
+    expected = torch.rand(8)
+    resumed.begin_training()
+    resumed._load_rng_state(str(tmp_path))
+    assert torch.equal(torch.rand(8), expected)

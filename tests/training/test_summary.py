@@ -102,8 +102,7 @@ ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.execu
     [
         (["launch", "--config_file", "one.yaml"], ["--seed", "1"],
          "accelerate launch --config_file one.yaml a.py --seed 1"),
-        (["launch", "--config_file", "one.yaml"], [],
-         "accelerate launch --config_file one.yaml a.py --config configs/pretrain/default.yaml"),
+        (None, [], "python a.py --config configs/pretrain/default.yaml"),
         (None, ["--train_file", "a b"], "python a.py --train_file 'a b'"),
     ],
 )  # fmt: skip

@@ -9,11 +9,15 @@ from bert_hf.config.parser import option
 class SplitArguments:
     """Which labelled rows are split, and how."""
 
-    train_file: list[str] | None = option(None, "Labelled rows: CSV, TSV or JSON lines; files or globs.")
+    train_file: list[str] | None = option(None, "Labelled rows: tables or folders, as in finetune_classification.py.")
     text_column: str | None = option(None, "Column of the text; by default found in the data.")
     text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
     label_column: str | None = option(None, "Column of the label; by default found in the data.")
-    encoding: str | None = option(None, "Encoding of the files, where it is not UTF-8: latin-1, cp1252, …")
+    problem_type: str | None = option(
+        None, "By default found in the data; regression: labels are numbers.",
+        ("single_label_classification", "regression"),
+    )  # fmt: skip
+    encoding: str | None = option(None, "Encoding of the files, e.g. latin-1 (UTF-16 is recognised).")
     folds: int = option(5, "Folds of a cross-validation, each row a test row of one of them; 1 makes one split.")
     validation_split_percentage: float = option(10.0, "Validation rows, in % of all.")
     test_split_percentage: float | None = option(

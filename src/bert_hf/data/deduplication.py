@@ -50,13 +50,13 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
         num_proc: processes, each of which reads whole inputs. The result does not depend on it.
     """
     near = kind == "near"
-    width = (8 + near * _VALUES) // 8  # a document's row of 8-byte numbers: its digest, its bands
+    row_bytes = 8 + (_VALUES if near else 0)  # of a document: its digest, its bands
     rows = bytearray()
     ends = []  # documents up to the end of each input
     for part in _all_rows(inputs, near, num_proc):
         rows = operator.iadd(rows, part) if rows else part  # of a single input no second copy
-        ends.append(len(rows) // (8 * width))
-    table = np.frombuffer(rows, np.uint64).reshape(-1, width)
+        ends.append(len(rows) // row_bytes)
+    table = np.frombuffer(rows, np.uint64).reshape(-1, row_bytes // 8)
 
     # Exact: all but the first of equal digests, those of empty documents (0) aside
     digests = table[:, 0]
@@ -151,7 +151,7 @@ class _Signature:
             values = (shingle_hashes(hashes) >> np.uint64(32)).tolist()
             for begin in range(0, len(values), 512):  # at once: so many fit into a core's cache
                 self._sketch.update_batch(values[begin : begin + 512])
-        self._last = hashes[: 0 if ends else None][-(SHINGLE - 1) :]
+        self._last = hashes[:0] if ends else hashes[-(SHINGLE - 1) :]
 
     def close(self) -> bytes:
         """The signature; the next piece begins another document."""

@@ -155,6 +155,28 @@ def _pair_chunks(documents: Documents, chunks: np.ndarray, rng: Generator) -> Ep
     Args:
         chunks: (3, chunks) as `gather_chunks` returns them.
     """
+    exchanged, unmatched, unused = _exchange_half(documents, chunks, rng)
+    repeated = _pair_twice(documents, chunks[:, unused], rng)
+    pairs = EpochPlan(*map(np.concatenate, zip(exchanged, repeated, strict=True)))
+    document = np.concatenate([chunks[0], np.tile(chunks[0, unused], 2)])
+
+    # These NOT_NEXT pairs still have their own B: any segment of another document that is as long replaces it.
+    drawn = np.concatenate([unmatched, np.arange(len(pairs) - len(unused), len(pairs))])
+    length = documents.tokens(pairs.b_start[drawn], pairs.b_end[drawn])
+    pairs.b_start[drawn], pairs.b_end[drawn] = find_segments(documents, length, rng, excluded=document[drawn])
+    return pairs
+
+
+def _exchange_half(
+    documents: Documents, chunks: np.ndarray, rng: Generator
+) -> tuple[EpochPlan, np.ndarray, np.ndarray]:
+    """Cuts every chunk into A and B. A coin makes half of the pairs NOT_NEXT, and these exchange their B.
+
+    Returns:
+        pairs: one for each chunk.
+        unmatched: the NOT_NEXT pairs for which no segment was suitable. They keep their own B.
+        unused: the chunks whose B is in no pair; as many as are unmatched, and not always the same.
+    """
     document, start, end = chunks
     cut = _draw_cuts(documents, chunks, rng)
     label = np.where(rng.random(len(start)) < 0.5, NOT_NEXT, IS_NEXT)
@@ -162,25 +184,24 @@ def _pair_chunks(documents: Documents, chunks: np.ndarray, rng: Generator) -> Ep
     replaced = np.flatnonzero(label == NOT_NEXT)
     partner, unmatched = exchange_segments(document[replaced], documents.tokens(cut, end)[replaced], rng)
     partner = replaced[partner]
-
-    # Chunks whose replaced segment no pair took: two more pairs each.
     unused = partner[unmatched]
-    again = np.tile(unused, 2)
-    chunk = np.concatenate([np.arange(len(start)), again])
-    cut = np.concatenate([cut, _draw_cuts(documents, chunks[:, again], rng)])
-    label = np.concatenate([label, np.repeat([IS_NEXT, NOT_NEXT], len(unused))])
+    unmatched = replaced[unmatched]
 
     b_start = cut.copy()
-    b_end = end[chunk]
+    b_end = end.copy()
     b_start[replaced] = cut[partner]
     b_end[replaced] = end[partner]
+    b_start[unmatched] = cut[unmatched]
+    b_end[unmatched] = end[unmatched]
+    return EpochPlan(start, cut, b_start, b_end, label), unmatched, unused
 
-    # NOT_NEXT pairs without a partner: any segment of another document that is as long as their own.
-    drawn = np.concatenate([replaced[unmatched], np.arange(len(chunk) - len(unused), len(chunk))])
-    own = chunk[drawn]
-    length = documents.tokens(cut[drawn], end[own])
-    b_start[drawn], b_end[drawn] = find_segments(documents, length, rng, excluded=document[own])
-    return EpochPlan(start[chunk], cut, b_start, b_end, label)
+
+def _pair_twice(documents: Documents, chunks: np.ndarray, rng: Generator) -> EpochPlan:
+    """Each chunk cut into A and B twice: first all as IS_NEXT, then all as NOT_NEXT that have their own B for now."""
+    twice = np.tile(chunks, 2)
+    start, end = twice[1:]
+    cut = _draw_cuts(documents, twice, rng)
+    return EpochPlan(start, cut, cut.copy(), end.copy(), np.repeat([IS_NEXT, NOT_NEXT], chunks.shape[1]))
 
 
 def _draw_cuts(documents: Documents, chunks: np.ndarray, rng: Generator) -> np.ndarray:

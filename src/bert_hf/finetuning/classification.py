@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_submission
-from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
+from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
@@ -55,6 +55,10 @@ class ClassificationTask(DownstreamTask):
         return read_all_parts(asked)
 
     @classmethod
+    def read_given(cls, asked: Any) -> dict[str, LabelledTexts]:
+        return read_given_parts(asked)
+
+    @classmethod
     def class_names(cls, asked: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
         return class_names(parts, asked)
 
@@ -63,9 +67,12 @@ class ClassificationTask(DownstreamTask):
         return source_of(asked)
 
     def describe(self) -> str:
-        rows = self.parts["train"]
-        cut = self.inputs("train").cut.line(self.tokenizer.model_max_length)
-        return "\n".join(line for line in (rows.line(self.asked.problem_type), cut) if line)
+        problem = "regression" if self.regression else None
+        given = {"train": True, "validation": self.asked.validation_file, "test": self.asked.test_file}
+        lines = [f"{part}: {self.parts[part].line(problem)}" for part, files in given.items() if files]
+
+        positions = min(self.tokenizer.model_max_length, 512)  # a tokenizer may name no limit
+        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(positions)])])
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
@@ -171,14 +178,15 @@ pipeline("text-classification", model="{model}")({text})"""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
-        length = self.asked.max_seq_length
-        train, judged = (cut_texts(self.parts[part], self.tokenizer, length) for part in ("train", self._judged()))
+        how = (self.tokenizer, self.asked.max_seq_length, self.asked.long_texts)
+        train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
         metric = TASKS[self.asked.task].metric if self.asked.task else None
         own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
         return Baselines(train, self.labels).figures(judged, own)
 
     def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
-        judged = "test" if any(name.startswith("test_") for name in figures) else "validation"
+        first = self.figures(self.asked)[0]
+        judged = "test" if f"test_{first}" in figures else "validation"  # test rows may have no labels
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
@@ -191,7 +199,6 @@ pipeline("text-classification", model="{model}")({text})"""
             cells = ("" if value is None else f"{value:.4f}" for value in values)
             lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        first = self.figures(self.asked)[0]
         lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
         if predictions is not None and not self.regression and self._judged() == "test":
             guesses = np.argmax(self.logits("test", predictions), axis=-1)

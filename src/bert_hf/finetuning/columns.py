@@ -17,10 +17,10 @@ TEXT_NAMES = (
     "text", "texts", "sentence", "message", "sms", "content", "comment", "review", "tweet", "body", "utterance",
     "question", "query", "document", "headline",
 )  # fmt: skip
-LABEL_NAMES = ("label", "labels", "class", "category", "target")
+LABEL_NAMES = ("label", "labels", "class")
 _OTHER_LABEL_NAMES = (
-    "score", "quality", "sentiment", "polarity", "rating", "stars", "intent", "topic", "emotion", "stance",
-    "is_duplicate", "similarity",
+    "category", "target", "score", "quality", "sentiment", "polarity", "rating", "stars", "intent", "topic",
+    "emotion", "stance", "is_duplicate", "similarity",
 )  # fmt: skip
 _PAIR_NAMES = (
     ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
@@ -103,16 +103,15 @@ class _Column:
     def holds_strings(self) -> bool:
         """Whether it holds strings, and other values at most where a row has none."""
         found = [value for value in self.sample if value is not None and value is not MISSING]
-        return any(isinstance(value, str) for value in found) and not any(isinstance(v, list | dict) for v in found)
+        return any(isinstance(value, str) for value in found) and self.holds_scalars
 
     @cached_property
     def holds_text(self) -> bool:
-        """Whether half of its values or more are texts, and most of them differ."""
+        """Whether half of its values or more are texts, and more than a tenth of them differ."""
         if not self.holds_strings:
             return False
-        strings = [value for value in self.sample if isinstance(value, str) and value.strip()]
-        texts = sum(map(_is_text, strings))
-        return 2 * texts >= len(strings) and len(set(strings)) > len(strings) / 10
+        texts = [value for value in self.sample if isinstance(value, str) and _is_text(value)]
+        return 2 * len(texts) >= len(self.sample) and len(set(texts)) > len(texts) / 10
 
     @cached_property
     def length(self) -> float:
@@ -131,11 +130,15 @@ class _Column:
         return self.distinct < len(self.values) if few else 2 * self.distinct <= len(self.values)
 
     @property
+    def holds_scalars(self) -> bool:
+        """Whether it holds strings and numbers alone."""
+        return not any(isinstance(value, list | dict) for value in self.sample)
+
+    @property
     def may_be_label(self) -> bool:
         """Whether it could be the label by its values alone."""
-        scalars = not any(isinstance(value, list | dict) for value in self.sample)
         empty = sum(value is None or value is MISSING or not str(value).strip() for value in self.sample)
-        return scalars and self.distinct > 1 and self.repeats and 2 * empty < len(self.sample)
+        return self.holds_scalars and self.distinct > 1 and self.repeats and 2 * empty < len(self.sample)
 
     @cached_property
     def mostly_numbers(self) -> bool:
@@ -163,10 +166,10 @@ def as_number(value: object) -> float | None:
 
 def _is_text(value: str) -> bool:
     """Three words or more, or a string of another script without spaces; letters for the most part."""
-    value = value[:1000]
-    letters = sum(character.isalpha() or character.isspace() for character in value)
-    words = len(value.split()) >= 3 or (len(value) >= 8 and not value.isascii())
-    return words and 2 * letters > len(value)
+    words = value[:1000].split()
+    letters = sum(character.isalpha() for word in words for character in word)
+    long = len(words) >= 3 or (len(value) >= 8 and not value.isascii())
+    return long and 2 * letters > sum(map(len, words))
 
 
 # ---- the choice
@@ -278,7 +281,7 @@ def _label_by_name(table: list[_Column], named: NamedColumns) -> _Column | None:
         free = [column for column in free if column.mostly_numbers]
 
     exact = [column for column in free if column.name.lower() in LABEL_NAMES]
-    rest = [column for column in free if not column.holds_text]
+    rest = [column for column in free if column.holds_scalars and not column.holds_text]
     partly = [column for column in rest if _words(column.name) & set(LABEL_NAMES)]
     other = [column for column in rest if _words(column.name) & set(_OTHER_LABEL_NAMES)]
     for found in (exact, partly, other):
@@ -289,7 +292,7 @@ def _label_by_name(table: list[_Column], named: NamedColumns) -> _Column | None:
 
 def _words(name: str) -> set[str]:
     """A name and the words in it: {"gold_label", "gold", "label"}."""
-    return {name.lower(), *re.split(r"[^a-z]+", name.lower())}
+    return {name.lower(), *re.split(r"[^a-z0-9]+", name.lower())}
 
 
 def _label_by_values(
@@ -367,13 +370,23 @@ def _pairs(free: list[_Column]) -> list[tuple[_Column, _Column]]:
     found = []
     for name, column in by_name.items():
         others = [other for one, other in _PAIR_NAMES if name == one]
-        for first, second in (("1", "2"), ("a", "b")):
-            if name.endswith(first):
-                others.append(name[:-1] + second)
-        if name.startswith("1"):
-            others.append("2" + name[1:])
         found += [(column, by_name[other]) for other in others if other in by_name]
+
+        # Numbered names such as v1 and v2 may also be those of a label and a text
+        numbered = [by_name[other] for other in _numbered_two(name) if other in by_name]
+        found += [(column, other) for other in numbered if not _label_and_text(column, other)]
     return found
+
+
+def _numbered_two(name: str) -> list[str]:
+    """The names that would be the second to a first one: sentence2 to sentence1."""
+    names = [name[:-1] + second for first, second in (("1", "2"), ("a", "b")) if name.endswith(first)]
+    return [*names, "2" + name[1:]] if name.startswith("1") else names
+
+
+def _label_and_text(one: _Column, other: _Column) -> bool:
+    label = next((column for column in (one, other) if not column.holds_text), None)
+    return label is not None and label.may_be_label and (one.holds_text or other.holds_text)
 
 
 def _remaining_text(free: list[_Column], ask: _Question) -> _Column:

@@ -3,7 +3,7 @@
     rows = read_labelled(["comments.csv"])
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
 
-`tables` reads the files, `columns` finds the columns in them.
+`tables` reads the files, `columns` finds the columns in them, `long_texts` makes a model's inputs of the rows.
 """
 
 from dataclasses import replace

@@ -17,7 +17,7 @@ from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.data.checksums import file_checksum
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import NamedColumns
+from bert_hf.finetuning.columns import REGRESSION, NamedColumns, as_number
 from bert_hf.finetuning.datasets import read_labelled
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import folds, three_parts
@@ -30,20 +30,23 @@ _SHOWN_CLASSES = 8  # columns of the table
 _TEMPORARY = ".tmp"  # ends the names of folders that are being written
 
 
-def read_classes(asked: SplitArguments) -> LabelledTexts:
+def read_rows_to_split(asked: SplitArguments) -> LabelledTexts:
     """The rows that are to be split.
 
     Raises:
-        InputError: no file, no rows, or rows of one class only.
+        InputError: no file, no rows, rows without labels or, unless they are numbers, of one class only.
     """
     if not asked.train_file:
         raise InputError("no data are named", where="--train_file", remedy="give files of labelled rows")
-    rows = read_labelled(
-        asked.train_file, NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column), asked.encoding
-    )
-    if len(set(rows.labels)) < 2:
+    named = NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column, asked.problem_type)
+    rows = read_labelled(asked.train_file, named, asked.encoding)
+
+    labels = set(rows.class_names())
+    if asked.problem_type == REGRESSION:
+        rows.numbers()
+    elif len(labels) < 2:
         remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {rows.labels[0]}", where=rows.places[0][0], remedy=remedy)
+        raise InputError(f"only one label: {min(labels)}", where=rows.file(), remedy=remedy)
     return rows
 
 
@@ -56,16 +59,22 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, asked: SplitArguments) -
     Raises:
         InputError: a class has too few rows.
     """
+    seed, validation = asked.split_seed, asked.validation_split_percentage
+    regression = asked.problem_type == REGRESSION
     if asked.folds > 1:
-        return folds(rows, asked.folds, asked.split_seed, asked.validation_split_percentage, groups=groups)
+        return folds(rows, asked.folds, seed, validation, regression, groups)
     percentage = asked.test_split_percentage or TEST_PERCENTAGE
-    return [three_parts(rows, asked.validation_split_percentage, percentage, asked.split_seed, groups=groups)]
+    return [three_parts(rows, validation, percentage, seed, regression, groups)]
 
 
 def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> None:
-    """Writes all files. Killed while it writes, it leaves a folder that --overwrite_output_dir empties."""
-    for old in [*folder.glob("fold-*" + _TEMPORARY), *_empty_folders(folder)]:
-        shutil.rmtree(old)
+    """Writes all files into a folder that holds no other ones.
+
+    Of an earlier split it removes empty folders, and folders of which the writing was interrupted.
+    """
+    for old in filter(Path.is_dir, folder.glob("fold-*")):
+        if old.name.endswith(_TEMPORARY) or not any(old.iterdir()):
+            shutil.rmtree(old)
     folder.mkdir(parents=True, exist_ok=True)
 
     # Whole under another name first, then the manifest, then the names
@@ -73,54 +82,61 @@ def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: Split
         temporary = folder / f"fold-{number}{_TEMPORARY}"
         temporary.mkdir()
         for name, rows in parts.items():
-            (temporary / f"{name}.jsonl").write_bytes(b"".join(_line(rows, row) for row in range(len(rows))))
+            lines = [_line(rows, row, asked.problem_type == REGRESSION) for row in range(len(rows))]
+            (temporary / f"{name}.jsonl").write_bytes(b"".join(lines))
 
     write_durably(folder / MANIFEST, json.dumps(_manifest(made, asked), indent=1, ensure_ascii=False) + "\n")
     for number in range(len(made)):
         os.replace(folder / f"fold-{number}{_TEMPORARY}", folder / f"fold-{number}")
 
 
-def _empty_folders(folder: Path) -> list[Path]:
-    """Folders of an earlier split whose files were removed."""
-    return [path for path in folder.glob("fold-*") if path.is_dir() and not any(path.iterdir())]
-
-
-def _line(rows: LabelledTexts, number: int) -> bytes:
-    row = {"text": rows.texts[number], "label": rows.labels[number]}
+def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
+    row: dict = {"text": rows.texts[number]}
     if rows.pairs is not None:
-        row = {"text": rows.texts[number], "text_pair": rows.pairs[number], "label": rows.labels[number]}
-    try:
-        return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold and UTF-8 cannot
-        return (json.dumps(row) + "\n").encode()
+        row["text_pair"] = rows.pairs[number]
+    label = rows.class_names()[number]
+    row["label"] = as_number(label) if regression else label
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def _manifest(made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> dict:
-    files = expand(asked.train_file or [])
-    checksums = {Path(path).name: None if is_url(path) else file_checksum(path) for path in files}
-    folds = [
-        {
-            name: {"rows": len(rows), "classes": dict(sorted(Counter(rows.labels).items()))}
-            for name, rows in parts.items()
-        }
-        for parts in made
-    ]
-    options = {
-        "validation_split_percentage": asked.validation_split_percentage,
-        "test_split_percentage": asked.test_split_percentage,
-        "split_seed": asked.split_seed,
+    regression = asked.problem_type == REGRESSION
+    return {
+        "bert_hf": version("bert-hf"),
+        "files": _checksums(asked.train_file or []),
+        "options": {
+            "validation_split_percentage": asked.validation_split_percentage,
+            "test_split_percentage": asked.test_split_percentage,
+            "split_seed": asked.split_seed,
+        },
+        "folds": [{name: _counts(rows, regression) for name, rows in parts.items()} for parts in made],
     }
-    return {"bert_hf": version("bert-hf"), "files": checksums, "options": options, "folds": folds}
 
 
-def table_of_parts(made: list[dict[str, LabelledTexts]]) -> str:
+def _checksums(patterns: list[str]) -> dict[str, str | None]:
+    """The checksum of each file by its name; None of a folder or URL."""
+    found: dict[str, str | None] = {}
+    for pattern in patterns:
+        for path in [pattern] if Path(pattern).is_dir() else expand([pattern]):
+            found[Path(path).name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
+    return found
+
+
+def _counts(rows: LabelledTexts, regression: bool) -> dict:
+    """Rows, and rows of each class."""
+    if regression:
+        return {"rows": len(rows)}
+    return {"rows": len(rows), "classes": dict(sorted(Counter(rows.class_names()).items()))}
+
+
+def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:
     """Rows of each part of each fold, and of each class; of many classes, how many a part has."""
-    classes = sorted({label for rows in made[0].values() for label in rows.labels})
+    classes = [] if regression else sorted({label for rows in made[0].values() for label in rows.class_names()})
     few = len(classes) <= _SHOWN_CLASSES
     table = [["", "", "rows", *(classes if few else ["classes"])]]
     for number, parts in enumerate(made):
         for name, rows in parts.items():
-            counts = Counter(rows.labels)
+            counts = Counter(rows.class_names())
             cells = [f"{counts[label]:,}" for label in classes] if few else [f"{len(counts):,}"]
             table.append([f"fold-{number}" if name == "train" else "", name, f"{len(rows):,}", *cells])
 

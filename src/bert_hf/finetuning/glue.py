@@ -19,6 +19,7 @@ import numpy as np
 from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
+from bert_hf.finetuning.columns import Columns
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.tasks import TASKS, Task
 from bert_hf.training.checkpointing import write_durably
@@ -133,9 +134,9 @@ def _read_part(task: str, part: str, path: Path) -> tuple[LabelledTexts, list[st
     columns = layout.headerless if labelled else ()
     skipped: list[int] | None = [] if layout.has_incomplete_rows and labelled else None
 
-    rows = _Rows(TASKS[task], layout, path)
+    rows = _Rows(TASKS[task], layout, path, labelled, header=not columns)
     for line, row in _read_table(path, columns, skipped):
-        rows.add(line, row, labelled)
+        rows.add(line, row)
     if not rows.texts:
         raise InputError("no rows in it", where=path, remedy="fetch the file again")
 
@@ -154,7 +155,7 @@ def _read_parts_of_file(task: str, path: Path) -> dict[str, LabelledTexts]:
         if part is None:
             what = f"{layout.part} is {row[str(layout.part)]!r}, and none of {', '.join(_SICK_PARTS)}"
             raise InputError(what, where=path, line=line, remedy=_REMEDY)
-        parts[part].add(line, row, labelled=True)
+        parts[part].add(line, row)
 
     empty = [part for part, rows in parts.items() if not rows.texts]
     if empty:
@@ -193,12 +194,18 @@ def _read_table(
 
 
 class _Rows:
-    """Collects the rows of a part, and checks each."""
+    """Collects the rows of a part, and checks each.
 
-    def __init__(self, task: Task, layout: _Layout, path: Path):
+    Args:
+        labelled: whether they have labels. header: whether the file has one.
+    """
+
+    def __init__(self, task: Task, layout: _Layout, path: Path, labelled: bool = True, header: bool = True):
         self.task = task
         self.layout = layout
         self.path = path
+        self.labelled = labelled
+        self.header = header
         self.texts: list[str] = []
         self.pairs: list[str] = []
         self.labels: list[str] = []
@@ -207,7 +214,7 @@ class _Rows:
         ids = {str(number): name for number, name in enumerate(task.labels)}
         self.label_names = ids if task.labels_are_ids else {name: name for name in task.labels}
 
-    def add(self, line: int, row: dict[str, str], labelled: bool) -> None:
+    def add(self, line: int, row: dict[str, str]) -> None:
         """Adds a row.
 
         Raises:
@@ -216,7 +223,7 @@ class _Rows:
         self.texts.append(_field(row, self.layout.text, self.path).strip())
         if self.layout.pair is not None:
             self.pairs.append(_field(row, self.layout.pair, self.path).strip())
-        if labelled:
+        if self.labelled:
             self.labels.append(self._label(_field(row, self.layout.label, self.path), line))
         self.places.append((str(self.path), line))
 
@@ -236,8 +243,14 @@ class _Rows:
 
     def result(self) -> LabelledTexts:
         """The rows that were added."""
-        pairs = None if self.layout.pair is None else self.pairs
-        return LabelledTexts(self.texts, self.labels or None, self.places, pairs)
+        layout = self.layout
+        return LabelledTexts(
+            texts=self.texts,
+            labels=self.labels if self.labelled else None,
+            places=self.places,
+            pairs=None if layout.pair is None else self.pairs,
+            columns=Columns(layout.text, layout.pair, layout.label if self.labelled else None, self.header),
+        )
 
 
 def _field(row: dict[str, str], column: str, path: Path) -> str:

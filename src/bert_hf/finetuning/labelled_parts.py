@@ -7,7 +7,7 @@ from bert_hf.finetuning.datasets import read_hub, read_parts
 from bert_hf.finetuning.folders import files_of_parts
 from bert_hf.finetuning.glue import read_task_folder
 from bert_hf.finetuning.labelled_texts import LabelledTexts, drop_rare
-from bert_hf.finetuning.splits import split_off, three_parts
+from bert_hf.finetuning.splits import describe_overlap, split_off, three_parts
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 
@@ -15,7 +15,7 @@ def is_regression(asked: ClassificationArguments) -> bool:
     """Whether labels are numbers: by --problem_type, else by the task."""
     if asked.problem_type is not None:
         return asked.problem_type == REGRESSION
-    return asked.task is not None and TASKS[asked.task].regression
+    return asked.task in TASKS and TASKS[asked.task].regression
 
 
 def source_of(asked: ClassificationArguments) -> str:
@@ -30,6 +30,10 @@ def source_of(asked: ClassificationArguments) -> str:
     if asked.data_dir is not None and (asked.task is None or asked.train_file):
         what = "it is the folder of a task's own files" if asked.task is None else "--train_file is given as well"
         raise InputError(what, where="--data_dir", remedy="give --task and --data_dir, or --train_file")
+
+    if asked.write_predictions and asked.max_eval_samples and asked.task and TASKS[asked.task].submissions:
+        what = "a submission needs all test rows"
+        raise InputError(what, where="--max_eval_samples", remedy="leave out this option or --write_predictions")
 
     if asked.train_file:
         return "files"
@@ -112,6 +116,8 @@ def read_all_parts(asked: ClassificationArguments) -> dict[str, LabelledTexts]:
     """
     given = read_given_parts(asked)
     train = given["train"]
+    if others := {name: rows for name, rows in given.items() if name != "train"}:
+        train.notes.append(describe_overlap(train, others))
     regression = is_regression(asked)
     validation, test = asked.validation_split_percentage, asked.test_split_percentage
 

@@ -132,6 +132,8 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
         kind = "test" if part.startswith("test") else "eval"
         if part in ("train", "validation") or (kind == "test" and not task.asked.evaluate_test):
             continue
+        if "labels" not in task.encoded(part).column_names and not task.asked.write_predictions:
+            continue
         found = trainer.predict_part(part, part.replace("validation", "eval"))
         figures[kind] |= found.figures
         predictions = found.values if part == "test" else predictions

@@ -19,8 +19,9 @@ _DELIMITERS = ("\t", ",", ";", "|")
 _RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars they are mostly text
 _SAMPLE = 1 << 18  # characters from which the delimiter is found
 _PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
-_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, "id", "index", "idx"}
-_NAME_WORDS, _NAME_LENGTH = 3, 40  # a column has a name of at most so many words and characters
+_USUAL_NAMES = {*TEXT_NAMES, "id", "index", "idx"}
+_NAME_LENGTH = 40  # characters of the name of a column
+_NAME_WORDS = 2  # words of it, where the column could be text; "it is plain" is more likely one
 
 Row = tuple[int, list[str]]  # line, fields
 
@@ -86,7 +87,7 @@ def unquoted_rows(text: str, delimiter: str = "\t") -> Iterator[Row]:
 # ---- rows and delimiter
 
 
-def _quoted_rows(text: str, delimiter: str, escaped: bool = False, strict: bool = True) -> Iterator[Row]:
+def _quoted_rows(text: str, delimiter: str, escaped: bool = False) -> Iterator[Row]:
     """(first line, fields) of each row by RFC 4180, or with backslashes before quotes inside a field.
 
     Raises:
@@ -98,7 +99,7 @@ def _quoted_rows(text: str, delimiter: str, escaped: bool = False, strict: bool 
         delimiter=delimiter,
         doublequote=not escaped,
         escapechar="\\" if escaped else None,
-        strict=strict,
+        strict=True,
     )
     limit = csv.field_size_limit(sys.maxsize)  # a text may be of any length
     begin = 1
@@ -125,12 +126,22 @@ def _find_delimiter(text: str, suffix: str) -> str:
         if delimiter not in sample:
             return 0.0
         plain = [fields for _, fields in unquoted_rows(sample, delimiter)]
-        quoted = [fields for _, fields in _quoted_rows(sample, delimiter, strict=False)]
-        return max(_share_of_usual_width(plain), _share_of_usual_width(quoted))
+        return max(_share_of_usual_width(plain), _fit_of_quoted(sample, delimiter))
 
     fits = {delimiter: fit(delimiter) for delimiter in order}
     best = max(order, key=lambda delimiter: fits[delimiter])  # the first of equals
     return best if fits[best] >= _PLAIN else usual
+
+
+def _fit_of_quoted(sample: str, delimiter: str) -> float:
+    """Share of quoted rows of the usual width, and of the lines that can be read: the last row may be cut off."""
+    rows: list[list[str]] = []
+    read = 1.0
+    try:
+        rows.extend(fields for _, fields in _quoted_rows(sample, delimiter))
+    except csv.Error as error:
+        read = error.args[1] / (sample.count("\n") + 1)
+    return read * _share_of_usual_width(rows)
 
 
 def _share_of_usual_width(rows: list[list[str]]) -> float:
@@ -196,12 +207,13 @@ def _is_quoting(text: str, delimiter: str, plain: list[Row], quoted: list[Row]) 
     # Without a doubled quote nothing tells quoting from text; quotes that join lines are then taken for text, too
     if not any('"' in field for _, fields in quoted for field in fields):
         return False
-    styles = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
-    return any(_written(quoted, delimiter, style) == text.strip("\n") for style in styles)
+    return text.strip("\n") in (_written(quoted, delimiter, all_fields) for all_fields in (False, True))
 
 
-def _written(rows: list[Row], delimiter: str, quoting: int) -> str:
+def _written(rows: list[Row], delimiter: str, all_fields: bool) -> str:
+    """The rows as a program writes them that quotes all fields, or only those that need it."""
     file = io.StringIO()
+    quoting = csv.QUOTE_ALL if all_fields else csv.QUOTE_MINIMAL
     csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=quoting).writerows(fields for _, fields in rows)
     return file.getvalue().strip("\n")
 
@@ -236,29 +248,42 @@ def _check_widths(rows: list[Row], path: str) -> None:
 def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     """Whether the first row holds the names of the columns.
 
-    Columns that the user named decide, and usual names such as `text`. Otherwise names are short, differ, are no
-    numbers, and come only once in their column: the first row of `ham<TAB>Ok lar`, `spam<TAB>Free entry`, … is data,
-    because `ham` comes again. A single column without a usual name has no header.
+    Columns that the user named decide, and a name such as `label`. Otherwise names are short, differ, are no numbers
+    (although their columns may be), and come only once in their column: the first row of `ham<TAB>Ok lar`,
+    `spam<TAB>Free entry`, … is data, because `ham` comes again. A single column has a header where that is a name such
+    as `text`.
     """
     first = [cell.strip() for cell in rows[0]]
+    cells = [cell for cell in first if cell]
     if named and set(named) <= set(first):
         return True
-    cells = [cell for cell in first if cell]
-    if any(cell.lower() in _USUAL_NAMES for cell in cells):
+
+    # The same row again would be a second header, which is refused later
+    others = [row for row in rows[1:] if row != rows[0]]
+    once = [name for column, name in enumerate(first) if name and all(row[column].strip() != name for row in others)]
+    if any(name.lower() in LABEL_NAMES for name in once):
         return True
-    if len(first) == 1 or (named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}):
+    if len(once) < len(cells):
         return False
-    if first == [str(number) for number in range(len(first))]:
-        return True  # pandas numbers columns that have no names
-    if not cells or len(set(cells)) < len(cells) or not all(map(_may_be_name, cells)):
+    numbers = any(
+        not _is_number(name) and others and all(_is_number(row[column]) for row in others)
+        for column, name in enumerate(first)
+    )
+    usual = numbers or any(name.lower() in _USUAL_NAMES for name in once)
+    if usual and all(map(_may_be_name, cells)):
+        return True
+
+    if len(first) == 1 or len(set(cells)) < len(cells):
         return False
-    return all(not name or all(row[column].strip() != name for row in rows[1:]) for column, name in enumerate(first))
+    if named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}:
+        return False
+    numbered = [str(number) for number in range(len(first))]  # as pandas numbers columns that have no names
+    short = all(_may_be_name(cell) and len(cell.split()) <= _NAME_WORDS for cell in cells)
+    return bool(cells) and (first == numbered or short)
 
 
 def _may_be_name(cell: str) -> bool:
-    words = cell.split()
-    short = len(words) <= _NAME_WORDS and len(cell) <= _NAME_LENGTH
-    return short and not _is_number(cell) and cell[-1] not in ".!?,;:…"
+    return len(cell) <= _NAME_LENGTH and not _is_number(cell) and cell[-1] not in ".!?,;:…"
 
 
 def _is_number(cell: str) -> bool:

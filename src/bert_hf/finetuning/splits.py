@@ -17,7 +17,7 @@ def row_groups(rows: LabelledTexts) -> np.ndarray:
 
 def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
     """(N,) by what a split is stratified: the class, or the bin of a number; all 0 for rows without labels."""
-    if not rows.labels:
+    if rows.labels is None:
         return np.zeros(len(rows), np.int64)
     return number_strata(rows.numbers()) if regression else class_strata(rows.labels)
 
@@ -75,7 +75,9 @@ def _held_out_rows(
     if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
         of_stratum = _different(groups, strata)
         fewest = int(of_stratum.argmin())
-        label = "" if regression or not rows.labels else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
+        label = (
+            "" if regression or rows.labels is None else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
+        )
         raise InputError(
             f"too few texts{label} differ in their words ({of_stratum[fewest]}) to hold {percentage:g} % of them out",
             where=rows.file(),
@@ -150,7 +152,7 @@ def _check_folds(rows: LabelledTexts, groups: np.ndarray, strata: np.ndarray, pa
         if len(np.unique(parts[own & (parts != STAYS)])) == count:
             continue
 
-        label = f"label {rows.labels[int(np.argmax(own))]!r}" if rows.labels else "the file"
+        label = f"label {rows.labels[int(np.argmax(own))]!r}" if rows.labels is not None else "the file"
         what = f"{label} has {total} rows, fewer than {count} folds"
         if total >= count:
             different = len(np.unique(groups[own]))

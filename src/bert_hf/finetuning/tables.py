@@ -127,9 +127,10 @@ def _decode(data: bytes, path: str, encoding: str | None) -> str:
         raise _undecodable(error, data, path, marked is not None) from None
 
     if (at := text.find("\0")) >= 0:
-        order = "be" if data[:1] == b"\0" else "le"
         line = text.count("\n", 0, at) + 1
-        remedy = f"if it is text, --encoding utf-16-{order}"
+        order = "be" if data[:1] == b"\0" else "le"
+        many = text.count("\0") > len(text) / 4
+        remedy = f"if it is text, --encoding utf-16-{order}" if many else "remove it"
         raise InputError("a NUL character", where=path, line=line, remedy=remedy)
     return text
 
@@ -262,8 +263,8 @@ def _read_parquet(path: str) -> Table:
         features = datasets.Features.from_arrow_schema(table.schema)
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        what = f"not a Parquet file: {str(error).rstrip('.')}"
-        raise InputError(what, where=path, remedy="fetch it again") from None
+        reason = str(error).rpartition("<Buffer>': ")[2].rstrip(".")
+        raise InputError(f"not a Parquet file: {reason}", where=path, remedy="fetch it again") from None
     return table_of_features(path, columns, features)
 
 

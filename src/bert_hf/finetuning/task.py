@@ -45,11 +45,20 @@ class DownstreamTask(ABC):
     @classmethod
     @abstractmethod
     def read(cls, asked: TaskArguments) -> dict[str, Any]:
-        """All rows, by part; parts that are not given are split off. Called by the preflight checks, too.
+        """All rows, by part; parts that are not given are split off.
 
         Raises:
             InputError: with file and line.
         """
+
+    @classmethod
+    def read_given(cls, asked: TaskArguments) -> dict[str, Any]:
+        """The rows of the parts that are given, for the preflight checks; a task that splits rows need not do so here.
+
+        Raises:
+            InputError: with file and line.
+        """
+        return cls.read(asked)
 
     @classmethod
     def class_names(cls, asked: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:

@@ -38,8 +38,8 @@ class Bounds(NamedTuple):
     floor: float  # some parameters (the keys' biases) have no gradient but rounding
 
 
-# Both paths sum the same products in another order. docs/speed.md, "The fast path checks itself", has the largest
-# differences measured and the smallest fault, between which these bounds are.
+# Both paths sum the same products in another order. The bounds are between the largest differences measured and the
+# smallest fault: docs/speed.md, "The fast path is checked at the start of a run".
 FP32 = Bounds(loss=1e-5, whole=1e-4, tensor=1e-3, floor=1e-7)
 HALF = Bounds(loss=1e-3, whole=1e-1, tensor=5e-1, floor=5e-3)  # bf16, fp16, and fp32 rounded to TF32
 

@@ -12,7 +12,7 @@ COLLAPSED_COSINE = 0.99  # mean cosine of [CLS] of different texts, from which o
 COLLAPSED_RANK = 0.05  # effective rank of the token states as a share of their width, below which they are collapsed
 
 
-def mean_cosine(vectors: np.ndarray) -> float:
+def mean_pairwise_cosine(vectors: np.ndarray) -> float:
     """Mean cosine of all pairs of different rows of (N, H)."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     count = len(unit)
@@ -72,7 +72,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
     vectors = torch.cat(pooled).double().numpy()
     weight = model.cls.seq_relationship.weight.double().cpu().numpy()
     pooler = {
-        "cosine": mean_cosine(vectors),
+        "cosine": mean_pairwise_cosine(vectors),
         "rank": effective_rank(vectors),
         "nsp_share": share_along(vectors, weight[0] - weight[1]),
     }
@@ -87,15 +87,16 @@ def _layer(number: int, first: np.ndarray, token: np.ndarray) -> dict:
     """Figures of one layer from [CLS] (N, H) and other tokens (T, H)."""
     found = {
         "layer": number,
-        "cls_cosine": mean_cosine(first),
+        "cls_cosine": mean_pairwise_cosine(first),
         "cls_rank": effective_rank(first),
-        "token_cosine": mean_cosine(token),
+        "token_cosine": mean_pairwise_cosine(token),
         "token_rank": effective_rank(token),
     }
     # The [CLS] of layer 0 is the same in all texts, by construction.
     cls = number > 0 and found["cls_cosine"] >= COLLAPSED_COSINE
     tokens = found["token_rank"] < COLLAPSED_RANK * token.shape[1]
-    found["collapsed"] = [f"[CLS] of layer {number}"] * cls + [f"tokens of layer {number}"] * tokens
+    states = {f"[CLS] of layer {number}": cls, f"tokens of layer {number}": tokens}
+    found["collapsed"] = [name for name, collapsed in states.items() if collapsed]
     return found
 
 

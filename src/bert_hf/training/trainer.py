@@ -119,15 +119,15 @@ class PreTrainer(ResumableTrainer):
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
         self._numbered = hasattr(self.train_dataset, "window_length")
         self._consumed = 0  # examples of the run, over all ranks, before this process
-        self._settle_arguments()
+        self._resolve_options()
 
         # Collaborators
-        self._counts = RunningSums(len(COUNTS), self.args.device)
+        self._log_sums = RunningSums(len(COUNTS), self.args.device)
         self._throughput = Throughput(self.args.world_size, self._measure_peak)
         path, half = getattr(self.args, "fast_path", "auto"), self.accelerator.mixed_precision != "no"
         self._fast_path = FastPathCheck(path, self._losses_to_compare, self._ranks.gather, half=half)
 
-    def _settle_arguments(self) -> None:
+    def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
         refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
         check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
@@ -268,7 +268,7 @@ class PreTrainer(ResumableTrainer):
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         losses, counted = self._losses(model, inputs)
         if self.model.training:
-            self._count(inputs, losses, counted)
+            self._add_to_log_sums(inputs, losses, counted)
 
         weights = (1.0, getattr(self.args, "nsp_loss_weight", 1.0))
         shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), weights, strict=True)
@@ -303,14 +303,15 @@ class PreTrainer(ResumableTrainer):
             return self._losses(model, inputs)[0]
 
     @torch.no_grad()
-    def _count(self, inputs: dict, losses: PreTrainingLosses, counted: dict[str, Tensor]) -> None:
+    def _add_to_log_sums(self, inputs: dict, losses: PreTrainingLosses, counted: dict[str, Tensor]) -> None:
+        """Losses, correct predictions and lengths of a micro-batch, for the next line of the log."""
         lengths = row_lengths(inputs)
         mlm = [losses.mlm_losses, counted.get("masked"), losses.mlm_correct]
         nsp = [losses.nsp_losses, counted.get("pairs"), losses.nsp_correct]
-        self._counts.add([*mlm, *nsp, lengths, lengths**2])
+        self._log_sums.add([*mlm, *nsp, lengths, lengths**2])
 
     def step_sums(self) -> list[Tensor]:
-        return self._counts.parts()
+        return self._log_sums.parts()
 
     # ---- optimizer and schedule
 
@@ -419,8 +420,8 @@ class PreTrainer(ResumableTrainer):
     def _end_log_line(self) -> dict[str, float]:
         """Figures of the steps since the last line of the log."""
         self._throughput.read_clock()
-        counts = dict(zip(COUNTS, self._counts.values(self._sum_over_ranks), strict=True))
-        self._counts.zero()
+        counts = dict(zip(COUNTS, self._log_sums.values(self._sum_over_ranks), strict=True))
+        self._log_sums.zero()
 
         figures = pretraining_figures(counts)
         del figures["loss"]
@@ -448,7 +449,7 @@ class PreTrainer(ResumableTrainer):
 
     def log_state(self) -> dict:
         state = {
-            "counts": torch.tensor(self._counts.values(), dtype=torch.float64),
+            "counts": torch.tensor(self._log_sums.values(), dtype=torch.float64),
             "seconds": self._throughput.seconds,
             "whole": self._throughput.whole_run,
         }
@@ -459,7 +460,7 @@ class PreTrainer(ResumableTrainer):
     def restore_log_state(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0)
         mine = len(logs) == 1 or self.args.process_index == 0  # sums of all ranks are kept by the first
-        self._counts.set((counts if mine else torch.zeros_like(counts)).tolist())
+        self._log_sums.set((counts if mine else torch.zeros_like(counts)).tolist())
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
         self._fast_path.restore(logs[0].get("fast_path"), self.network)

@@ -2,10 +2,9 @@
 
 import statistics
 
+from bert_hf.finetuning.run import FEW_ROWS
 from bert_hf.finetuning.study.figures import Row, check_figures, lower_is_better
 from bert_hf.finetuning.study.plan import Settings
-
-FEW_ROWS = 200  # with fewer validation rows the loss decides: figures that count rows are too coarse
 
 
 def choose_settings(rows: list[Row], figure: str, validation_rows: int | None) -> Settings:

@@ -76,27 +76,38 @@ Values = dict[int, list[float]]  # fold number → the figure of each seed
 
 @dataclass(frozen=True)
 class Scores:
-    """One test figure: model or baseline → training size (None: all) → fold → values of the seeds."""
+    """One figure: model or baseline → training size (None: all) → fold → values of the seeds.
 
+    Attributes:
+        part: "test" or "validation", whose figure it is.
+        training_rows: mean over the folds, by training size; None where only the recipe can tell.
+    """
+
+    part: str
     figure: str
     models: dict[str, dict[int | None, Values]]
     baselines: dict[str, dict[int | None, Values]]
-    training_rows: dict[int | None, float | None]  # mean over the folds
+    training_rows: dict[int | None, float | None]
 
     def of(self, name: str) -> dict[int | None, Values]:
         return {**self.models, **self.baselines}[name]
 
 
-def collect(rows: list[Row], figure: str) -> Scores:
-    """The values of a test figure in the final cells. A baseline has one value a fold: the mean over its cells."""
-    final = [row for row in rows if not row.cell.searching]
+def judged_prefix(final: list[Row]) -> str:
+    """`test_`; or `eval_` where the test rows have no labels, as those of GLUE."""
+    return "test_" if names_of(final, "test_") else "eval_"
+
+
+def collect(final: list[Row], figure: str) -> Scores:
+    """The values of a figure in the final cells. A baseline has one value a fold: the mean over its cells."""
+    prefix = judged_prefix(final)
     models: dict[str, dict[int | None, Values]] = {}
     baselines: dict[str, dict[int | None, Values]] = {}
     for row in final:
         size, fold = row.cell.size, row.cell.fold.number
         by_size = models.setdefault(row.cell.model.name, {})
-        by_size.setdefault(size, {}).setdefault(fold, []).append(row.figures[f"test_{figure}"])
-        for name, value in _baselines_of(row, figure).items():
+        by_size.setdefault(size, {}).setdefault(fold, []).append(row.figures[f"{prefix}{figure}"])
+        for name, value in _baselines_of(row, figure, prefix).items():
             baselines.setdefault(name, {}).setdefault(size, {}).setdefault(fold, []).append(value)
 
     for by_size in baselines.values():
@@ -109,15 +120,16 @@ def collect(rows: list[Row], figure: str) -> Scores:
             counts.setdefault(row.cell.size, []).append(row.training_rows)
     sizes = dict.fromkeys(row.cell.size for row in final)
     means = {size: statistics.fmean(counts[size]) if size in counts else None for size in sizes}
-    return Scores(figure, models, baselines, means)
+    part = prefix.rstrip("_").replace("eval", "validation")
+    return Scores(part, figure, models, baselines, means)
 
 
-def _baselines_of(row: Row, figure: str) -> dict[str, float]:
+def _baselines_of(row: Row, figure: str, prefix: str) -> dict[str, float]:
     """Baselines with this figure: `baseline_characters_f1` is the f1 of `baseline_characters`.
 
     Of `baseline_average_precision` the figure is `average_precision`, and not `precision`: the longest name counts.
     """
-    figures = names_of([row], "test_")
+    figures = names_of([row], prefix)
     found = {}
     for name, value in row.figures.items():
         if not name.startswith(_BASELINE):

@@ -28,7 +28,7 @@ def draw_study(scores: list[Scores], path: Path) -> None:
     for panel, one in zip(panels, scores, strict=True):
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
-        panel.set_ylabel(f"test {_readable(one.figure)}")
+        panel.set_ylabel(f"{one.part} {_readable(one.figure)}")
         if len(one.training_rows) > 1:
             _draw_curves(panel, one)
         else:

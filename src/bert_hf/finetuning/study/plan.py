@@ -147,13 +147,11 @@ class Plan:
         if cell.fold.folder is None:
             return {}
 
-        if cell.size is None:
-            files = {part: cell.fold.file(part) for part in PARTS}
-        else:
-            files = self.subsets[cell.fold.number].files(self.root, cell.size, cell.seed if cell.searching else None)
-            files["test"] = cell.fold.file("test")
-        if cell.searching:
-            del files["test"]
+        # A cell that searches gets test rows, too, but does not evaluate them: else the recipe would split some off
+        files = {part: cell.fold.file(part) for part in PARTS}
+        if cell.size is not None:
+            subset = self.subsets[cell.fold.number]
+            files |= subset.files(self.root, cell.size, cell.seed if cell.searching else None)
         return files
 
     def _data_words(self, cell: Cell) -> list[str]:

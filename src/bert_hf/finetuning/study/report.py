@@ -2,7 +2,7 @@
 
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
-from bert_hf.finetuning.study.figures import Row, Scores, check_figures, collect, usual_figures
+from bert_hf.finetuning.study.figures import Row, Scores, check_figures, collect, judged_prefix, usual_figures
 from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
 from bert_hf.finetuning.study.table import TABLE
@@ -23,20 +23,21 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
         InputError: the cells do not have a figure, or the reference is neither a model nor a baseline.
     """
     final = [row for row in rows if not row.cell.searching]
-    figures = plan.asked.figures or usual_figures(final, "test_")
-    check_figures(figures, final, "test_")
+    prefix = judged_prefix(final)
+    figures = plan.asked.figures or usual_figures(final, prefix)
+    check_figures(figures, final, prefix)
     scores = [collect(final, figure) for figure in figures]
     reference = _reference(plan, scores[0])
 
     tables: list[str] = []
     for one in scores:
-        tables += [f"## Test {one.figure}", "", *_means(one), ""]
+        tables += [f"## {one.part.capitalize()} {one.figure}", "", *_means(one), ""]
         if reference is not None:
             tables += [f"### {one.figure}: difference from {reference}", "", *_differences(one, reference), ""]
     if plan.searches:
         tables += ["## Chosen settings", "", *_chosen_settings(chosen), ""]
 
-    text = "\n".join(["# Study", "", *_description(plan), "", *tables])
+    text = "\n".join(["# Study", "", *_description(plan, scores[0].part), "", *tables])
     write_durably(plan.root / PAGE, text.rstrip() + "\n")
     draw_study(scores, plan.root / PICTURE)
     return [*tables, f"study: {', '.join(str(plan.root / name) for name in (PAGE, TABLE, PICTURE))}"]
@@ -58,7 +59,7 @@ def _reference(plan: Plan, scores: Scores) -> str | None:
 # ---- the page
 
 
-def _description(plan: Plan) -> list[str]:
+def _description(plan: Plan, part: str) -> list[str]:
     data = f"the folds in `{plan.asked.folds_dir}`" if plan.asked.folds_dir else "the recipe's own data"
     lines = [
         f"- recipe `{plan.asked.recipe}` on {data}; options for every cell: `{' '.join(plan.passed_on) or 'none'}`"
@@ -71,6 +72,8 @@ def _description(plan: Plan) -> list[str]:
     seeds = ", ".join(map(str, plan.seeds))
     lines.append(f"- folds: {len(plan.folds)}; seeds: {seeds}; training rows: {sizes}")
     lines.append("- n counts runs (folds × seeds), and baselines once a fold; sd is over these n values.")
+    if part == "validation":
+        lines.append("- The test rows have no labels. Figures are of the validation rows, which also chose weights.")
     if plan.subsets:
         lines.append(
             "- A subset of the training rows is the same for all models and seeds of a fold. Its models are trained "

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from bert_hf.finetuning.study.cells import CellFailed, CellRunner, Main
 from bert_hf.finetuning.study.choice import choose_settings
-from bert_hf.finetuning.study.figures import Row, cell_figures, usual_figures
+from bert_hf.finetuning.study.figures import Row, cell_figures, judged_prefix, usual_figures
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, Plan, Settings, count_rows
 from bert_hf.finetuning.study.report import write_report
 from bert_hf.finetuning.study.table import write_table
@@ -125,7 +125,7 @@ class Study:
                 write_table(self.plan.root, self.rows)
 
     def _report_cell(self, row: Row, seconds: float) -> None:
-        prefix = "eval_" if row.cell.searching else "test_"
+        prefix = "eval_" if row.cell.searching else judged_prefix([row])
         asked = self.plan.asked.figures or usual_figures([row], prefix)
         found = [f"{prefix}{name} {row.figures[prefix + name]:.4f}" for name in asked if prefix + name in row.figures]
         done = f"{len(self.rows)} of {self.plan.number_of_cells()}"

@@ -1,0 +1,52 @@
+"""Extract features: the hidden states of a BERT for texts, one vector a text or a token, in Parquet files.
+
+python recipes/extract_features.py --model_name_or_path runs/pretrain-default --train_file texts.txt \
+    --layers -1 -2 --pooling mean --output_dir runs/features
+"""
+
+import sys
+from pathlib import Path
+
+from transformers.utils import logging
+
+from bert_hf.config.arguments import OutputArguments, parse
+from bert_hf.errors import one_line_errors
+from bert_hf.features.arguments import FeatureArguments, check_features
+from bert_hf.features.extraction import open_extractor
+from bert_hf.features.feature_files import open_folder, summary, write_features
+from bert_hf.features.texts import checksum, read_all
+from bert_hf.training.output_folder import needed, release_lock
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    given = parse((FeatureArguments, OutputArguments), argv, preflight=check_features)
+    if given is None:  # --check
+        return 0
+    asked, out = given
+    logging.set_verbosity_error()  # the heads of the checkpoint are not read, and that is no fault
+    logging.disable_progress_bar()
+
+    # 1. Checkpoint and tokenizer, through stock transformers
+    extractor, settings = open_extractor(asked)
+
+    # 2. The folder: a new one, or one in which the same features were begun
+    given = {"columns": asked.columns()._asdict(), "texts_per_file": asked.texts_per_file}
+    identity = {**settings, "texts": checksum(asked.train_file), **given}
+    folder = open_folder(Path(needed(out.output_dir)), identity, out.overwrite_output_dir)
+
+    # 3. Texts → hidden states → files
+    if folder.finished:
+        print(f"{folder.path} holds these features, already complete")
+    else:
+        texts = read_all(asked.train_file, asked.columns())
+        write_features(folder, extractor, texts, asked.texts_per_file, asked.dtype, print)
+    release_lock()
+
+    # 4. Report
+    print(*summary(folder), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

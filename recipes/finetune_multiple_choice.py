@@ -1,0 +1,48 @@
+"""Fine-tune a pre-trained BERT on multiple choice: one new vector scores each choice (Devlin et al. 2019, 4.4).
+
+accelerate launch --config_file accelerate_config.yaml recipes/finetune_multiple_choice.py \
+    --config configs/finetune/swag.yaml --model_name_or_path runs/pretrain-default --train_file train.csv
+"""
+
+import sys
+
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.choices import ChoiceTask
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.preflight import parse_finetuning
+from bert_hf.training.run import command
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    options = parse_finetuning(TaskArguments, ChoiceTask, argv)
+    if options is None:  # --check
+        return 0
+    asked, args = options
+
+    # 1. Tokenizer: the checkpoint's own
+    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+
+    # 2. Dataset: three parts, rows of one context in the same one
+    task = ChoiceTask(asked, tokenizer)
+
+    # 3. Collator: every choice of a batch is padded to the longest
+    collator = task.collator()
+
+    # 4. Model: stock transformers, the checkpoint and one new layer
+    model, about = load_task_model(task, seed=args.seed)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+    begun = start_finetuning(task, args, model, about)
+    if begun.finished:
+        return 0
+
+    # 5. Trainer: trains, keeps the best weights by the validation rows, evaluates them on the test rows
+    trainer = make_trainer(task, args, model, collator)
+    train_and_finish(trainer, begun)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Feature extraction: texts → hidden states of a BERT, in Parquet files."""

@@ -1,0 +1,185 @@
+"""Reads the texts (or pairs of texts) whose features are asked for, one after the other, from files of any size."""
+
+import csv
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_hf.data.checksums import text_checksum
+from bert_hf.data.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
+from bert_hf.data.readers import KINDS, TABLES, TEXT_NAMES, TextFile, choose_column, read_lines, read_rows, whole_text
+from bert_hf.errors import InputError, did_you_mean
+
+_SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
+
+_FLAGS = ("--text_column", "--text_pair_column", "--id_column")  # of the fields of `Columns`
+
+
+class Columns(NamedTuple):
+    """The columns of a row that are read; None: the text's is found, and there is no other."""
+
+    text: str | None = None
+    pair: str | None = None
+    id: str | None = None
+
+
+class Text(NamedTuple):
+    """A text; of a pair, also the second one; the id where a column holds one.
+
+    A pair whose second text is empty is a single text, as in the 2018 code and the stock tokenizer.
+    """
+
+    text: str
+    pair: str | None = None
+    id: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds nothing but white space."""
+        return not (self.text.strip() or (self.pair or "").strip())
+
+
+def checksum(patterns: list[str]) -> str:
+    """SHA-256 of the content of files; of URLs, of what identifies their content."""
+    return text_checksum(" ".join(TextFile(path).checksum() for path in expand(patterns)))
+
+
+def read_all(patterns: list[str], columns: Columns) -> Iterator[Text]:
+    """The texts of all files that paths, URLs and globs name; see `read_texts`."""
+    for path in expand(patterns):
+        yield from read_texts(path, columns)
+
+
+def read_texts(path: str, columns: Columns) -> Iterator[Text]:
+    """The texts of a file, in its order: every line of plain text, every row of another file, empty ones included.
+
+    In plain text ` ||| ` separates the two texts of a pair, as in the 2018 code. A null is an empty text.
+
+    Args:
+        path: .txt, .jsonl, .json (lines), .csv, .tsv or .parquet, also .gz or .xz; or the URL of one.
+
+    Raises:
+        InputError: with file and line.
+    """
+    with access_errors(path) if is_url(path) else nullcontext():
+        kind = kind_of(path)
+        if kind in (".txt", ""):
+            yield from _plain_texts(path, columns)
+        elif kind in (".jsonl", ".json"):
+            yield from _row_texts(read_rows(path), path, columns)
+        elif kind in TABLES:
+            yield from _row_texts(_table_rows(path, TABLES[kind]), path, columns)
+        elif kind == ".parquet":
+            yield from _parquet_texts(path, columns)
+        else:
+            raise InputError(f"unknown kind {kind!r}", where=path, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
+
+
+def _plain_texts(path: str, columns: Columns) -> Iterator[Text]:
+    for flag, column in zip(_FLAGS, columns, strict=True):
+        if column is not None:
+            what = f"plain text has no columns, and {flag} names one"
+            raise InputError(what, where=path, remedy=f"leave {flag} out, or give .jsonl, .csv, .tsv or .parquet")
+
+    for _, line in read_lines(path):
+        text, separator, pair = line.partition(_SEPARATOR)
+        yield Text(text, pair if separator else None)
+
+
+# ---- rows
+
+
+def _row_texts(rows: Iterator[tuple[int | None, dict]], path: str, columns: Columns) -> Iterator[Text]:
+    """The texts of (line number, row). The first row decides which column holds the text."""
+    text_column = columns.text
+    for line, row in rows:
+        if text_column is None:
+            strings = [name for name, value in row.items() if isinstance(value, str)]
+            text_column = _find_text(list(row), strings, columns, path, line)
+
+        text = _value(row, text_column, "--text_column", path, line)
+        pair = None
+        if columns.pair is not None:
+            pair = _value(row, columns.pair, "--text_pair_column", path, line)
+        name = None
+        if columns.id is not None:
+            name = _value(row, columns.id, "--id_column", path, line, (str, int))
+        yield Text(text, pair, name)
+
+
+def _find_text(names: list[str], strings: list[str], columns: Columns, path: str, line: int | None = None) -> str:
+    """The column that plainly holds the text: the only one with a usual name, `text`, or the only one of strings."""
+    strings = [name for name in strings if name not in (columns.pair, columns.id)]
+    usual = [name for name in strings if name.lower() in TEXT_NAMES]
+    return usual[0] if len(usual) == 1 else choose_column(names, strings, path, line)
+
+
+def _value(
+    row: dict, column: str, flag: str, path: str, line: int | None, kinds: type | tuple[type, ...] = str
+) -> str:
+    """The text in a column of a row.
+
+    Raises:
+        InputError: the row has no such column, or it holds something else.
+    """
+    if column not in row:
+        raise _no_column(column, list(row), flag, path, line)
+
+    value = row[column]
+    if value is None and kinds is str:
+        return ""
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        remedy = f"correct the row, or name another column by {flag}"
+        raise InputError(f"column {column!r} is not text", where=path, line=line, remedy=remedy)
+    return whole_text(str(value))
+
+
+def _no_column(column: str, names: list[str], flag: str, path: str, line: int | None = None) -> InputError:
+    remedy = f"{did_you_mean(column, names)}{flag}, one of: {', '.join(names)}"
+    return InputError(f"no column {column!r}", where=path, line=line, remedy=remedy)
+
+
+def _table_rows(path: str, separator: str) -> Iterator[tuple[int, dict]]:
+    """(line number, row) of a table with a header, read row by row; in .tsv quotes are part of the text."""
+    quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
+    lines = (f"{line}\n" for _, line in read_lines(path))
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
+
+    header: list[str] | None = None
+    try:
+        for fields in reader:
+            if not fields:
+                continue
+            if header is None:
+                header = fields
+                continue
+            if len(fields) != len(header):
+                what = f"{len(fields)} fields instead of {len(header)}"
+                raise InputError(what, where=path, line=reader.line_num, remedy="correct the row")
+            yield reader.line_num, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
+
+
+def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:
+    """The texts of a Parquet file, of which no other column is read."""
+    try:
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
+        names = file.schema_arrow.names
+        if columns.text is None:
+            kinds = zip(names, file.schema_arrow.types, strict=True)
+            strings = [name for name, kind in kinds if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+            columns = columns._replace(text=_find_text(names, strings, columns, path))
+        for flag, column in zip(_FLAGS, columns, strict=True):
+            if column is not None and column not in names:
+                raise _no_column(column, names, flag, path)
+
+        wanted = [column for column in columns if column is not None]
+        for batch in file.iter_batches(batch_size=256, columns=wanted):
+            yield from _row_texts(((None, row) for row in batch.to_pylist()), path, columns)
+    except (pa.ArrowException, OSError) as error:
+        what = f"not a Parquet file: {str(error).rstrip('.')}"
+        raise InputError(what, where=path, remedy="fetch it again") from None

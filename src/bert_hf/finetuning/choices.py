@@ -1,0 +1,260 @@
+"""Multiple choice: each choice is an input of its own, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForMultipleChoice,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.errors import InputError
+from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
+from bert_hf.finetuning.losses import IGNORED, cross_entropies
+from bert_hf.finetuning.task import Arrays, DownstreamTask
+
+# Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
+
+
+class ChoiceTask(DownstreamTask):
+    """Rows with the same number of choices."""
+
+    auto_class = AutoModelForMultipleChoice
+    new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
+    pipeline_tag = "multiple-choice"
+
+    def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(asked, tokenizer)
+        self._encoded = {
+            part: encode_choices(rows, tokenizer, asked.max_seq_length) for part, rows in self.parts.items()
+        }
+
+    # ---- rows
+
+    @classmethod
+    def read(cls, asked: TaskArguments) -> dict[str, list[ChoiceRow]]:
+        source = cls.source(asked)
+        return read_parts(asked, None if asked.train_file else source)
+
+    @property
+    def choices(self) -> int:
+        """C."""
+        return len(self.parts["train"][0].choices)
+
+    def describe(self) -> str:
+        line = f"{self.choices} choices"
+        for part, (_, contexts, choices) in self._encoded.items():
+            cut = [f"{count:,} {name}" for name, count in (("contexts", contexts), ("choices", choices)) if count]
+            if cut:
+                line += f"; {' and '.join(cut)} of {part} were cut to {self.asked.max_seq_length} tokens"
+        return line
+
+    def encoded(self, part: str) -> datasets.Dataset:
+        return self._encoded[part].features
+
+    def collator(self) -> "ChoiceCollator":
+        return ChoiceCollator(self.tokenizer)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        return {}  # the head has one output, and the network takes any number of choices
+
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
+
+    # ---- predictions
+
+    @classmethod
+    def figures(cls, asked: TaskArguments) -> tuple[str, ...]:
+        return ("accuracy", "loss")
+
+    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
+        assert isinstance(predictions, np.ndarray)
+        known = np.zeros(0, bool) if labels is None else labels != IGNORED
+        if labels is None or not known.any():
+            return {}
+        return {"accuracy": float((predictions.argmax(1) == labels)[known].mean())}
+
+    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
+        """`PART_predictions.tsv`: a row's number, the number of its choice, and the choice itself."""
+        chosen = np.argmax(np.asarray(predictions), axis=1).tolist()
+        lines = ["index\tprediction\ttext"]
+        for number, (row, choice) in enumerate(zip(self.parts[part], chosen, strict=True)):
+            lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}")
+        (folder / f"{part}_predictions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    # ---- identity, card, baseline
+
+    def fingerprint(self) -> dict:
+        rows = json.dumps([[row[:4] for row in rows] for rows in self.parts.values()]).encode()
+        return {"data": hashlib.sha256(rows).hexdigest()[:16], "choices": self.choices}
+
+    def usage(self, model: str) -> str:
+        return f'''import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{model}")
+model = AutoModelForMultipleChoice.from_pretrained("{model}")
+
+context = "She opens the book."
+choices = ["She reads the first page.", "She drinks the table."]
+inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**{{name: value.unsqueeze(0) for name, value in inputs.items()}}).logits  # (1, choices)
+print(choices[logits.argmax()])
+
+# The same with bert_hf, which cuts a context that is too long
+from bert_hf.finetuning.choices import choose
+
+number, probabilities = choose(model, tokenizer, context, choices)'''
+
+    def settings(self) -> dict:
+        return {"choices": self.choices}
+
+    def baselines(self) -> dict[str, float]:
+        """Accuracy of the choice that is right most often in the training rows, wherever it is placed."""
+        known = [row.label for row in self.parts["test"] if row.label is not None]
+        if not known:
+            return {}
+        counts = np.bincount([row.label for row in self.parts["train"]])
+        return {"baseline_accuracy": float(np.mean(np.array(known) == counts.argmax()))}
+
+
+# ---- inputs of the network
+
+
+class EncodedChoices(NamedTuple):
+    """Features of rows, and how many of their contexts and choices were cut."""
+
+    features: datasets.Dataset
+    cut_contexts: int
+    cut_choices: int
+
+
+def encode_choices(
+    rows: Sequence[ChoiceRow], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
+) -> EncodedChoices:
+    """[CLS] context [SEP] question and choice [SEP] for each choice of each row.
+
+    Only the context is cut, at its end; a choice is cut where it alone is too long. At length 8, letters are tokens:
+
+        context abcd, choice xy   → [CLS] a b c [SEP] x y [SEP]
+        context abcd, choice x…z  → [CLS] [SEP] v w x y z [SEP] of seven tokens, two cut
+
+    Args:
+        rows: N rows, each of C choices.
+
+    Returns:
+        Features with the columns `input_ids` and `token_type_ids` (C lists each), `length` (of the longest choice),
+        and `labels` unless no row has one.
+    """
+    texts = [row.texts() for row in rows]
+    contexts = _token_ids(tokenizer, [context for context, _ in texts])
+    choices = _token_ids(tokenizer, [choice for _, several in texts for choice in several])
+    count = len(rows[0].choices)
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    capacity = max_seq_length - 3
+
+    inputs, segments, lengths = [], [], []
+    cut_contexts = cut_choices = 0
+    for number, context in enumerate(contexts):
+        own = choices[number * count : (number + 1) * count]
+        cut_choices += sum(len(choice) > capacity for choice in own)
+        cut_contexts += any(len(context) + min(len(choice), capacity) > capacity for choice in own)
+        for choice in own:
+            kept = context[: max(0, capacity - len(choice))]
+            first, second = [cls, *kept, sep], [*choice[:capacity], sep]
+            inputs.append(np.array(first + second, np.int32))
+            segments.append(np.repeat(np.array([0, 1], np.int8), [len(first), len(second)]))
+        lengths.append(max(map(len, inputs[-count:])))
+
+    columns = {
+        "input_ids": _nested(inputs, count),
+        "token_type_ids": _nested(segments, count),
+        "length": pa.array(lengths, pa.int32()),
+    }
+    if any(row.label is not None for row in rows):
+        columns["labels"] = pa.array([IGNORED if row.label is None else row.label for row in rows], pa.int64())
+    return EncodedChoices(datasets.Dataset(pa.table(columns)), cut_contexts, cut_choices)
+
+
+def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
+    encoded = tokenizer(
+        texts, add_special_tokens=False, return_token_type_ids=False, return_attention_mask=False, verbose=False
+    )
+    return cast(list[list[int]], encoded["input_ids"])
+
+
+def _nested(arrays: list[np.ndarray], count: int) -> pa.ListArray:
+    """N · C arrays as N lists of `count` lists: [[1, 2], [3], [4], [5]] → [[[1, 2], [3]], [[4], [5]]] for 2."""
+    ends = np.cumsum([0, *map(len, arrays)])
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
+    return pa.ListArray.from_arrays(pa.array(range(0, len(arrays) + 1, count), pa.int32()), lists)
+
+
+class ChoiceCollator:
+    """Makes a batch of rows: tensors (B, C, L), and `labels` (B,) where the rows have them.
+
+    transformers' `DataCollatorForMultipleChoice` needs labels, which test rows may lack.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.pad = DataCollatorWithPadding(tokenizer)
+
+    def __call__(self, features: list[dict]) -> dict[str, Tensor]:
+        flat = [
+            {"input_ids": ids, "token_type_ids": segments}
+            for row in features
+            for ids, segments in zip(row["input_ids"], row["token_type_ids"], strict=True)
+        ]
+        padded = self.pad(flat)  # (B · C, L)
+        batch = {name: values.view(len(features), -1, values.shape[-1]) for name, values in padded.items()}
+        if "labels" in features[0]:
+            batch["labels"] = torch.tensor([row["labels"] for row in features])
+        return batch
+
+
+# ---- use of a trained model
+
+
+def choose(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    context: str,
+    choices: Sequence[str],
+    question: str = "",
+) -> tuple[int, list[float]]:
+    """The number of the choice that fits best, and the probability of each.
+
+    Args:
+        model: `AutoModelForMultipleChoice` of a BERT.
+        question: about the context, or the beginning of the sentence that each choice ends.
+
+    Raises:
+        InputError: there are fewer than two choices.
+    """
+    if len(choices) < 2:
+        raise InputError(f"{len(choices)} choices", remedy="give two or more")
+    row = ChoiceRow(context.strip(), question.strip(), tuple(choices))
+    features, *_ = encode_choices([row], tokenizer, model.config.max_position_embeddings)
+    batch = ChoiceCollator(tokenizer)([{name: features[0][name] for name in ("input_ids", "token_type_ids")}])
+
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        logits = model(**{name: values.to(model.device) for name, values in batch.items()}).logits  # (1, C)
+    model.train(was_training)
+    probabilities = logits[0].softmax(0).tolist()
+    return int(logits[0].argmax()), probabilities

@@ -1,0 +1,34 @@
+"""A rank of the launches in training/test_distributed.py: layout_worker.py and, without DeepSpeed, ranks_worker.py.
+
+    python tests/distributed_worker.py OUT [operator]
+
+Both in one process, because starting one takes longer than what it computes. With `operator`, DeepSpeed compiles its
+shared-memory all-reduce first, as it does in a run: a minute or two. It is used for inference and not here.
+"""
+
+import sys
+from pathlib import Path
+
+import layout_worker
+import ranks_worker
+from helpers.many_runs import prepare_for_many_runs
+
+from bert_hf.config.hardware import engine
+
+
+def main(out: str, operator: str = "") -> None:
+    folder = Path(out)
+    under_deepspeed = engine() == "deepspeed"
+    if under_deepspeed and not operator:
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+    prepare_for_many_runs()
+    layout_worker.main(str(folder / "layout"), "32", "1")
+    if not under_deepspeed:
+        ranks_worker.main(str(folder / "ranks"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,206 @@
+"""Baselines without a network: their features, their figures, and the sentences about them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import Ridge
+from sklearn.svm import LinearSVC
+
+from bert_hf.finetuning import baselines as module
+from bert_hf.finetuning.baselines import (
+    Baselines,
+    TextFeatures,
+    best_baseline,
+    cut_texts,
+    one_class_warning,
+    who_is_ahead,
+)
+from bert_hf.finetuning.datasets import read_labelled
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import encode_texts
+from bert_hf.finetuning.metrics import AccuracyAndF1Metric
+from bert_hf.finetuning.splits import split_off
+
+MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
+WORDS = [f"w{number}" for number in range(30)]
+
+
+def made_rows(count: int, classes: int = 2, seed: int = 0) -> LabelledTexts:
+    """Texts of eight words; the class is in two of them."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(0, classes, count)
+    texts = [" ".join([*rng.choice(WORDS, 6), f"class{number}", f"sign{number}"]) for number in numbers]
+    return LabelledTexts(texts, [f"name{number}" for number in numbers])
+
+
+def made_pairs(count: int, seed: int = 0) -> LabelledTexts:
+    """Pairs of four words; the label is the number of words that the second text takes from the first."""
+    rng = np.random.default_rng(seed)
+    shared = rng.integers(0, 5, count)
+    texts = [list(rng.choice(WORDS[:15], 4, replace=False)) for _ in range(count)]
+    others = [list(rng.choice(WORDS[15:], 4, replace=False)) for _ in range(count)]
+    pairs = [" ".join([*a[:n], *b[n:]]) for a, b, n in zip(texts, others, shared, strict=True)]
+    return LabelledTexts([" ".join(text) for text in texts], [str(number) for number in shared], pairs=pairs)
+
+
+# ---- texts
+
+LONG = LabelledTexts(
+    ["w1  w2 w3", "w4", "w1 w2 w3 w4 w5 w6 w7 w8"], ["a", "b", "a"], pairs=["w5 w6", "w1 w2 w3 w4 w5", "w2 w3 w4"]
+)
+
+
+def test_texts_are_cut_by_tokens(tokenizer):
+    rows = LabelledTexts(LONG.texts, LONG.labels)
+    cut = cut_texts(rows, tokenizer, max_seq_length=5)  # [CLS] and [SEP] are two of the five
+    assert cut.texts == ["w1  w2 w3", "w4", "w1 w2 w3"]
+    assert (cut.labels, cut.pairs) == (rows.labels, None)
+    assert cut_texts(rows, tokenizer, 6, "head_tail").texts == ["w1  w2 w3", "w4", "w1 w6 w7 w8"]
+    assert cut_texts(rows, tokenizer, 5, "windows").texts == LONG.texts
+
+
+@pytest.mark.parametrize("long_texts", ["head", "head_tail"])
+@pytest.mark.parametrize("length", [5, 7, 8, 9, 64])
+@pytest.mark.parametrize("rows", [LONG, LabelledTexts(LONG.texts, LONG.labels)])
+def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, length, long_texts):
+    seen = encode_texts(rows, None, tokenizer, length, long_texts).features["input_ids"]
+    cut = encode_texts(cut_texts(rows, tokenizer, length, long_texts), None, tokenizer, 64).features["input_ids"]
+    assert list(cut) == list(seen)
+
+
+def test_features_of_a_pair():
+    rows = LabelledTexts(["red green", "red"], ["a", "b"], pairs=["green blue", "blue"])
+    features = TextFeatures("words").fit(rows).transform(rows).toarray()
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2)).fit([*rows.texts, *rows.pairs])
+    first = vectorizer.transform(rows.texts).toarray()
+    second = vectorizer.transform(rows.pairs).toarray()
+    cosines = [[first[0] @ second[0]], [0.0]]
+    assert np.allclose(features, np.hstack([first, second, first * second, cosines]), rtol=0, atol=1e-12)
+    assert cosines[0][0] > 0
+
+
+# ---- models
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_svm_is_that_of_scikit_learn(classes):
+    train, test = made_rows(200, classes), made_rows(40, classes, seed=1)
+    fitted = Baselines(train, [f"name{number}" for number in range(classes)])
+    for kind, options in module._VECTORS.items():
+        vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
+        vectors = vectorizer.fit_transform(train.texts)
+        chosen = fitted.models[kind][1].C
+        model = LinearSVC(C=chosen, class_weight="balanced", random_state=0).fit(vectors, train.labels)
+        guesses = [f"name{number}" for number in fitted.predict(test)[kind].argmax(axis=1)]
+        assert guesses == model.predict(vectorizer.transform(test.texts)).tolist()
+
+
+def test_figures_have_the_name_of_their_baseline():
+    train, test = made_rows(200), made_rows(40, seed=1)
+    figures = Baselines(train, ("name0", "name1")).figures(test, AccuracyAndF1Metric())
+    names = {"accuracy", "f1", "matthews_correlation", "combined_score", "average_precision", "recall_at_1_fpr"}
+    assert set(figures) == {
+        f"baseline_{kind}_{name}" for kind in ("majority", "words", "characters") for name in names
+    }
+
+    majority = max(("name0", "name1"), key=train.labels.count)
+    assert figures["baseline_majority_accuracy"] == test.labels.count(majority) / 40
+    assert figures["baseline_majority_average_precision"] == pytest.approx(test.labels.count("name1") / 40)
+    assert figures["baseline_majority_recall_at_1_fpr"] == 0.0
+    assert figures["baseline_words_f1"] == 1.0
+
+
+def test_a_class_without_training_rows_is_never_predicted():
+    train = made_rows(60)
+    scores = Baselines(train, ("name0", "unseen", "name1")).predict(train)
+    assert set(scores["words"].argmax(axis=1)) == {0, 2}
+    assert set(scores["majority"].argmax(axis=1)) <= {0, 2}
+
+
+def test_regression_sees_the_overlap_of_a_pair():
+    train, test = made_pairs(300), made_pairs(60, seed=1)
+    fitted = Baselines(train, ())
+    figures = fitted.figures(test)
+    assert figures["baseline_mean_pearson"] == figures["baseline_mean_spearmanr"] == 0.0
+    assert figures["baseline_words_combined_score"] > 0.9
+    assert set(figures) == {
+        f"baseline_{kind}_{name}"
+        for kind in ("mean", "words", "characters")
+        for name in ("pearson", "spearmanr", "combined_score")
+    }
+
+    features, model = fitted.models["words"]
+    exact = Ridge(alpha=model.alpha).fit(features.transform(train).toarray(), np.array(train.labels, float))
+    assert np.allclose(fitted.predict(test)["words"], exact.predict(features.transform(test).toarray()), atol=0.02)
+
+
+@pytest.mark.parametrize("count", [1000, 60])
+def test_the_strength_is_chosen_on_training_rows_alone(monkeypatch, count):
+    """Among at most `_MOST_ROWS` of them, and none that is held out in a fold."""
+    fitted: list[list[str]] = []
+    original = TextFeatures.fit
+    monkeypatch.setattr(module, "_MOST_ROWS", 300)
+    monkeypatch.setattr(TextFeatures, "fit", lambda self, rows: (fitted.append(rows.texts), original(self, rows))[1])
+
+    train = made_rows(count)
+    Baselines(train, ("name0", "name1"))
+    sizes = [len(texts) for texts in fitted]
+    assert sizes == 2 * [*3 * [min(300, count) * 2 // 3], count]  # words, characters: three folds, then all rows
+    assert all(set(texts) <= set(train.texts) for texts in fitted)
+    every, *folds = fitted[3], *(set(texts) for texts in fitted[:3])
+    assert not folds[0] & folds[1] & folds[2]  # each row is held out once
+    assert set(every) == set(train.texts)
+
+
+def test_noise_is_met_by_strong_regularisation():
+    """Of a third of the rows the label is wrong."""
+    noisy = made_rows(600)
+    noisy.labels[::3] = ["name0"] * 200
+    assert module._STRENGTHS[0] == Baselines(noisy, ("name0", "name1")).models["words"][1].C
+
+
+@pytest.mark.parametrize(
+    "rows", [made_rows(20), LabelledTexts([f"w{i} w" for i in range(90)], ["a"] * 88 + ["b"] * 2)]
+)
+def test_few_rows_choose_nothing(rows):
+    fitted = Baselines(rows, sorted(set(rows.labels)))
+    assert [model.C for _, model in fitted.models.values()] == [module._FOR_FEW_ROWS] * 2
+
+
+def test_the_messages_of_the_project():
+    train, test = split_off(read_labelled([str(MESSAGES)]), 20, seed=0)
+    figures = Baselines(train, ("ham", "spam")).figures(test)
+    assert figures["baseline_characters_accuracy"] > figures["baseline_majority_accuracy"]
+
+
+# ---- sentences
+
+FIGURES = {"baseline_majority_f1": 0.0, "baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}
+
+
+def test_the_best_baseline():
+    assert best_baseline(FIGURES, "f1") == ("characters", 0.963)
+    assert best_baseline(FIGURES, "accuracy") is None
+    assert best_baseline({}, "f1") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.9834, "The model is ahead of the best baseline: f1 0.983 against 0.963 (characters), by 0.020."),
+        (0.941, "The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022."),
+        (0.9629, "The model and the best baseline are level: f1 0.963 (characters)."),
+    ],
+)
+def test_who_is_ahead(value, expected):
+    assert who_is_ahead(value, FIGURES, "f1") == expected
+    assert who_is_ahead(value, {}, "f1") == ""
+
+
+def test_one_class_is_warned_about():
+    assert one_class_warning(np.array([0, 1, 0]), ("ham", "spam")) == ""
+    line = "warning: the model predicts 'ham' for all 3 rows; train for longer, or with another learning rate"
+    assert one_class_warning(np.array([0, 0, 0]), ("ham", "spam")) == line

@@ -1,0 +1,326 @@
+"""Multiple choice: rows are read and checked, only contexts are cut, and a trained model loads in the stock class."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.choice_rows import ROWS, VOCABULARY, save_checkpoint, swag_lines
+from safetensors.torch import load_file
+from tiny import tiny_config
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoTokenizer,
+    BertForPreTraining,
+    BertTokenizer,
+    DataCollatorForMultipleChoice,
+)
+
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
+from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
+from bert_hf.errors import InputError
+from bert_hf.finetuning.choice_rows import ChoiceRow, parse_row, read_parts, split_off
+from bert_hf.finetuning.choices import ChoiceCollator, ChoiceTask, choose, encode_choices
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.training.output_folder import release_lock
+
+CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"
+
+
+@pytest.fixture(scope="module")
+def words():
+    return BertTokenizer(vocab={piece: number for number, piece in enumerate(VOCABULARY)})
+
+
+def read(folder, name, content, **options):
+    path = folder / name
+    path.write_text(content)
+    return read_parts(TaskArguments(train_file=[str(path)], **options), None)
+
+
+# ---- rows
+
+SWAG = {"sent1": "A ball lies there.", "sent2": "It", "ending0": "rolls.", "ending1": "reads.", "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (SWAG, ("A ball lies there.", "It", ("rolls.", "reads."), 1)),
+        ({**SWAG, "label": "0", "video-id": "x"}, ("A ball lies there.", "It", ("rolls.", "reads."), 0)),
+        ({**SWAG, "label": -1}, ("A ball lies there.", "It", ("rolls.", "reads."), None)),
+        ({"context": "c", "question": "q", "choices": ["x", " y "], "label": "b"}, ("c", "q", ("x", "y"), 1)),
+        ({"context": "c", "question": None, "choices": ["x", "y", "z"], "label": "C"}, ("c", "", ("x", "y", "z"), 2)),
+        ({"question": "q", "choice0": "x", "choice1": "y"}, ("", "q", ("x", "y"), None)),
+    ],
+)
+def test_rows_of_both_kinds(row, expected):
+    assert parse_row(row, "a.jsonl", 1)[:4] == expected
+
+
+def test_the_two_texts_of_a_choice():
+    assert ChoiceRow("A ball.", "It", ("rolls.", "reads.")).texts() == ("A ball.", ["It rolls.", "It reads."])
+    assert ChoiceRow("A ball.", "", ("rolls.", "reads.")).texts() == ("A ball.", ["rolls.", "reads."])
+    assert ChoiceRow("", "Why?", ("so", "no")).texts() == ("Why?", ["so", "no"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"label": 2}, "label 2 is none of the 2 choices; give 0 to 1, or A to B"),
+        ({"label": "C"}, "label 'C' is none of the 2 choices; give 0 to 1, or A to B"),
+        ({"label": True}, "label True is none of the 2 choices; give 0 to 1, or A to B"),
+        ({"label": [0]}, "label [0] is none of the 2 choices; give 0 to 1, or A to B"),
+        ({"ending1": " "}, "choice 1 is empty, or no text; correct or remove the row"),
+        ({"ending1": 5}, "choice 1 is empty, or no text; correct or remove the row"),
+        ({"choices": ["x"]}, "1 choices; give two or more"),
+        ({"sent1": " ", "sent2": ""}, "the row has no context and no question; give sent1, sent2, ending0, ending1, "
+            "… and label; or context, question, choices and label"),
+        ({"sent1": 5}, "the row has no context and no question; give sent1, sent2, ending0, ending1, "
+            "… and label; or context, question, choices and label"),
+        ({"ending0": None}, "choice 0 is empty, or no text; correct or remove the row"),
+    ],
+)  # fmt: skip
+def test_a_bad_row_is_one_line_with_its_place(changes, line):
+    with pytest.raises(InputError) as error:
+        parse_row({**SWAG, **changes}, "a.jsonl", 7)
+    assert str(error.value) == f"a.jsonl:7: {line}"
+
+
+def test_a_row_without_choices_names_its_columns():
+    with pytest.raises(InputError, match=r"a.csv:2: no choices in the columns text, label; give sent1"):
+        parse_row({"text": "x", "label": 1}, "a.csv", 2)
+
+
+def test_csv_and_json_lines_give_the_same_rows(tmp_path):
+    names = list(ROWS[0])
+    quoted = [",".join('"' + str(row[name]).replace('"', '""') + '"' for name in names) for row in ROWS]
+    table = "\n".join([",".join(names), *quoted])
+    from_csv, from_lines = read(tmp_path, "a.csv", table), read(tmp_path, "a.jsonl", swag_lines())
+    for part in ("train", "validation", "test"):
+        assert [row[:4] for row in from_csv[part]] == [row[:4] for row in from_lines[part]]
+
+
+def test_other_numbers_of_choices_are_refused(tmp_path):
+    rows = [SWAG, {**SWAG, "ending2": "x"}]
+    with pytest.raises(InputError) as error:
+        read(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert str(error.value).endswith(
+        "a.jsonl:2: 3 choices, and 2 in the first training row; give each row the same number"
+    )
+
+
+def test_only_test_rows_may_lack_labels(tmp_path):
+    unlabelled = "".join(json.dumps({**row, "label": ""}) + "\n" for row in ROWS)
+    (tmp_path / "test.jsonl").write_text(unlabelled)
+    parts = read(tmp_path, "a.jsonl", swag_lines(), test_file=[str(tmp_path / "test.jsonl")])
+    assert {row.label for row in parts["test"]} == {None}
+    with pytest.raises(InputError, match=r"a.jsonl:1: the row has no label; label it or remove it \(test rows"):
+        read(tmp_path, "a.jsonl", unlabelled)
+
+
+def test_rows_are_split_by_context(tmp_path):
+    contexts = [f"{a} {b} {a} one {b}" for a in "red blue green black white".split() for b in "ham egg oil".split()]
+    rows = [ChoiceRow(context, f"Question {n}", ("x", "y"), 0) for context in contexts for n in range(4)]
+    rest, out = split_off(rows, 20, seed=0)
+    assert len(rest) + len(out) == 60
+    assert 6 <= len(out) <= 12
+    assert not {row.context for row in rest} & {row.context for row in out}
+    assert split_off(rows, 20, seed=0) == (rest, out)
+    assert split_off(rows, 20, seed=1) != (rest, out)
+
+    with pytest.raises(InputError, match=r"too few contexts differ \(1\) to hold 20 % of 4 rows out"):
+        split_off(rows[:4], 20, seed=0)
+
+
+# ---- inputs
+
+
+def test_inputs_equal_the_stock_tokenizers(words):
+    rows = [parse_row(row, "", None) for row in ROWS]
+    features, *cut = encode_choices(rows, words, 128)
+    assert cut == [0, 0]
+    for feature, row in zip(features, rows, strict=True):
+        context, choices = row.texts()
+        stock = words([context] * len(choices), choices)
+        assert feature["input_ids"] == stock["input_ids"]
+        assert feature["token_type_ids"] == stock["token_type_ids"]
+        assert feature["length"] == max(map(len, stock["input_ids"]))
+        assert feature["labels"] == row.label
+
+
+def test_only_the_context_is_cut_and_a_choice_that_alone_is_too_long(words):
+    a, b, c, d = "abcd"
+    rows = [
+        ChoiceRow("a b c d", "", ("a b", "a"), 0),
+        ChoiceRow("a b c d", "", ("a b c d a b c", "b"), 1),
+        ChoiceRow("a", "", ("b", "c"), 1),
+    ]
+    features, contexts, choices = encode_choices(rows, words, 8)
+    pieces = [[words.convert_ids_to_tokens(ids) for ids in feature["input_ids"]] for feature in features]
+    first, last = "[CLS]", "[SEP]"
+    assert pieces == [
+        [[first, a, b, c, last, a, b, last], [first, a, b, c, d, last, a, last]],
+        [[first, last, a, b, c, d, a, last], [first, a, b, c, d, last, b, last]],
+        [[first, a, last, b, last], [first, a, last, c, last]],
+    ]
+    assert (contexts, choices) == (2, 1)
+    assert features["token_type_ids"][1][0] == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
+def test_the_collator_equals_transformers_and_needs_no_labels(words):
+    features, *_ = encode_choices([parse_row(row, "", None) for row in ROWS], words, 128)
+    rows = [{name: value for name, value in row.items() if name != "length"} for row in features]
+    ours = ChoiceCollator(words)([dict(row) for row in rows])
+    stock = DataCollatorForMultipleChoice(words)([dict(row) for row in rows])
+    assert ours.keys() == stock.keys()
+    assert all(torch.equal(ours[name], stock[name]) for name in ours)
+    assert ours["input_ids"].shape[:2] == (10, 4)
+
+    unlabelled, *_ = encode_choices([parse_row({**row, "label": -1}, "", None) for row in ROWS], words, 128)
+    assert "labels" not in unlabelled.column_names
+    assert "labels" not in ChoiceCollator(words)(list(unlabelled.remove_columns("length")))
+
+
+# ---- the task
+
+
+@pytest.fixture
+def task(tmp_path, words):
+    (tmp_path / "rows.jsonl").write_text(swag_lines())
+    return ChoiceTask(TaskArguments(train_file=[str(tmp_path / "rows.jsonl")], max_seq_length=32), words)
+
+
+def test_accuracy_counts_labelled_rows(task):
+    logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
+    assert task.evaluate("test", logits, np.array([1, 1, -100])) == {"accuracy": 0.5}
+    assert task.evaluate("test", logits, np.array([-100] * 3)) == {}
+    assert task.evaluate("test", logits, None) == {}
+
+
+def test_the_baseline_is_the_most_frequent_position(task):
+    labels = [row.label for row in task.parts["train"]]
+    frequent = max(range(4), key=labels.count)
+    expected = np.mean([row.label == frequent for row in task.parts["test"]])
+    assert task.baselines() == {"baseline_accuracy": expected}
+
+
+def test_predictions_name_the_choice(task, tmp_path):
+    rows = task.parts["test"]
+    task.write_predictions(tmp_path, "test", np.eye(4)[[3] * len(rows)])
+    lines = (tmp_path / "test_predictions.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction\ttext"
+    assert lines[1:] == [f"{number}\t3\t{row.choices[3]}" for number, row in enumerate(rows)]
+
+
+def test_losses_are_those_of_the_stock_head(task, words):
+    torch.manual_seed(0)
+    model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY))).eval()
+    batch = ChoiceCollator(words)(list(task.encoded("train").remove_columns("length")))
+    output = model(**batch)
+    losses = task.losses(batch, output)
+    assert losses.shape == (len(task.parts["train"]),)
+    torch.testing.assert_close(losses.mean(), output.loss)
+
+
+def test_choose_gives_the_stock_models_choice(words):
+    torch.manual_seed(0)
+    model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY)))
+    context, choices = "a b c", ["a", "b b", "c d"]
+    model.train()
+    number, probabilities = choose(model, words, context, choices)
+    assert model.training
+
+    inputs = words([context] * 3, choices, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model.eval()(**{name: value[None] for name, value in inputs.items()}).logits[0]
+    assert number == int(logits.argmax())
+    np.testing.assert_allclose(probabilities, logits.softmax(0), atol=1e-6)
+    assert choose(model, words, "a " * 500, choices)[0] in range(3)  # longer than the positions
+    with pytest.raises(InputError, match="1 choices; give two or more"):
+        choose(model, words, context, ["a"])
+
+
+def test_the_card_calls_the_model_by_the_stock_class_and_by_ours(task, words, tmp_path, capsys):
+    torch.manual_seed(0)
+    model = AutoModelForMultipleChoice.from_config(tiny_config(vocab_size=len(VOCABULARY)))
+    model.save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    names = {}
+    exec(task.usage(str(tmp_path / "model")), names)
+    said = capsys.readouterr().out.strip()
+    assert said == names["choices"][names["number"]]
+
+
+# ---- a whole run
+
+
+@pytest.fixture(params=["made up", "SWAG"])
+def ten_rows(request, tmp_path):
+    """A file of ten rows; next to it, in `bert`, a checkpoint whose vocabulary has their words."""
+    if request.param == "made up":
+        save_checkpoint(tmp_path / "bert")
+        (tmp_path / "rows.jsonl").write_text(swag_lines())
+        return tmp_path / "rows.jsonl"
+
+    if not CONFORMANCE.exists():
+        pytest.skip("the real rows are not at hand")
+    tokenizer = load_tokenizer(CONFORMANCE / "bert-base-uncased-vocab.txt")
+    BertForPreTraining(tiny_config(vocab_size=len(tokenizer))).save_pretrained(tmp_path / "bert")
+    save_tokenizer(tokenizer, tmp_path / "bert")
+    (tmp_path / "rows.jsonl").write_text((CONFORMANCE / "swag_sample.jsonl").read_text())
+    return tmp_path / "rows.jsonl"
+
+
+def fine_tuned(rows, output, **options):
+    """The trainer of a finished run on these rows, which are its validation and test rows, too."""
+    files = [str(rows)]
+    asked = TaskArguments(
+        model_name_or_path=str(rows.with_name("bert")), train_file=files, validation_file=files, test_file=files,
+        max_seq_length=64,
+    )  # fmt: skip
+    defaults = {"max_steps": 5, "eval_strategy": "no", "save_strategy": "no", "use_cpu": True, "bf16": False,
+                "disable_tqdm": True, "per_device_train_batch_size": 4, "report_to": "none"}  # fmt: skip
+    args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
+    task = ChoiceTask(asked, load_tokenizer(str(asked.model_name_or_path)))
+    model, about = load_task_model(task, seed=0)
+    begun = start_finetuning(task, args, model, about)
+    trainer = make_trainer(task, args, model, task.collator())
+    train_and_finish(trainer, begun)
+    release_lock()
+    return trainer
+
+
+def test_ten_rows_train_predict_and_load_back_in_the_stock_class(ten_rows, tmp_path):
+    predicted = fine_tuned(ten_rows, tmp_path / "run").predict_part("test", "test").values
+    assert isinstance(predicted, np.ndarray)
+    assert predicted.shape == (10, 4)
+
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    rows = [json.loads(line) for line in ten_rows.read_text().splitlines()]
+    for row, logits in zip(rows, predicted, strict=True):
+        endings = [f"{row['sent2']} {row[f'ending{number}']}" for number in range(4)]
+        options = {"truncation": "only_first", "max_length": 64, "padding": True, "return_tensors": "pt"}
+        inputs = tokenizer([row["sent1"]] * 4, endings, **options)
+        with torch.no_grad():
+            stock = model(**{name: value[None] for name, value in inputs.items()}).logits[0]
+        np.testing.assert_allclose(logits, stock, rtol=0, atol=1e-5)
+
+
+def test_accumulated_steps_are_those_of_whole_batches(tmp_path):
+    save_checkpoint(tmp_path / "bert", dropout=0.0)
+    (tmp_path / "rows.jsonl").write_text(swag_lines())
+    plain = {"optim": "sgd", "learning_rate": 100.0, "warmup_steps": 0, "weight_decay": 0.0, "max_steps": 1}
+    start = load_file(tmp_path / "bert/model.safetensors")
+    updates = []
+    for batch, accumulation in ((6, 1), (2, 3)):
+        sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+        order = {"train_sampling_strategy": "sequential"}
+        fine_tuned(tmp_path / "rows.jsonl", tmp_path / str(batch), **plain, **sizes, **order)
+        after = load_file(tmp_path / f"{batch}/model.safetensors")
+        updates.append(torch.cat([(after[name] - start[name]).flatten() for name in after if name in start]))
+    assert updates[0].norm() > 0.1
+    assert (updates[0] - updates[1]).norm() <= 1e-5 * updates[0].norm()

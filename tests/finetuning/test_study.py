@@ -1,0 +1,481 @@
+"""Studies: their plan, subsets, resumption, choice of settings and tables, with a recipe that trains nothing."""
+
+import csv
+import gc
+import json
+import math
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.studies import FakeRecipe, Killed, make_study, options, parsed, write_folds
+from PIL import Image
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.study import report
+from bert_hf.finetuning.study.arguments import split_words
+from bert_hf.finetuning.study.choice import choose_settings
+from bert_hf.finetuning.study.comparison import paired_difference, summarize
+from bert_hf.finetuning.study.figures import Row, Scores, collect
+from bert_hf.finetuning.study.picture import draw_study
+from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
+from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
+
+MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Leaves out what takes long: collecting garbage after each cell, and the picture."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    monkeypatch.setattr(report, "draw_study", lambda scores, path: None)
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A study of 2 models × 2 sizes × 2 folds × 2 seeds."""
+    folds = write_folds(tmp_path / "folds")
+    cells = ["--folds_dir", str(folds), "--train_sizes", "12", "all", "--seeds", "1", "2"]
+    return [*MODELS, *cells, "--output_dir", str(tmp_path / "out"), "--max_seq_length", "64"]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "study.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# ---- the command line
+
+
+def test_unknown_options_are_for_the_recipe():
+    words = ["--seeds", "1", "2", "--config", "a.yaml", "--check", "--learning_rate=1e-4", "--grid", "x=1,2", "--no"]
+    ours, passed_on = split_words(words)
+    assert ours == ["--seeds", "1", "2", "--check", "--grid", "x=1,2"]
+    assert passed_on == ["--config", "a.yaml", "--learning_rate=1e-4", "--no"]
+
+
+def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(words, tmp_path):
+    recipe = FakeRecipe()
+    study, _ = make_study(words, recipe)
+    assert study.run() == 0
+    assert len(recipe.calls) == 16
+    fold = f"{tmp_path}/folds/fold-0"
+    assert recipe.calls[-8] == {
+        "max_seq_length": "64",
+        "train_file": f"{tmp_path}/out/subsets/fold-0/12.jsonl",
+        "validation_file": f"{tmp_path}/out/subsets/fold-0/12.jsonl",  # none of the fold's validation rows
+        "test_file": f"{fold}/test.jsonl",
+        "eval_strategy": "no",
+        "load_best_model_at_end": "false",
+        "model_name_or_path": "there/one",
+        "from_scratch": "true",
+        "seed": "1",
+        "output_dir": f"{tmp_path}/out/cells/random/fold-0/size-12/seed-1/run",
+    }
+    assert recipe.calls[4] == {
+        "max_seq_length": "64",
+        "train_file": f"{fold}/train.jsonl",
+        "validation_file": f"{fold}/validation.jsonl",
+        "test_file": f"{fold}/test.jsonl",
+        "model_name_or_path": "there/one",
+        "from_scratch": "false",
+        "seed": "1",
+        "output_dir": f"{tmp_path}/out/cells/one/fold-0/size-all/seed-1/run",
+    }
+    assert (tmp_path / "out/cells/one/fold-0/size-all/seed-1/log.txt").read_text() == "step 1 of 2\n"
+
+
+def test_an_adapted_model_has_a_checkpoint_for_each_fold(tmp_path):
+    folds = write_folds(tmp_path / "folds")
+    for fold in range(2):
+        (tmp_path / f"adapted-{fold}").mkdir()
+    words = ["--models", f"adapted={tmp_path}/adapted-{{fold}}", "--folds_dir", str(folds), "--seeds", "1"]
+    plan = make_plan(parsed(words), [])
+    cells = [cell for group in plan.groups() for cell in plan.final_cells(*group, ())]
+    paths = [options(plan.words(cell))["model_name_or_path"] for cell in cells]
+    assert paths == [f"{tmp_path}/adapted-0", f"{tmp_path}/adapted-1"]
+
+    (tmp_path / "adapted-1").rmdir()
+    with pytest.raises(InputError, match="no checkpoint of adapted for fold 1"):
+        make_plan(parsed(words), [])
+
+
+def test_without_folds_the_recipe_is_told_where_its_data_are(tmp_path):
+    words = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out"), "--task", "mrpc", "--data_dir", "glue"]
+    recipe = FakeRecipe()
+    study, said = make_study(words, recipe)
+    assert study.run() == 0
+    assert [(call["task"], call["data_dir"]) for call in recipe.calls] == [("mrpc", "glue")] * 2
+    assert all("train_file" not in call for call in recipe.calls)
+    assert "| all | one |" in "\n".join(said)
+
+
+BAD = [
+    ("", "--models: no model is named; give NAME=PATH"),
+    ("--models mini", "--models: 'mini' is not NAME=PATH; write NAME=PATH"),
+    ("--models a=x a=y", "--models: the name 'a' is taken; give each model a name of its own"),
+    ("--models baseline=x", "--models: the name 'baseline' is taken"),
+    ("--models a=:from_scratch", "--models: 'a=:from_scratch' is not NAME=PATH"),
+    ("--models a=x --train_sizes 1e3", "--train_sizes: '1e3' is not a number of rows"),
+    ("--models a=x --train_sizes 10", "--train_sizes: subsets are drawn from a fold's training rows; give"),
+    ("--models a=x --folds_dir {folds} --train_sizes 70", "folds/fold-0/train.jsonl: 70 rows cannot be drawn from 60"),
+    ("--models a=x --folds_dir {folds} --train_sizes 5", "with 2 of each class; give sizes from 6 to 60, or all"),
+    ("--models a=x --folds_dir {folds} --train_sizes 9 --label_column class", "train.jsonl:1: the row has no 'class'"),
+    ("--models a=x --folds_dir {folds}/none", "none: no such folder; give a folder made by split.py"),
+    ("--models a=x --folds_dir {folds}/fold-0", "fold-0: no folds in it; give a folder made by split.py"),
+    ("--models a=x --grid learning_rate", "--grid: 'learning_rate' is not KEY=V1,V2"),
+    ("--models a=x --grid seed=1,2", "--grid: seed is not a setting to choose"),
+    ("--models a=x --grid a=1 a=2", "--grid: a is given twice"),
+    ("--models a=x --grid weight_decay=0,1 --weight_decay 0", "--weight_decay: the study sets it for each cell"),
+    ("--models a=x --seed 3", "--seed: the study sets it for each cell; give --seeds"),
+    ("--models a=x --folds_dir {folds} --train_file y", "--train_file: the study sets it for each cell; give it"),
+    ("--models a=x b=y --reference c", "--reference: no model 'c'; one of: a, b"),
+    ("--models a=x --seeds -1", "--seeds and --subset_seed must be from 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "line"), BAD)
+def test_a_bad_plan_is_refused(given, line, tmp_path):
+    folds = write_folds(tmp_path / "folds")
+    with pytest.raises(InputError) as refused:
+        make_study(given.format(folds=folds).split(), FakeRecipe())
+    assert line in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["folds"]
+
+
+def test_a_foreign_folder_is_refused(words, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.txt").write_text("mine")
+    study, _ = make_study(words, FakeRecipe())
+    with pytest.raises(InputError, match="holds files that bert_hf did not write"):
+        study.run()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_what_the_recipe_refuses_leaves_nothing(words, tmp_path):
+    recipe = FakeRecipe()
+    recipe.checks = []
+    study, _ = make_study([*words, "--num_train_epochs", "many"], recipe)
+    with pytest.raises(ValueError, match="many"):
+        study.run()
+    assert not (tmp_path / "out").exists()
+    assert recipe.calls == []
+
+
+# ---- subsets
+
+
+def test_order_of_rows_by_hand():
+    """Six of class 0 and two of class 1: two of each first, then class 0 until the shares are reached."""
+    classes = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    order = nested_order(classes, 8, (0, 0))
+    assert classes[order].tolist() == [0, 1, 0, 1, 0, 0, 0, 0]
+    assert sorted(order) == list(range(8))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_subsets_are_nested_and_stratified(seed):
+    """Against the definition: each subset holds two rows of a class, and else its share to within a row."""
+    rng = np.random.default_rng(seed)
+    classes = rng.choice(4, 300, p=[0.6, 0.25, 0.1, 0.05])
+    counts = np.bincount(classes)
+    whole = nested_order(classes, 300, (seed, 1))
+    assert sorted(whole) == list(range(300))
+    for size in (10, 50, 100, 299):
+        order = nested_order(classes, size, (seed, 1))
+        assert (order == whole[:size]).all()
+        taken = np.bincount(classes[order], minlength=4)
+        assert (taken >= np.minimum(2, counts)).all()
+        surplus = np.maximum(0, 2 - counts * size / 300).sum()  # rows that rare classes have beyond their shares
+        assert (np.abs(taken - np.maximum(counts * size / 300, np.minimum(2, counts))) <= 1 + surplus).all()
+
+
+def test_another_fold_or_seed_draws_other_rows():
+    classes = np.zeros(100, dtype=int)
+    orders = [nested_order(classes, 20, key).tolist() for key in ((0, 0), (0, 1), (1, 0))]
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_labels_that_are_no_classes_are_not_stratified():
+    assert strata(["ham", "spam", "ham"]).tolist() == [0, 1, 0]
+    assert strata([1, 0, 1.0]).max() > 0
+    assert strata(["nan", "inf", "nan"]).tolist() == [1, 0, 1]
+    assert strata([0.5, 1, 2]).tolist() == [0, 0, 0]
+    assert strata(["3.800", "1.000"]).tolist() == [0, 0]
+    assert strata([["B-x", "O"], ["O"]]).tolist() == [0, 0]
+    assert least_rows(strata([["O"]] * 9)) == 5
+
+
+def test_a_fifth_of_a_subset_validates_and_the_rest_trains_on_every_class():
+    classes = np.array([2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 1])
+    parts = np.array([inner_part(classes, part) for part in range(5)])
+    assert (parts.sum(axis=0) == 1).all()  # each row in one part
+    assert set(parts.sum(axis=1)) <= {2, 3}
+    assert all(set(classes[~part]) == {0, 1, 2} for part in parts)
+
+
+def test_files_of_subsets(words, tmp_path):
+    study, _ = make_study([*words, "--grid", "learning_rate=1e-4,3e-4"], FakeRecipe())
+    assert study.run() == 0
+    files = {path.name: read(path) for path in (tmp_path / "out/subsets/fold-1").iterdir()}
+    assert sorted(files) == ["12-train-1.jsonl", "12-train-2.jsonl", "12-validation-1.jsonl",
+                             "12-validation-2.jsonl", "12.jsonl"]  # fmt: skip
+    whole = read(tmp_path / "folds/fold-1/train.jsonl")
+    assert files["12.jsonl"] == [row for row in whole if row in files["12.jsonl"]]  # in the order of the file
+    assert Counter(row["label"] for row in files["12.jsonl"]) == {"a": 4, "b": 6, "c": 2}
+    for seed in (1, 2):
+        inner = files[f"12-train-{seed}.jsonl"] + files[f"12-validation-{seed}.jsonl"]
+        assert sorted(inner, key=str) == sorted(files["12.jsonl"], key=str)
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# ---- resuming
+
+
+@pytest.mark.parametrize("grid", [[], ["--grid", "learning_rate=1e-4,3e-4", "weight_decay=0,0.1"]])
+def test_killed_three_times_it_ends_with_the_same_bytes(words, tmp_path, grid):
+    study, _ = make_study([*words, *grid], FakeRecipe())
+    assert study.run() == 0
+    undisturbed = {name: (tmp_path / "out" / name).read_bytes() for name in ("study.csv", "study.md")}
+
+    words[words.index("--output_dir") + 1] = str(tmp_path / "killed")
+    calls = []
+    for kill in (3, 5, 4):
+        recipe = FakeRecipe(kill_at=(kill,))
+        study, _ = make_study([*words, *grid], recipe)
+        with pytest.raises(Killed):
+            study.run()
+        calls += recipe.calls
+    recipe = FakeRecipe()
+    study, _ = make_study([*words, *grid], recipe)
+    assert study.run() == 0
+    calls += recipe.calls
+
+    assert {name: (tmp_path / "killed" / name).read_bytes() for name in undisturbed} == undisturbed
+    counts = Counter(call["output_dir"] for call in calls)
+    assert sorted(counts.values())[-4:] == [1, 2, 2, 2]  # a finished cell is not called again
+    assert len(counts) == len(table(tmp_path / "out"))
+
+
+def test_a_finished_study_is_only_read(words, tmp_path):
+    make_study(words, FakeRecipe())[0].run()
+    before = (tmp_path / "out/study.csv").read_bytes()
+    recipe = FakeRecipe()
+    assert make_study(words, recipe)[0].run() == 0
+    assert recipe.calls == recipe.checks == []
+    assert (tmp_path / "out/study.csv").read_bytes() == before
+
+
+def test_a_larger_plan_runs_only_what_is_new(words):
+    make_study(words, FakeRecipe())[0].run()
+    words[words.index("--seeds") + 2] = "7"
+    recipe = FakeRecipe()
+    assert make_study(words, recipe)[0].run() == 0
+    assert {call["seed"] for call in recipe.calls} == {"7"}
+
+
+def test_with_another_option_the_recipe_decides_whether_it_is_the_same_run(words, tmp_path, capsys):
+    make_study(words, FakeRecipe())[0].run()
+    recipe = FakeRecipe()
+    assert make_study([*words, "--logging_steps", "5"], recipe)[0].run() == 0
+    assert len(recipe.calls) == 16
+    assert make_study([*words, "--learning_rate", "1"], FakeRecipe())[0].run() == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: cell one/fold-0/size-12/seed-1: ")
+    assert "holds another run" in line
+
+
+def test_a_cell_of_other_files_is_refused(words, tmp_path):
+    make_study(words, FakeRecipe())[0].run()
+    path = tmp_path / "folds/fold-0/test.jsonl"
+    path.write_text(path.read_text().replace("test 0 3", "other"))
+    with pytest.raises(InputError, match=r"seed-1: the cell was run with other files \(test\)"):
+        make_study(words, FakeRecipe())[0].run()
+
+
+def test_a_checkpoint_with_other_weights_is_another_model(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "mini").mkdir(exist_ok=True)
+        (tmp_path / "mini" / name).write_text(name)
+    models = ["--models", f"mini={tmp_path}/mini", f"random={tmp_path}/mini:from_scratch"]
+    words = [*models, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    assert make_study(words, FakeRecipe())[0].run() == 0
+    (tmp_path / "mini/model.safetensors").write_text("trained longer")
+    with pytest.raises(InputError, match=r"cells/mini/.* other files \(model\)"):
+        make_study(words, FakeRecipe())[0].run()
+    words[1] = words.pop(2)  # random weights alone
+    assert make_study(words, FakeRecipe())[0].run() == 0
+
+
+@pytest.mark.parametrize("code", [2, 70, 75, 143])
+def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(words, code, tmp_path, capsys):
+    recipe = FakeRecipe(codes={3: code})
+    study, said = make_study(words, recipe)
+    assert study.run() == code
+    assert len(recipe.calls) == 3
+    assert len(table(tmp_path / "out")) == 2  # of the finished cells
+    line = "error: cell one/fold-1/size-12/seed-1: rows.jsonl:3: no label; label it\n"
+    assert capsys.readouterr().err == (line if code == 2 else "")
+    assert not any(text.startswith("##") for text in said)
+
+
+def test_weights_of_finished_cells_are_removed_unless_they_are_kept(words, tmp_path):
+    make_study([*words, "--keep_models"], FakeRecipe())[0].run()
+    run = tmp_path / "out/cells/one/fold-0/size-all/seed-1/run"
+    assert (run / "model.safetensors").is_file()
+    make_study(words, FakeRecipe())[0].run()
+    assert sorted(path.name for path in run.iterdir()) == ["all_results.json", "run.json"]
+
+
+# ---- settings
+
+
+def test_settings_are_chosen_on_validation_rows_and_only_the_chosen_ones_meet_the_test(words, tmp_path):
+    recipe = FakeRecipe()
+    study, said = make_study([*words, "--grid", "learning_rate=1e-4,3e-4,1e-3"], recipe)
+    assert study.run() == 0
+    searching = [call for call in recipe.calls if call["output_dir"].endswith(",search/run")]
+    final = [call for call in recipe.calls if call not in searching]
+    assert (len(searching), len(final)) == (16 * 3, 16)
+    assert {call["evaluate_test"] for call in searching} == {"false"}
+    assert all("evaluate_test" not in call for call in final)
+    assert {call["learning_rate"] for call in final} == {"3e-4"}
+
+    # With a subset both parts are of it; the chosen cell trains on all of it
+    small = [call for call in searching if "size-12" in call["output_dir"]]
+    assert {Path(call["validation_file"]).name for call in small} == {"12-validation-1.jsonl", "12-validation-2.jsonl"}
+    rows = table(tmp_path / "out")
+    assert all(row["test_f1"] == "" and row["eval_f1"] for row in rows if row["phase"] == "search")
+    assert all(row["test_f1"] for row in rows if row["phase"] == "final")
+    assert all((row["eval_f1"] == "") == (row["train_size"] == "12") for row in rows if row["phase"] == "final")
+    assert "| 12 | one | 1 | learning_rate 3e-4 |" in "\n".join(said)
+
+
+@pytest.mark.parametrize(
+    ("figures", "validation_rows", "chosen"),
+    [
+        ({"a": [(0.9, 0.5), (0.5, 0.5)], "b": [(0.8, 0.9), (0.7, 0.9)]}, 500, "b"),  # the mean, not the best seed
+        ({"a": [(0.9, 0.5), (0.5, 0.5)], "b": [(0.8, 0.9), (0.7, 0.9)]}, 50, "a"),  # few rows: the loss
+        ({"a": [(0.9, 0.5), (0.5, 0.5)], "b": [(0.8, 0.9), (0.7, 0.9)]}, None, "b"),
+        ({"a": [(0.8, 0.4)], "b": [(0.8, 0.3)]}, 500, "b"),  # a tie: the lower loss
+        ({"a": [(0.8, 0.4)], "b": [(0.8, 0.4)]}, 500, "a"),
+    ],
+)
+def test_choice_by_hand(figures, validation_rows, chosen):
+    rows = [row(settings=(("x", name),), eval_f1=f1, eval_loss=loss, searching=True)
+            for name, pairs in figures.items() for f1, loss in pairs]  # fmt: skip
+    assert choose_settings(rows, "f1", validation_rows) == (("x", chosen),)
+    if validation_rows == 500:
+        assert choose_settings(rows, "loss", 500) == (("x", min(figures, key=lambda name: figures[name][0][1])),)
+
+
+def row(settings=(), searching=False, model="m", fold=0, size=None, seed=1, **figures):
+    cell = Cell(Model(model, "path"), Fold(fold), size, seed, settings, searching)
+    return Row(cell, size, figures)
+
+
+# ---- tables
+
+
+def test_the_table_has_a_row_for_each_cell_and_no_times(words, tmp_path):
+    make_study(words, FakeRecipe())[0].run()
+    rows = table(tmp_path / "out")
+    assert list(rows[0]) == [
+        "model", "train_size", "train_rows", "fold", "seed", "phase", "eval_f1", "eval_loss", "test_average_precision",
+        "test_f1", "baseline_characters_average_precision", "baseline_characters_f1",
+        "baseline_majority_average_precision", "baseline_majority_f1",
+    ]  # fmt: skip
+    assert [tuple(row[name] for name in ("model", "train_size", "fold", "seed")) for row in rows[:6]] == [
+        ("one", "12", "0", "1"), ("one", "12", "0", "2"), ("one", "12", "1", "1"), ("one", "12", "1", "2"),
+        ("one", "all", "0", "1"), ("one", "all", "0", "2"),
+    ]  # fmt: skip
+    assert {row["train_rows"] for row in rows if row["train_size"] == "all"} == {"60"}
+
+
+def test_the_page_says_what_the_table_holds(words, tmp_path):
+    study, said = make_study([*words, "--figures", "f1"], FakeRecipe())
+    assert study.run() == 0
+    rows = table(tmp_path / "out")
+    values = {
+        name: [float(row["test_f1"]) for row in rows if row["model"] == name and row["train_size"] == "12"]
+        for name in ("one", "random")
+    }
+    mean, sd = statistics.fmean(values["one"]), statistics.stdev(values["one"])
+    folds = [statistics.variance(values["one"][:2]), statistics.variance(values["one"][2:])]
+    page = (tmp_path / "out/study.md").read_text()
+    assert f"| 12 | one | {mean:.4f} | {sd:.4f} | 4 | {math.sqrt(statistics.fmean(folds)):.4f} |" in page
+    difference = mean - statistics.fmean(values["random"])
+    assert f"| 12 | one | {difference:+.4f} |" in page
+    assert "| all (60) | baseline_characters | 0.4000 | 0.0000 | 2 | – |" in page
+    assert "average_precision" not in page
+    assert all(line in page for line in said if line.startswith("|"))
+
+
+def test_a_figure_or_reference_that_is_not_there(words):
+    make_study(words, FakeRecipe())[0].run()
+    with pytest.raises(InputError, match="--figures: the cells have no figure 'f2'; one of: average_precision, f1"):
+        make_study([*words, "--figures", "f2"], FakeRecipe())[0].run()
+    with pytest.raises(InputError, match=r"no model or baseline 'baseline_words'; .*baseline_majority"):
+        make_study([*words, "--reference", "baseline_words"], FakeRecipe())[0].run()
+    study, said = make_study([*words, "--reference", "baseline_characters"], FakeRecipe())
+    assert study.run() == 0
+    assert "### f1: difference from baseline_characters" in said
+
+
+def test_without_test_labels_validation_figures_are_compared(tmp_path):
+    words = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    study, said = make_study(words, FakeRecipe(test_labels=False))
+    assert study.run() == 0
+    assert "## Validation f1" in said
+    assert "The test rows have no labels." in (tmp_path / "out/study.md").read_text()
+    rows = [row(eval_f1=0.5, baseline_words_f1=0.4)]
+    assert collect(rows, "f1").baselines == {"baseline_words": {None: {0: [0.4]}}}
+
+
+def test_a_baseline_belongs_to_the_longest_figure_name():
+    figures = {"test_precision": 0.1, "test_average_precision": 0.2, "test_f1": 0.3}
+    baselines = {"baseline_words_average_precision": 0.4, "baseline_words_precision": 0.5, "baseline_f1": 0.6}
+    rows = [row(**figures, **baselines)]
+    assert collect(rows, "average_precision").baselines == {"baseline_words": {None: {0: [0.4]}}}
+    assert collect(rows, "precision").baselines == {"baseline_words": {None: {0: [0.5]}}}
+    assert collect(rows, "f1").baselines == {"baseline": {None: {0: [0.6]}}}
+
+
+def test_summary_and_difference_by_hand():
+    values = {0: [0.8, 0.9], 1: [0.6, 0.8], 2: [0.7, 0.7]}
+    found = summarize(values)
+    assert found.mean == pytest.approx(0.75)
+    assert found.sd == pytest.approx(math.sqrt((0.0025 + 0.0225 + 0.0225 + 0.0025 + 0.0025 + 0.0025) / 5))
+    assert found.count == 6
+    assert found.sd_of_seeds == pytest.approx(math.sqrt((0.005 + 0.02 + 0.0) / 3))
+
+    # Per fold: 0.85 − 0.7, 0.7 − 0.7, 0.7 − 0.6
+    difference = paired_difference(values, {0: [0.7, 0.7], 1: [0.7], 2: [0.5, 0.7]})
+    assert difference.mean == pytest.approx((0.15 + 0.0 + 0.1) / 3)
+    assert difference.folds == 3
+    assert paired_difference({0: [0.5]}, {0: [0.4, 0.2]}).interval is None
+
+
+def test_the_interval_is_that_of_all_resamples():
+    """Against the exact bootstrap distribution: with four folds there are 4⁴ resamples."""
+    differences = [0.10, 0.00, 0.04, 0.30]
+    found = paired_difference({fold: [value] for fold, value in enumerate(differences)}, {f: [0.0] for f in range(4)})
+    grid = np.stack(np.meshgrid(*[differences] * 4), axis=-1).reshape(-1, 4).mean(axis=1)
+    low, high = np.quantile(grid, (0.025, 0.975))
+    assert found.interval == pytest.approx((low, high), abs=0.006)
+
+
+@pytest.mark.parametrize("sizes", [(10, 100, None), (None,)])
+def test_the_picture_is_drawn(tmp_path, sizes):
+    models = {name: {size: {0: [0.8, 0.9], 1: [0.7, 0.8]} for size in sizes} for name in ("one", "two")}
+    baselines = {"baseline_majority": {size: {0: [0.0], 1: [0.0]} for size in sizes}}
+    rows = {size: None if size is None and len(sizes) == 1 else float(size or 500) for size in sizes}
+    draw_study([Scores("test", "f1", models, baselines, rows)], tmp_path / "curve.png")
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert picture.size[0] > 600
+        assert len(picture.convert("RGB").getcolors(1 << 20)) > 100

@@ -1,0 +1,128 @@
+"""Studies of a recipe that trains nothing: its figures are computed from its command line."""
+
+import hashlib
+import json
+import random
+from pathlib import Path
+
+from bert_hf.config.arguments import parse
+from bert_hf.errors import InputError, one_line_errors
+from bert_hf.finetuning.study.arguments import StudyArguments, split_words
+from bert_hf.finetuning.study.plan import make_plan
+from bert_hf.finetuning.study.study import Study
+
+
+class Killed(BaseException):
+    """In place of SIGKILL: nothing may be done after it."""
+
+
+class FakeRecipe:
+    """A recipe's `main`: it writes what a run writes, its figures depend on the command and the training rows alone.
+
+    Args:
+        kill_at: numbers of the calls (from 1) that are killed after the run began.
+        codes: exit codes by number of the call.
+        test_labels: without them there are no test figures.
+    """
+
+    def __init__(self, kill_at: tuple[int, ...] = (), codes: dict[int, int] | None = None, test_labels: bool = True):
+        self.kill_at = kill_at
+        self.codes = codes or {}
+        self.test_labels = test_labels
+        self.calls: list[dict[str, str]] = []
+        self.checks: list[dict[str, str]] = []
+
+    def __call__(self, words: list[str]) -> int:
+        return one_line_errors(self._run)(words)
+
+    def _run(self, words: list[str]) -> int:
+        given = options(words)
+        if "check" in given:
+            self.checks.append(given)
+            if "num_train_epochs" in given:
+                float(given["num_train_epochs"])
+            return 0
+
+        self.calls.append(given)
+        print("step 1 of 2")
+        run = Path(given["output_dir"])
+        run.mkdir(parents=True, exist_ok=True)
+        record = {"identity": {name: given.get(name) for name in ("seed", "learning_rate")}, "finished": False}
+        before = json.loads((run / "run.json").read_text()) if (run / "run.json").is_file() else record
+        if before["identity"] != record["identity"]:
+            raise InputError("the output folder holds another run", where=run, remedy="give another --output_dir")
+        (run / "run.json").write_text(json.dumps(record))
+
+        number = len(self.calls)
+        if number in self.kill_at:
+            raise Killed
+        if self.codes.get(number) == 2:
+            raise InputError("no label", where="rows.jsonl", line=3, remedy="label it")
+        if number in self.codes:
+            return self.codes[number]
+
+        (run / "model.safetensors").write_text("weights")
+        (run / "checkpoint-2").mkdir(exist_ok=True)
+        figures = figures_of(given)
+        if not self.test_labels:
+            figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
+        (run / "all_results.json").write_text(json.dumps(figures))
+        (run / "run.json").write_text(json.dumps({**record, "finished": True}))
+        return 0
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """The command line by option; the last value of each counts."""
+    found: dict[str, str] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            found[name] = value
+        else:
+            found[name] = word
+    return found
+
+
+def figures_of(given: dict[str, str]) -> dict[str, float]:
+    """Figures that look like those of a run; a learning rate of 3e-4 is the best one on validation rows."""
+    read = [Path(given[name]).read_text() for name in ("train_file", "test_file") if given.get(name)]
+    names = ("model_name_or_path", "from_scratch", "seed", "learning_rate")
+    key = json.dumps([*read, *(given.get(name) for name in names)])
+    draw = random.Random(hashlib.sha256(key.encode()).digest())
+    better = 0.3 * (given.get("learning_rate") == "3e-4")
+
+    figures = {"eval_f1": 0.5 + better + 0.1 * draw.random(), "eval_loss": 0.9 - better, "eval_runtime": draw.random()}
+    figures |= {"train_loss": 0.1, "epoch": 3.0}
+    if given.get("evaluate_test", "true") == "true":
+        figures |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
+        figures |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
+        figures |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
+    return figures
+
+
+def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
+    """Folds of rows in three classes; a third of the rows are of class a, half b, the rest c."""
+    for fold in range(folds):
+        (folder / f"fold-{fold}").mkdir(parents=True)
+        for part, share in (("train", 1), ("validation", 2), ("test", 3)):
+            lines = [
+                json.dumps({"text": f"{part} {fold} {number}", "label": "aabbbc"[number % 6]}) + "\n"
+                for number in range(rows // share)
+            ]
+            (folder / f"fold-{fold}/{part}.jsonl").write_text("".join(lines))
+    return folder
+
+
+def make_study(words: list[str], recipe: FakeRecipe) -> tuple[Study, list[str]]:
+    """A study of a command line, and the list to which its printed lines are added."""
+    ours, passed_on = split_words(words)
+    asked = parsed(ours)
+    said: list[str] = []
+    return Study(make_plan(asked, passed_on), recipe, said.append), said
+
+
+def parsed(words: list[str]) -> StudyArguments:
+    result = parse((StudyArguments,), words)
+    assert result is not None
+    return result[0]

@@ -1,0 +1,105 @@
+"""recipes/finetune_multiple_choice.py: trains, predicts, resumes, and its model loads in the stock class."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.choice_rows import save_checkpoint, swag_lines
+from helpers.recipe_runs import Cut, recipe
+from safetensors.torch import load_file
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+from bert_hf.finetuning import trainer
+
+QUICK = [
+    "--max_seq_length", "48", "--max_steps", "6", "--per_device_train_batch_size", "4", "--eval_strategy", "no",
+    "--save_steps", "2", "--write_predictions", "true", "--use_cpu", "true", "--bf16", "false",
+    "--disable_tqdm", "true",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("choices")
+    save_checkpoint(folder / "bert")
+    (folder / "rows.jsonl").write_text(swag_lines())
+    (folder / "unlabelled.jsonl").write_text(swag_lines(label=-1))
+    return folder
+
+
+def tune(place, output, *words, file="rows.jsonl"):
+    given = ["--model_name_or_path", str(place / "bert"), "--train_file", str(place / file)]
+    return recipe("finetune_multiple_choice")([*given, "--output_dir", str(output), *QUICK, *words])
+
+
+def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
+    given = ("--validation_file", str(place / "rows.jsonl"), "--test_file", str(place / "rows.jsonl"))
+    assert tune(place, tmp_path / "run", *given) == 0
+    said = capsys.readouterr().out
+    assert "10 train, 10 validation, 10 test rows" in said
+    assert "test_accuracy" in said
+    figures = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert {"eval_accuracy", "eval_loss", "test_accuracy", "baseline_accuracy"} <= figures.keys()
+
+    # The stock class, on inputs that the stock tokenizer makes, gives the predictions and figures of the run
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    chosen, losses = [], []
+    rows = [json.loads(line) for line in swag_lines().splitlines()]
+    for row in rows:
+        choices = [f"{row['sent2']} {row[f'ending{number}']}" for number in range(4)]
+        options = {"truncation": "only_first", "max_length": 48, "padding": True, "return_tensors": "pt"}
+        inputs = tokenizer([row["sent1"]] * 4, choices, **options)
+        with torch.no_grad():
+            labels = torch.tensor([row["label"]])
+            output = model(**{name: value[None] for name, value in inputs.items()}, labels=labels)
+        chosen.append(int(output.logits.argmax()))
+        losses.append(output.loss.item())
+    written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()[1:]
+    assert [int(line.split("\t")[1]) for line in written] == chosen
+    assert figures["test_accuracy"] == np.mean(
+        [choice == row["label"] for choice, row in zip(chosen, rows, strict=True)]
+    )
+    assert figures["test_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+def test_a_killed_run_resumes_and_ends_with_the_same_weights(place, tmp_path, monkeypatch):
+    assert tune(place, tmp_path / "whole") == 0
+    with monkeypatch.context() as patch:
+        make = trainer.FineTuner.__init__
+        patch.setattr(
+            trainer.FineTuner, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            tune(place, tmp_path / "killed")
+    assert tune(place, tmp_path / "killed") == 0
+    whole, killed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+    assert "classifier.weight" in load_file(tmp_path / "whole/model.safetensors")
+
+
+def test_rows_without_labels_are_predicted(place, tmp_path):
+    assert tune(place, tmp_path / "run", "--test_file", str(place / "unlabelled.jsonl"), "--min_steps", "1") == 0
+    written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()
+    assert len(written) == 11
+    figures = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert not {"test_accuracy", "test_loss", "baseline_accuracy"} & figures.keys()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (swag_lines(label=""), "rows.jsonl:1: the row has no label; label it or remove it (test rows need no labels)"),
+        (swag_lines(ending2=""), "rows.jsonl:1: choice 2 is empty, or no text; correct or remove the row"),
+        ('{"text": "x"}\n', "rows.jsonl:1: no choices in the columns text; give sent1, sent2, ending0, ending1, … and "
+            "label; or context, question, choices and label"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_writes_nothing(place, tmp_path, monkeypatch, capsys, content, line):
+    (tmp_path / "rows.jsonl").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    words = ["--model_name_or_path", str(place / "bert"), "--train_file", "rows.jsonl", "--output_dir", "out"]
+    assert recipe("finetune_multiple_choice")([*words, *QUICK]) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,150 @@
+"""`split.py`: the files that it writes, what it prints, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.recipe_runs import ROOT, recipe
+
+from bert_hf.finetuning import fold_files
+from bert_hf.finetuning.datasets import read_labelled
+
+MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
+
+
+@pytest.fixture
+def split(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: recipe("split")(["--output_dir", "out", *words])
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def files_in(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def words_of(rng, count):
+    return [" ".join(f"{chr(97 + a)}{chr(97 + b)}" for a, b in rng.integers(0, 26, (6, 2))) for _ in range(count)]
+
+
+def test_five_folds(split, tmp_path, capsys):
+    assert split("--train_file", str(MESSAGES), "--folds", "5") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1:4] == [
+        "near-duplicates: none",
+        "                    rows  ham  spam",
+        "fold-0  train        268  160   108",
+    ]
+    names = ("train", "validation", "test")
+    folders = [f"fold-{number}" for number in range(5)]
+    written = files_in(tmp_path / "out")
+    assert sorted(written) == sorted(["split.json", *(f"{fold}/{name}.jsonl" for fold in folders for name in names)])
+
+    # Each row of the file is in one part of each fold, and a test row of one fold
+    rows = read_labelled([str(MESSAGES)])
+    given = sorted(zip(rows.texts, rows.class_names(), strict=True))
+    tested = []
+    for fold in folders:
+        parts = {name: read_labelled([str(tmp_path / "out" / fold / f"{name}.jsonl")]) for name in names}
+        pairs = {name: list(zip(own.texts, own.class_names(), strict=True)) for name, own in parts.items()}
+        assert sorted(pair for own in pairs.values() for pair in own) == given
+        tested += pairs["test"]
+    assert sorted(tested) == given
+    manifest = json.loads(written["split.json"])
+    assert [fold["test"]["rows"] for fold in manifest["folds"]] == [77, 77, 77, 77, 76]
+    assert manifest["folds"][0]["train"]["classes"] == {"ham": 160, "spam": 108}
+    assert list(manifest["files"]) == ["spam.tsv"]
+
+    # The same command again writes the same bytes, another seed others
+    assert split("--train_file", str(MESSAGES), "--overwrite_output_dir") == 0
+    assert files_in(tmp_path / "out") == written
+    assert split("--train_file", str(MESSAGES), "--overwrite_output_dir", "--split_seed", "1") == 0
+    assert files_in(tmp_path / "out") != written
+
+
+def test_one_split_of_other_percentages_replaces_folds(split, tmp_path):
+    assert split("--train_file", str(MESSAGES)) == 0
+    words = ["--folds", "1", "--test_split_percentage", "25", "--validation_split_percentage", "25"]
+    assert split("--train_file", str(MESSAGES), "--overwrite_output_dir", *words) == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fold-0", "split.json"]
+    sizes = {path.stem: len(path.read_text().splitlines()) for path in (tmp_path / "out/fold-0").iterdir()}
+    assert sizes == {"train": 192, "validation": 96, "test": 96}
+
+
+def test_pairs_and_characters_survive(split, tmp_path, rng):
+    first, second = words_of(rng, 20), words_of(rng, 20)
+    first[0] += ' "é漢\u2028\ttab, comma'
+    rows = [{"premise": a, "hypothesis": b, "label": "ny"[number % 2]} for number, (a, b) in
+            enumerate(zip(first, second, strict=True))]  # fmt: skip
+    file = write(tmp_path / "pairs.jsonl", map(json.dumps, rows))
+    assert split("--train_file", file, "--folds", "2") == 0
+    read = [json.loads(line) for name in ("train", "validation", "test")
+            for line in (tmp_path / f"out/fold-0/{name}.jsonl").read_bytes().splitlines()]  # fmt: skip
+    expected = [{"text": row["premise"], "text_pair": row["hypothesis"], "label": row["label"]} for row in rows]
+    key = lambda row: row["text"]  # noqa: E731
+    assert sorted(read, key=key) == sorted(expected, key=key)
+
+    # Found again without naming the columns
+    train = read_labelled([str(tmp_path / "out/fold-0/train.jsonl")])
+    assert train.pairs is not None
+    assert set(zip(train.texts, train.pairs, strict=True)) < set(zip(first, second, strict=True))
+
+
+def test_numbers_as_labels(split, tmp_path, rng, capsys):
+    numbers = np.round(rng.normal(size=100), 3)
+    lines = [
+        json.dumps({"text": text, "label": number}) for text, number in zip(words_of(rng, 100), numbers, strict=True)
+    ]
+    file = write(tmp_path / "scores.jsonl", lines)
+    assert split("--train_file", file, "--problem_type", "regression", "--folds", "4") == 0
+    assert "fold-0  train         65\n" in capsys.readouterr().out
+    written = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*/test.jsonl")]
+    tested = [json.loads(line)["label"] for lines in written for line in lines]
+    assert sorted(tested) == sorted(numbers)
+
+
+# ---- refused (bad input: tests/bad_inputs.py)
+
+
+def test_folders_of_others_are_refused(split, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out/notes.txt", ["mine"])
+    for words in ([], ["--overwrite_output_dir"]):
+        assert split("--train_file", str(MESSAGES), *words) == 2
+        assert "error: out: " in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_of_ours_is_kept_without_overwriting(split, tmp_path, capsys):
+    assert split("--train_file", str(MESSAGES)) == 0
+    before = files_in(tmp_path / "out")
+    assert split("--train_file", str(MESSAGES), "--folds", "3") == 2
+    assert "or --overwrite_output_dir" in capsys.readouterr().err
+    assert files_in(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("calls", [0, 4, 8])
+def test_after_a_kill_the_same_command_writes_all(split, tmp_path, monkeypatch, calls):
+    """Killed while it writes the folds or, with the last number, while it names them."""
+    left = iter(range(calls))
+
+    def killed(function):
+        def call(*args):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return function(*args)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fold_files.Path, "write_bytes", killed(fold_files.Path.write_bytes))
+        patch.setattr(fold_files.os, "replace", killed(fold_files.os.replace))
+        with pytest.raises(KeyboardInterrupt):
+            split("--train_file", str(MESSAGES), "--folds", "2")
+    assert split("--train_file", str(MESSAGES), "--folds", "2", "--overwrite_output_dir") == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fold-0", "fold-1", "split.json"]
+    assert len(files_in(tmp_path / "out")) == 7
