@@ -36,8 +36,8 @@ def test_one_answer(prediction, gold, expected):
     assert exact_and_f1(prediction, gold) == pytest.approx(expected)
 
 
-GOLD = {"a": ["Alps"], "b": ["two dogs", "dogs"], "c": [], "d": [], "e": ["Bonn"]}
-TEXTS = {"a": "the Alps", "b": "three dogs", "c": "", "d": "Rome", "e": "Berlin"}
+GOLD = {"a": ["Alps"], "b": ["two cats", "cats"], "c": [], "d": [], "e": ["Bonn"]}
+TEXTS = {"a": "the Alps", "b": "three cats", "c": "", "d": "Rome", "e": "Berlin"}
 ODDS = {"a": 0.1, "b": 0.4, "c": 0.9, "d": 0.7, "e": 1.5}
 
 

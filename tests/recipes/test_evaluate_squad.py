@@ -5,10 +5,10 @@ import json
 import pytest
 from helpers.recipe_runs import recipe
 
-CONTEXT = "Zoë saw the Alps and two dogs."
+CONTEXT = "Zoë saw the Alps and two cats."
 QAS = [
     {"id": "a", "question": "What?", "answers": [{"text": "Alps", "answer_start": 12}]},
-    {"id": "b", "question": "Who?", "answers": [{"text": "two dogs", "answer_start": 21}]},
+    {"id": "b", "question": "Who?", "answers": [{"text": "two cats", "answer_start": 21}]},
     {"id": "c", "question": "Why?", "answers": [], "is_impossible": True},
 ]
 
@@ -18,7 +18,7 @@ def place(tmp_path):
     paragraphs = [{"context": CONTEXT, "qas": QAS}]
     files = {
         "data": {"version": "v2.0", "data": [{"title": "", "paragraphs": paragraphs}]},
-        "predictions": {"a": "the Alps", "b": "dogs", "c": "Alps"},
+        "predictions": {"a": "the Alps", "b": "cats", "c": "Alps"},
         "odds": {"a": 0.2, "b": 0.4, "c": 0.6},
     }
     for name, content in files.items():

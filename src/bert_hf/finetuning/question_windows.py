@@ -135,10 +135,9 @@ def window_limits(tokens: int, capacity: int, starts: Sequence[int], window: int
 
 def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
     """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
-    shorter = capacity - (
-        min(begin + capacity, tokens) - begin
-    )  # by so much is the second window shorter, the last one
-    further = min(begin + capacity, tokens) - end  # tokens to the right of the overlap
+    second_end = min(begin + capacity, tokens)
+    further = second_end - end  # tokens of the second window to the right of the overlap
+    shorter = capacity - (second_end - begin)  # than the first window is the second, if that is the last one
     if 100 * further <= shorter:  # the hundredths of the length outweigh them
         return _NO_LIMIT
     return begin + end - 1 + shorter // 100
