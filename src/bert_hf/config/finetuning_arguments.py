@@ -165,3 +165,35 @@ class TokenClassificationArguments(TaskArguments):
     write_predictions: bool = option(
         True, "Write predictions.conll (word, label, prediction) for the test file, or else the validation file."
     )
+
+
+@dataclass
+class QuestionAnsweringArguments(TaskArguments):
+    """Options of `finetune_question_answering.py`; names and defaults are those of transformers' run_qa."""
+
+    train_file: list[str] | None = option(
+        None, "SQuAD's JSON (1.1, 2.0), or JSON lines: id, context, question, answers."
+    )
+    test_file: list[str] | None = option(None, "Test questions; none are split off.")
+    max_seq_length: int = option(384, "Tokens of a window: question, and as much of its context as fits.")
+    doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.")
+    max_query_length: int = option(64, "Tokens of a question; a longer one is cut (2018 code).")
+    n_best_size: int = option(20, "Spans of each question in nbest_predictions.json, without that of no answer.")
+    max_answer_length: int = option(30, "Tokens of an answer, at most.")
+    version_2_with_negative: bool | None = option(
+        None, "Some questions have no answer; by default, if there are such questions in the data."
+    )
+    null_score_diff_threshold: float | None = option(
+        None, "A question has no answer if its null odds exceed this; by default chosen on the validation questions."
+    )
+    write_predictions: bool = option(
+        True,
+        "Write predictions.json, nbest_predictions.json and null_odds.json of the test (else validation) questions.",
+    )
+
+    def __post_init__(self):
+        if self.doc_stride > self.max_seq_length - 4:  # three special tokens, and one that is not shared
+            raise ValueError(
+                f"--doc_stride {self.doc_stride} must be less than --max_seq_length {self.max_seq_length} without its "
+                "3 special tokens"
+            )

@@ -125,6 +125,8 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
 
     # Figures: validation (the weights that are kept), its further parts, test
     figures = {"eval": trainer.evaluate(), "test": {}}
+    for name, value in task.chosen_options().items():
+        setattr(trainer.network.config, name, value)
     predictions = None
     for part in task.parts:
         kind = "test" if part.startswith("test") else "eval"
@@ -141,6 +143,9 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
         found = trainer.predict_part("validation", "eval")
         if args.process_index == 0:
             task.write_predictions(folder_of(args), "validation", found.values)
+
+    if task.asked.write_predictions and not figures["test"] and args.process_index == 0:
+        task.write_predictions(folder_of(args), "validation", trainer.kept["validation"])
 
     baselines = task.baselines() if args.process_index == 0 and task.asked.evaluate_test else {}
     run.finish(

@@ -98,6 +98,13 @@ class DownstreamTask(ABC):
     def config_options(self) -> dict:
         """Options of the network's configuration: num_labels, id2label, label2id, problem_type."""
 
+    def chosen_options(self) -> dict:
+        """Options of the network's configuration that the validation rows decide, such as a threshold.
+
+        Called after the evaluation of the weights that are kept.
+        """
+        return {}
+
     @abstractmethod
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         """(B,) sum of the losses of each feature's labels (see `losses.py`).

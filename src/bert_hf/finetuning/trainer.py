@@ -53,6 +53,7 @@ class FineTuner(ResumableTrainer):
         self.task = task
         self._parts: dict[str, _SortedPart] = {}
         self._part = "validation"
+        self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
 
         super().__init__(
@@ -129,6 +130,7 @@ class FineTuner(ResumableTrainer):
         output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         part = self._sorted_part(self._part)
         kept, *losses = (part.restored(each) for each in output.predictions)
+        self.kept[self._part] = kept
 
         figures = {}
         if losses:

@@ -1,0 +1,48 @@
+"""Fine-tune a pre-trained BERT to find answers in a context: start and end of a span (Devlin et al. 2019, 4.2, 4.3).
+
+accelerate launch --config_file accelerate_config.yaml recipes/finetune_question_answering.py \
+    --model_name_or_path runs/pretrain-default --train_file train-v1.1.json --validation_file dev-v1.1.json
+"""
+
+import sys
+
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
+from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.finetuning.model import load_task_model
+from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.spans import SpanTask
+from bert_hf.preflight import parse_finetuning
+from bert_hf.training.run import command
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    options = parse_finetuning(QuestionAnsweringArguments, SpanTask, argv)
+    if options is None:  # --check
+        return 0
+    asked, args = options
+
+    # 1. Tokenizer: the checkpoint's own
+    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+
+    # 2. Dataset: questions on contexts; a long context becomes several windows
+    task = SpanTask(asked, tokenizer)
+
+    # 3. Collator: each batch is padded to its longest window
+    collator = task.collator()
+
+    # 4. Model: stock transformers, the checkpoint and one new layer
+    model, about = load_task_model(task, seed=args.seed)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+    begun = start_finetuning(task, args, model, about)
+    if begun.finished:
+        return 0
+
+    # 5. Trainer: trains, keeps the best weights by the validation questions, writes the predictions
+    trainer = make_trainer(task, args, model, collator)
+    train_and_finish(trainer, begun)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Answers one question with a fine-tuned model. (transformers 5.3 removed `pipeline("question-answering")`.)"""
+
+from typing import TypedDict, cast
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from bert_hf.finetuning.question_windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.span_decoding import best_spans, decode
+from bert_hf.finetuning.squad_files import Question
+
+_BATCH = 16  # windows
+
+
+class FoundAnswer(TypedDict):
+    """An answer as the former pipeline gave it: `context[start:end] == answer`; "" at 0 where there is none."""
+
+    score: float  # probability among the `n_best` spans and, where it is allowed, no answer
+    start: int
+    end: int
+    answer: str
+
+
+@torch.no_grad()
+def answer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    context: str,
+    *,
+    max_seq_length: int | None = None,
+    doc_stride: int | None = None,
+    n_best: int = 20,
+    max_answer_length: int = 30,
+) -> FoundAnswer:
+    """The answer to a question in a context of any length, by a stock model with an answer head.
+
+    A model whose configuration has a `null_score_diff_threshold` may find that the context does not hold the answer.
+
+    Args:
+        max_seq_length: tokens of a window; by default 384, or the model's positions if there are fewer.
+        doc_stride: tokens that neighbouring windows share; by default a third of a window.
+
+    Raises:
+        InputError: `doc_stride` is too large.
+    """
+    length = max_seq_length or min(384, model.config.max_position_embeddings)
+    stride = length // 3 if doc_stride is None else doc_stride
+    asked = Question("asked", question, context, answers=())
+    windows = make_windows([asked], tokenizer, WindowShape(length, stride, max_query_length=min(64, length // 2)))
+
+    # The best spans of each window
+    collate = WindowCollator(tokenizer)
+    found = []
+    for begin in range(0, len(windows), _BATCH):
+        rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
+        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
+        outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
+        logits = outputs.start_logits, outputs.end_logits
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+
+    # The best of all, or none
+    columns = [torch.cat(column).cpu() for column in zip(*found, strict=True)]
+    prediction = next(decode(windows, columns, n_best))
+    threshold = getattr(model.config, "null_score_diff_threshold", None)
+    none = prediction.text(threshold) == ""
+    span = prediction.null if none else prediction.spans[0]
+    score = dict(prediction.ranked(with_null=threshold is not None))[span]
+    return FoundAnswer(score=score, start=span.start, end=span.end, answer=span.text)

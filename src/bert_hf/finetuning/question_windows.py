@@ -1,0 +1,290 @@
+"""Cuts contexts into overlapping windows, each with its question in front: the inputs of a question answering model.
+
+A window is `[CLS] question [SEP] a part of the context [SEP]`. Neighbouring windows share `doc_stride` tokens of the
+context, so that an answer at the end of one is whole in the next.
+
+    max_seq_length 9, doc_stride 2, question q r, context of 7 tokens a … g: 4 of them fit into a window
+
+    window 0   [CLS] q r [SEP] a b c d [SEP]      predicts a, b, c, and c d, which begins before the overlap's middle …
+    window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
+    window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
+
+A span that several windows hold is predicted in the one where it has most context (`Limits`).
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from datasets.table import InMemoryTable
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.squad_files import Question
+
+_NO_LIMIT = 1 << 30
+_BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """Tokens of a window, tokens of the context that neighbours share, and tokens of the question at most."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+
+class ContextTokens(NamedTuple):
+    """The tokens of a context: their ids, and begin and end of each in characters; (tokens,) each."""
+
+    ids: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+
+
+class Limits(NamedTuple):
+    """Which spans i … j of a window are predicted in it, and not in its neighbours: all positions in the window.
+
+    A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
+    and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
+    is the rule of the 2018 code (google-research/bert @ eedf5716, run_squad.py, `_check_is_max_context`). That code
+    applies it to the first token of a span, and loses spans that the window of that token does not hold whole.
+
+    Of two neighbours a span in both belongs to the first one if its middle is in the first half of their overlap, from
+    x to y: i + j ≤ x + y.
+    """
+
+    previous_end: int  # spans with j < previous_end are in the previous window, too,
+    lower: int  # and belong here if i + j > lower
+    next_begin: int  # spans with i ≥ next_begin are in the next window, too,
+    upper: int  # and belong here if i + j ≤ upper
+
+
+class Window(NamedTuple):
+    """One model input. Positions are those in the window, intervals exclude their end."""
+
+    question: int  # its number
+    ids: np.ndarray
+    shift: int  # the token at position p of the window is token p + shift of the context
+    context: tuple[int, int]  # interval of the context
+    limits: Limits
+    labels: tuple[int, int]  # first and last token of the answer; (0, 0), which is [CLS]: not, or not wholly, here
+
+
+@dataclass(frozen=True)
+class Windows:
+    """All windows of some questions, in the order of the questions.
+
+    Attributes:
+        data: a row a window: `input_ids`, `labels` (start, end), `length`, `context` (interval), `limits`.
+        questions: of which they are. question: (W,) number of each window's question. shift: (W,) see `Window`.
+        contexts: tokens of the distinct contexts. context: (questions,) number of each question's context.
+        cut_questions: how many questions had more than `max_query_length` tokens.
+    """
+
+    data: datasets.Dataset
+    questions: Sequence[Question]
+    question: np.ndarray
+    shift: np.ndarray
+    contexts: list[ContextTokens]
+    context: np.ndarray
+    cut_questions: int
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+
+# ---- windows of a context
+
+
+def window_starts(tokens: int, capacity: int, shared: int) -> range:
+    """The context's tokens at which its windows begin; also an empty context has a window.
+
+    Args:
+        tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
+            `capacity` where there are several.
+    """
+    if tokens <= capacity:
+        return range(1)
+    step = capacity - shared
+    return range(0, tokens - shared, step)
+
+
+def window_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> Limits:
+    """The limits of one window of a context, in positions of that window (token = position + `shift`)."""
+    begin = starts[window]
+    end = min(begin + capacity, tokens)
+    previous_end, lower, next_begin, upper = begin, _NO_LIMIT, end, _NO_LIMIT
+
+    if window > 0:
+        previous_end = starts[window - 1] + capacity
+        lower = _last_of_first(begin, previous_end, capacity, tokens)
+    if window + 1 < len(starts):
+        next_begin = starts[window + 1]
+        upper = _last_of_first(next_begin, end, capacity, tokens)
+    lower, upper = (each if each == _NO_LIMIT else each - 2 * shift for each in (lower, upper))
+    return Limits(previous_end - shift, lower, next_begin - shift, upper)
+
+
+def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
+    """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
+    second_end = min(begin + capacity, tokens)
+    further = second_end - end  # tokens of the second window to the right of the overlap
+    shorter = capacity - (second_end - begin)  # than the first window is the second, if that is the last one
+    if 100 * further <= shorter:  # the hundredths of the length outweigh them
+        return _NO_LIMIT
+    return begin + end - 1 + shorter // 100
+
+
+def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
+    """(first, last) token of an answer at character `start`; None where the tokenizer turns it into no token.
+
+    White space at both ends does not count. Of a token that the answer begins or ends inside of, all belongs to it.
+    """
+    begin = start + len(text) - len(text.lstrip())
+    end = start + len(text.rstrip())
+    first = int(np.searchsorted(context.ends, begin, side="right"))
+    last = int(np.searchsorted(context.begins, end, side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+# ---- windows of all questions
+
+
+def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBase, shape: WindowShape) -> Windows:
+    """The windows of all questions. Each distinct context is tokenized once.
+
+    A question of more than `max_query_length` tokens is cut, as in the 2018 code. A window that does not hold the
+    whole (first) answer has [CLS] as its label.
+
+    Raises:
+        InputError: a question leaves no space for its context, or `doc_stride` is not smaller than that space.
+    """
+    numbers: dict[str, int] = {}
+    context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
+    contexts = list(_tokenized(list(numbers), tokenizer))
+    texts = _tokenized([question.question for question in questions], tokenizer)
+
+    windows: list[Window] = []
+    cut_questions = 0
+    for number, (question, tokens) in enumerate(zip(questions, texts, strict=True)):
+        cut_questions += len(tokens.ids) > shape.max_query_length
+        ids = tokens.ids[: shape.max_query_length]
+        windows += _windows_of(number, question, ids, contexts[context[number]], tokenizer, shape)
+
+    rows = np.array([window.question for window in windows], np.int32)
+    shift = np.array([window.shift for window in windows], np.int32)
+    return Windows(_dataset(windows), questions, rows, shift, contexts, context, cut_questions)
+
+
+def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
+    for begin in range(0, len(texts), _BATCH):
+        batch = texts[begin : begin + _BATCH]
+        found = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True):
+            limits = np.array(offsets, np.int32).reshape(-1, 2)
+            yield ContextTokens(np.array(ids, np.int32), limits[:, 0].copy(), limits[:, 1].copy())
+
+
+def _windows_of(
+    number: int,
+    question: Question,
+    ids: np.ndarray,
+    context: ContextTokens,
+    tokenizer: PreTrainedTokenizerBase,
+    shape: WindowShape,
+) -> Iterator[Window]:
+    """The windows of one question, whose tokens are `ids`."""
+    tokens = len(context.ids)
+    capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
+    _check_capacity(question, tokens, capacity, len(ids), shape)
+
+    starts = window_starts(tokens, capacity, shape.doc_stride)
+    answer = None
+    if question.answers:
+        answer = answer_tokens(context, question.answers[0].text, question.answers[0].start)
+
+    first, last = np.array([tokenizer.cls_token_id], np.int32), np.array([tokenizer.sep_token_id], np.int32)
+    front = np.concatenate([first, ids, last])
+    for window, start in enumerate(starts):
+        end = min(start + capacity, tokens)
+        shift = start - len(front)
+        labels = (0, 0)
+        if answer and start <= answer[0] and answer[1] < end:
+            labels = (answer[0] - shift, answer[1] - shift)
+
+        whole = np.concatenate([front, context.ids[start:end], last])
+        limits = window_limits(tokens, capacity, starts, window, shift)
+        yield Window(number, whole, shift, (len(front), end - shift), limits, labels)
+
+
+def _check_capacity(question: Question, tokens: int, capacity: int, query: int, shape: WindowShape) -> None:
+    """tokenizers raises where the question fills the window, and panics where the stride is too large."""
+    where = question.file or "doc_stride"
+    if capacity < 1:
+        what = f"question {question.id} has {query} tokens, which leave no space in {shape.max_seq_length}"
+        remedy = "raise --max_seq_length or lower --max_query_length"
+        raise InputError(what, where=where, line=question.line, remedy=remedy)
+    if tokens > capacity and shape.doc_stride >= capacity:
+        what = f"--doc_stride {shape.doc_stride} is not below the {capacity} tokens of context in a window"
+        what += f" of question {question.id}"
+        remedy = "lower --doc_stride or raise --max_seq_length"
+        raise InputError(what, where=where, line=question.line, remedy=remedy)
+
+
+def _dataset(windows: list[Window]) -> datasets.Dataset:
+    """The windows as an Arrow table: four bytes a token, where lists of Python numbers take 36."""
+    lengths = np.array([len(window.ids) for window in windows], np.int32)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    tokens = pa.array(np.concatenate([window.ids for window in windows]))
+
+    digest = hashlib.sha256(tokens.to_numpy().tobytes())
+    columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
+    for name in ("labels", "context", "limits"):
+        rows = np.array([getattr(window, name) for window in windows], np.int32)
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+        digest.update(rows.tobytes())
+
+    # Without a fingerprint, datasets pickles the whole table to compute one
+    return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint=digest.hexdigest()[:16])
+
+
+# ---- batches
+
+
+class WindowCollator:
+    """Pads windows to the longest of the batch, and marks where answers may be.
+
+    Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
+    and last token of the answer; `in_context` (B, L), true for every token of the context; `limits` (B, 4), see
+    `Limits`.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.tokenizer = tokenizer
+
+    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
+        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
+        positions = torch.arange(int(lengths.max()))
+
+        ids = torch.full((len(rows), len(positions)), cast(int, self.tokenizer.pad_token_id))
+        for number, row in enumerate(rows):
+            ids[number, : lengths[number]] = torch.as_tensor(row["input_ids"])
+
+        context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
+        attended = positions < lengths[:, None]  # (B, L)
+        return {
+            "input_ids": ids,
+            "attention_mask": attended.long(),
+            "token_type_ids": (attended & (positions >= context[:, :1])).long(),
+            "labels": torch.as_tensor([row["labels"] for row in rows]),
+            "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
+            "limits": torch.as_tensor([row["limits"] for row in rows]),
+        }

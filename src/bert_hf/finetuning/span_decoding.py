@@ -1,0 +1,270 @@
+"""Finds the best answer spans: exactly, on the device, in each window, then over all windows of a question.
+
+The score of a span is the sum of the logits of its first and last token (Devlin et al. 2019, section 4.2). Of equal
+scores the span that begins first counts, of those the one that ends first.
+"""
+
+import contextlib
+import json
+import math
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bert_hf.finetuning.question_windows import ContextTokens, Windows
+from bert_hf.finetuning.squad_files import Question
+from bert_hf.training.checkpointing import write_durably
+
+# ---- one window, on the device
+
+
+class WindowSpans(NamedTuple):
+    """The K best spans of each of B windows, best first, and the logits of [CLS], which say that there is no answer.
+
+    Where a window has fewer than K spans, the rest of `start_logits` is -inf.
+    """
+
+    starts: Tensor  # (B, K) positions in the window
+    ends: Tensor  # (B, K)
+    start_logits: Tensor  # (B, K)
+    end_logits: Tensor  # (B, K)
+    null_logits: Tensor  # (B, 2) start and end
+
+
+def best_spans(
+    start_logits: Tensor,
+    end_logits: Tensor,
+    in_context: Tensor,
+    limits: Tensor,
+    n_best: int = 20,
+    max_answer_length: int = 30,
+) -> WindowSpans:
+    """The `n_best` best spans start ≤ end < start + `max_answer_length` of each window, exactly.
+
+    All spans that are predicted in the window are compared. The usual shortcut, the best starts with the best ends,
+    may miss the best span.
+
+    Args:
+        start_logits, end_logits: (B, L).
+        in_context: (B, L) boolean. limits: (B, 4), see `question_windows.Limits`.
+    """
+    begin = start_logits.float().masked_fill(~in_context, -math.inf)
+    end = end_logits.float().masked_fill(~in_context, -math.inf)
+    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)  # (B, L, M): of the span from i to i + m
+    scores = scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
+
+    # The best spans have the starts of the best scores: each of these has a span before those of any other start
+    starts = _first_of_the_largest(scores.amax(dim=2), min(n_best, scores.shape[1])).sort(dim=1).values  # (B, S)
+    scores = scores.gather(1, starts[:, :, None].expand(-1, -1, max_answer_length)).flatten(1)  # (B, S × M)
+    if scores.shape[1] < n_best:
+        scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
+
+    # The best of them; what is no span gets position 0 and -inf
+    chosen = _first_of_the_largest(scores, n_best)  # (B, K)
+    found = scores.gather(1, chosen) > -math.inf
+    chosen = chosen.where(found, 0)
+    starts = starts.gather(1, chosen // max_answer_length).where(found, 0)
+    ends = (starts + chosen % max_answer_length).where(found, 0)
+    return WindowSpans(
+        starts,
+        ends,
+        start_logits.float().gather(1, starts).where(found, -math.inf),
+        end_logits.float().gather(1, ends).where(found, 0.0),
+        torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float(),
+    )
+
+
+def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
+    """(B, L, M) whether the span from i to i + m is predicted in the window, and not in one of its neighbours."""
+    previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
+    first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
+    last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
+    after_previous = (last >= previous_end) | (first + last > lower)
+    before_next = (first < next_begin) | (first + last <= upper)
+    return after_previous & before_next
+
+
+def _first_of_the_largest(scores: Tensor, count: int) -> Tensor:
+    """(B, count) columns of the largest scores of each row, descending; of equal scores the first columns.
+
+    `topk` alone does not say which of equal scores it takes.
+    """
+    smallest = scores.topk(count, dim=1).values[:, -1:]
+    above = scores > smallest
+    equal = scores == smallest
+    needed = count - above.sum(dim=1, keepdim=True)
+    chosen = above | (equal & (equal.cumsum(dim=1) <= needed))  # `count` in each row
+
+    columns = chosen.nonzero()[:, 1].view(len(scores), count)
+    order = scores.gather(1, columns).argsort(dim=1, descending=True, stable=True)
+    return columns.gather(1, order)
+
+
+# ---- all windows of a question
+
+
+class Span(NamedTuple):
+    """A part of the context in characters, `context[start:end]`, with its logits; an empty `text`: no answer."""
+
+    text: str
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """The sum of both logits."""
+        return self.start_logit + self.end_logit
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The best spans of a question over all its windows, best first, and the span of [CLS]: no answer.
+
+    Different spans may have the same text, where it occurs more than once.
+    """
+
+    question: Question
+    spans: list[Span]
+    null: Span
+
+    @property
+    def null_odds(self) -> float:
+        """Score of [CLS] less that of the best span (0 where the context is empty). Large: there is no answer."""
+        return self.null.score - (self.spans[0].score if self.spans else 0.0)
+
+    def text(self, threshold: float | None = None) -> str:
+        """The answer; "" where the context is empty, or `null_odds` exceed the threshold, if there is one."""
+        if not self.spans or (threshold is not None and self.null_odds > threshold):
+            return ""
+        return self.spans[0].text
+
+    def ranked(self, with_null: bool) -> list[tuple[Span, float]]:
+        """Spans and their probabilities: a softmax over those that are listed, [CLS] among them where it is asked for.
+
+        [CLS] is listed in addition to the spans, after those that score as high.
+        """
+        listed = list(self.spans)
+        if with_null or not listed:
+            rank = sum(span.score >= self.null.score for span in listed)
+            listed.insert(rank, self.null)
+
+        scores = np.array([span.score for span in listed])
+        weights = np.exp(scores - scores.max())
+        return list(zip(listed, (weights / weights.sum()).tolist(), strict=True))
+
+
+def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int = 20) -> Iterator[Prediction]:
+    """The prediction of each question, in order.
+
+    Args:
+        found: the fields of `WindowSpans` over all windows, in their order.
+        n_best: spans that are kept of a question, at most.
+
+    The null score of a question is the smallest of its windows: in a window that holds the answer, [CLS] is unlikely.
+    """
+    starts, ends, start_logits, end_logits, null_logits = (np.asarray(column) for column in found)
+    scores = start_logits + end_logits  # (W, K), in the precision in which the windows were ranked
+    null_scores = null_logits.sum(axis=1)
+
+    limits = np.searchsorted(windows.question, np.arange(len(windows.questions) + 1))
+    for number, question in enumerate(windows.questions):
+        first, last = int(limits[number]), int(limits[number + 1])
+        null = null_logits[first + int(null_scores[first:last].argmin())]
+
+        # A span is predicted in one window alone; of equal scores, the first in the context
+        places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
+        order = np.lexsort([*(place.reshape(-1) for place in places), -scores[first:last].reshape(-1)])[:n_best]
+        spans = []
+        for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
+            row = first + int(window)
+            if scores[row, rank] > -math.inf:
+                begin, end = _characters(windows, row, int(starts[row, rank]), int(ends[row, rank]))
+                logits = float(start_logits[row, rank]), float(end_logits[row, rank])
+                spans.append(Span(question.context[begin:end], begin, end, *logits))
+        yield Prediction(question, spans, Span("", 0, 0, float(null[0]), float(null[1])))
+
+
+def _characters(windows: Windows, window: int, start: int, end: int) -> tuple[int, int]:
+    """(begin, end) of a span of a window in characters of the context."""
+    number = windows.question[window]
+    tokens = windows.contexts[windows.context[number]]
+    shift = windows.shift[window]
+    return span_characters(windows.questions[number].context, tokens, start + shift, end + shift)
+
+
+def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
+    """(begin, end) of the tokens `first` … `last` in characters of the context.
+
+    Combining marks that the tokenizer dropped (the accent of a decomposed é, the variation selector of an emoji)
+    belong to the letter before them.
+    """
+    begin, end = int(tokens.begins[first]), int(tokens.ends[last])
+    limit = int(tokens.begins[last + 1]) if last + 1 < len(tokens.begins) else len(context)
+    while end < limit and unicodedata.category(context[end]).startswith("M"):
+        end += 1
+    return begin, end
+
+
+# ---- files
+
+
+def write_predictions(
+    folder: Path, predicted: Iterable[Prediction], threshold: float | None, prefix: str = ""
+) -> None:
+    """Writes `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
+
+    The formats of the 2018 code. The lists of spans are written question by question. Each file appears when it is
+    complete.
+
+    Args:
+        threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
+        prefix: of the names of the files.
+    """
+    texts: dict[str, str] = {}
+    odds: dict[str, float] = {}
+    with_null = threshold is not None
+
+    with _replacing(folder / f"{prefix}nbest_predictions.json") as file:
+        for number, prediction in enumerate(predicted):
+            name = prediction.question.id
+            texts[name] = prediction.text(threshold)
+            odds[name] = prediction.null_odds
+            entries = [_entry(span, probability) for span, probability in prediction.ranked(with_null)]
+            file.write(("{\n" if number == 0 else ",\n") + f"{json.dumps(name)}: {json.dumps(entries, indent=4)}")
+        file.write("\n}\n")
+
+    write_durably(folder / f"{prefix}predictions.json", json.dumps(texts, indent=4) + "\n")
+    if with_null:
+        write_durably(folder / f"{prefix}null_odds.json", json.dumps(odds, indent=4) + "\n")
+
+
+def _entry(span: Span, probability: float) -> dict:
+    return {
+        "text": span.text,
+        "probability": probability,
+        "start_logit": span.start_logit,
+        "end_logit": span.end_logit,
+    }
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file that takes its name when it is complete."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

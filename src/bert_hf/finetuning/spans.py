@@ -1,0 +1,241 @@
+"""Question answering: the start and the end of an answer in a context (Devlin et al. 2019, sections 4.2 and 4.3)."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from torch import Tensor
+from transformers import AutoModelForQuestionAnswering
+
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
+from bert_hf.errors import InputError
+from bert_hf.finetuning.losses import span_cross_entropies
+from bert_hf.finetuning.question_windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
+from bert_hf.finetuning.squad_files import Question, read_hub_questions, read_questions
+from bert_hf.finetuning.squad_metric import official_figures
+from bert_hf.finetuning.task import Arrays, DownstreamTask
+
+
+class SpanTask(DownstreamTask):
+    """Questions on contexts.
+
+    The loss of a window is the mean of the cross entropies of start and end, each a choice among its tokens; a window
+    that does not hold the answer has [CLS] as both. Where questions without an answer are predicted, a question has
+    none if its null odds exceed a threshold, which the validation questions decide, unless it is given.
+
+    Attributes:
+        windows: of each part.
+        threshold: of the null odds; None where every question has an answer, or before the first evaluation.
+    """
+
+    auto_class = AutoModelForQuestionAnswering
+    new_layers = ("qa_outputs.",)
+    pipeline_tag = "question-answering"
+    extra_columns = ("in_context", "limits")
+    asked: QuestionAnsweringArguments
+    parts: dict[str, list[Question]]
+
+    def __init__(self, asked: QuestionAnsweringArguments, tokenizer):
+        super().__init__(asked, tokenizer)
+        self.threshold: float | None = None
+
+        # Here, and not on demand: what is wrong with the data is reported before the run begins
+        shape = WindowShape(asked.max_seq_length, asked.doc_stride, asked.max_query_length)
+        self.windows = {part: make_windows(questions, tokenizer, shape) for part, questions in self.parts.items()}
+
+    # ---- rows
+
+    @classmethod
+    def read(cls, asked: Any) -> dict[str, list[Question]]:
+        """The questions; --version_2_with_negative becomes true or false, as the data have it."""
+        if asked.train_file:
+            given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
+            parts = {part: read_questions(files) for part, files in given.items() if files}
+        else:
+            name = cls.source(asked)
+            splits = read_hub_questions(name, asked.dataset_config_name)
+            parts = {part: splits[part] for part in ("train", "validation", "test") if part in splits}
+            if "train" not in parts:
+                raise InputError("no split 'train'", where=name, remedy="give --train_file")
+
+        if not any(question.answers for question in parts["train"]):
+            remedy = "give questions with answers to train on"
+            raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
+        _resolve_version(asked, parts)
+        if "validation" not in parts:
+            percentage = asked.validation_split_percentage
+            parts["train"], parts["validation"] = split_articles(parts["train"], percentage, asked.split_seed)
+        return parts
+
+    def describe(self) -> str:
+        lines = []
+        for part, questions in self.parts.items():
+            windows = self.windows[part]
+            holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
+            counts = {
+                "without an answer": sum(not question.answers for question in questions),
+                "with a corrected answer_start": sum(any(a.corrected for a in q.answers) for q in questions),
+                f"cut to {self.asked.max_query_length} tokens": windows.cut_questions,
+            }
+            notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
+            lines.append(f"{part}: {len(windows):,} windows, {holding:,} of them hold the answer{notes}")
+        return "\n".join(lines)
+
+    def encoded(self, part: str) -> datasets.Dataset:
+        return self.windows[part].data
+
+    def collator(self) -> WindowCollator:
+        return WindowCollator(self.tokenizer)
+
+    # ---- network and loss
+
+    def config_options(self) -> dict:
+        # The threshold of another run must not stay in the configuration
+        return {"num_labels": 2, "null_score_diff_threshold": None}
+
+    def chosen_options(self) -> dict:
+        return {} if self.threshold is None else {"null_score_diff_threshold": self.threshold}
+
+    def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
+        logits = outputs["start_logits"], outputs["end_logits"]
+        return span_cross_entropies(*logits, inputs["attention_mask"], inputs["labels"])
+
+    # ---- predictions
+
+    @classmethod
+    def figures(cls, asked: Any) -> tuple[str, ...]:
+        both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
+        return ("best_f1", "best_exact", *both) if asked.version_2_with_negative else both
+
+    def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
+        logits = outputs["start_logits"], outputs["end_logits"]
+        where = inputs["in_context"], inputs["limits"]
+        return tuple(best_spans(*logits, *where, self.asked.n_best_size, self.asked.max_answer_length))
+
+    def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
+        """The official figures, in percent.
+
+        With questions that have no answer, `exact` and `f1` of the validation questions are those at the given
+        threshold or at 0, and `best_…` those at the best; of other parts, those at the threshold that was chosen.
+        """
+        gold = {question.id: [answer.text for answer in question.answers] for question in self.parts[part]}
+        best = list(decode(self.windows[part], predictions, n_best=1))
+        texts = {prediction.question.id: prediction.text() for prediction in best}
+        if not self.asked.version_2_with_negative:
+            return official_figures(gold, texts)
+
+        odds = {prediction.question.id: prediction.null_odds for prediction in best}
+        given = self.asked.null_score_diff_threshold
+        if part == "validation":
+            below_all = min(odds.values()) - 1.0
+            figures = official_figures(gold, texts, odds, given or 0.0, answer_nothing=below_all)
+            self.threshold = figures["best_f1_thresh"] if given is None else given
+            return figures
+
+        figures = official_figures(gold, texts, odds, self.threshold or 0.0)
+        return {name: value for name, value in figures.items() if not name.startswith("best_")}
+
+    def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
+        """The official files, without prefix for the test questions or, where there are none, the validation ones."""
+        n_best = self.asked.n_best_size
+        prefix = "" if part in ("test", "validation") else f"{part}_"
+        write_predictions(folder, decode(self.windows[part], predictions, n_best), self.threshold, prefix)
+
+    # ---- identity, card, report
+
+    def fingerprint(self) -> dict:
+        digest = hashlib.sha256()
+        for part, questions in self.parts.items():
+            for question in questions:
+                fields = [part, question.id, question.question, question.context, question.answers]
+                digest.update(json.dumps(fields).encode())
+        asked = self.asked
+        return {
+            "data": digest.hexdigest()[:16],
+            "windows": [asked.doc_stride, asked.max_query_length, asked.max_answer_length],
+            "version_2": asked.version_2_with_negative,
+        }
+
+    def usage(self, model: str) -> str:
+        return f'''import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from bert_hf.finetuning.answering import answer
+
+model = AutoModelForQuestionAnswering.from_pretrained("{model}")
+tokenizer = AutoTokenizer.from_pretrained("{model}")
+question, context = "Who wrote the letter?", "Anna wrote the letter in May."
+print(answer(model, tokenizer, question, context))  # a context of any length
+
+# transformers alone, for a context that fits into one input
+inputs = tokenizer(question, context, return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs)
+first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
+print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
+
+    def settings(self) -> dict:
+        asked = self.asked
+        found = {
+            "questions": "some have no answer" if asked.version_2_with_negative else "all have an answer",
+            "tokens that windows share": asked.doc_stride,
+            "longest question": asked.max_query_length,
+            "longest answer": asked.max_answer_length,
+        }
+        return found if self.threshold is None else {**found, "threshold of the null odds": f"{self.threshold:.4f}"}
+
+    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
+        lines = ["".ljust(24) + "".join(name.rjust(12) for name in ("exact", "F1", "questions"))]
+        for prefix, part in (("eval", "validation"), ("test", "test")):
+            for group, name in (("", ""), ("HasAns_", ", with answer"), ("NoAns_", ", without")):
+                total = figures.get(f"{prefix}_{group}total")
+                if total is None or (group == "HasAns_" and total == figures[f"{prefix}_total"]):
+                    continue
+                exact, f1 = (figures[f"{prefix}_{group}{figure}"] for figure in ("exact", "f1"))
+                lines.append(f"{(part + name).ljust(24)}{exact:12.4f}{f1:12.4f}{total:12,.0f}")
+
+        if self.threshold is not None:
+            exact, f1 = figures["eval_best_exact"], figures["eval_best_f1"]
+            lines.append(f"{'validation, best'.ljust(24)}{exact:12.4f}{f1:12.4f}")
+            origin = "given" if self.asked.null_score_diff_threshold is not None else "best F1 of the validation"
+            lines.append(f"threshold of the null odds: {self.threshold:.4f} ({origin})")
+        return "\n".join(lines)
+
+
+def _resolve_version(asked: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
+    """Sets --version_2_with_negative where it is not given; checks it where it is false."""
+    without = next((each for questions in parts.values() for each in questions if not each.answers), None)
+    if asked.version_2_with_negative is None:
+        asked.version_2_with_negative = without is not None
+    if without is not None and not asked.version_2_with_negative:
+        what = f"question {without.id} has no answer, and --version_2_with_negative is false"
+        remedy = "leave the option out, or remove such questions"
+        raise InputError(what, where=without.file, line=without.line, remedy=remedy)
+
+
+def split_articles(questions: list[Question], percentage: float, seed: int) -> tuple[list[Question], list[Question]]:
+    """(rest, about `percentage` % of the questions): whole articles by title, or contexts where there are no titles.
+
+    Raises:
+        InputError: all questions are on one context.
+    """
+    by_title = len({question.title for question in questions}) > 1
+    groups = [question.title if by_title else question.context for question in questions]
+    names, numbers = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        remedy = "give --validation_file"
+        raise InputError("all questions are on one context", where=questions[0].file, remedy=remedy)
+
+    # Whole groups in random order, as many as come closest to the percentage, and neither none nor all
+    order = np.random.default_rng(seed).permutation(len(names))
+    sizes = np.bincount(numbers)[order].cumsum()
+    count = int(np.abs(sizes - len(questions) * percentage / 100).argmin()) + 1
+    held_out = np.isin(numbers, order[: min(count, len(names) - 1)])
+
+    rest = [question for question, held in zip(questions, held_out, strict=True) if not held]
+    part = [question for question, held in zip(questions, held_out, strict=True) if held]
+    return rest, part

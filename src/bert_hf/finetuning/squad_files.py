@@ -1,0 +1,310 @@
+"""Reads questions on contexts (SQuAD's JSON, JSON lines, the Hub) and SQuAD's prediction and odds files."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import datasets
+
+from bert_hf.data.input_files import access_errors, expand, first_line, kind_of, open_bytes
+from bert_hf.data.readers import read_rows
+from bert_hf.errors import InputError
+
+_SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers"
+
+
+class Answer(NamedTuple):
+    """A gold answer: `text` is at character `start` of the context.
+
+    `corrected`: the file named another position, where the text is not; it occurs once in the context.
+    """
+
+    text: str
+    start: int
+    corrected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question on a context with its gold answers; without answers it cannot be answered from the context."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+    title: str = ""  # of the article that the context is from
+    file: str = ""
+    line: int | None = None  # of a file of JSON lines
+
+
+# ---- questions
+
+
+def read_questions(files: list[str], check_answers: bool = True) -> list[Question]:
+    """Reads SQuAD 1.1 or 2.0 JSON and JSON lines, also .gz and .xz.
+
+    A row of JSON lines has `id`, `context`, `question`, and `answers` as `{"text": […], "answer_start": […]}` or as a
+    list of `{"text": …, "answer_start": …}`; an empty list means that the context does not hold the answer.
+
+    Args:
+        files: paths, URLs or globs.
+        check_answers: every answer has to be in its context. Figures do not need that, training does.
+
+    Raises:
+        InputError: with the file and the question's id or its place in the file: another shape, an id that occurs
+            twice, an answer that is not in its context (or more than once, and not where `answer_start` says).
+    """
+    found: dict[str, Question] = {}
+    for path in expand(files):
+        before = len(found)
+        for question in _read_file(path, check_answers):
+            _add(found, question)
+        if len(found) == before:
+            raise InputError("no questions in it", where=path, remedy=_SHAPE)
+    return list(found.values())
+
+
+def _add(found: dict[str, Question], question: Question) -> None:
+    if question.id in found:
+        first = found[question.id]
+        place = f"{first.file}:{first.line}" if first.line else first.file
+        what = f"question {question.id} occurs twice (first in {place})"
+        raise InputError(what, where=question.file, line=question.line, remedy="give each question its own id")
+    found[question.id] = question
+
+
+def _read_file(path: str, check_answers: bool) -> Iterator[Question]:
+    if kind_of(path) not in (".json", ".jsonl"):
+        raise InputError("not a file of questions", where=path, remedy=f"{_SHAPE}, also .gz or .xz")
+
+    if kind_of(path) == ".jsonl" or _holds_lines(path):
+        contexts: dict[str, str] = {}  # questions on one context share one string
+        for line, row in read_rows(path):
+            question = _flat_row(row, path, line, check_answers, contexts)
+            yield question
+        return
+
+    whole = read_json(path)
+    data = _field(whole, "data", list, "the file", path) if isinstance(whole, dict) else whole
+    for number, entry in enumerate(_expect(data, list, "the file", path)):
+        yield from _entry(entry, path, f"data[{number}]", check_answers)
+
+
+def _holds_lines(path: str) -> bool:
+    """Whether the first line of a .json file is an object by itself, and no whole SQuAD file."""
+    with access_errors(path, remedy="check the file"), open_bytes(path) as file:
+        first = next((line for line in file if line.strip()), b"")
+    try:
+        row = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and "data" not in row
+
+
+def _entry(entry: Any, path: str, place: str, check_answers: bool) -> Iterator[Question]:
+    """The questions of an article, or the one of a flat row, which some files have under `data`."""
+    entry = _expect(entry, dict, place, path)
+    if "paragraphs" not in entry and "context" in entry:
+        yield _flat_row(entry, path, None, check_answers, {}, place)
+        return
+
+    title = str(entry.get("title", ""))
+    for number, paragraph in enumerate(_field(entry, "paragraphs", list, place, path)):
+        inner = f"{place}.paragraphs[{number}]"
+        context = _field(paragraph, "context", str, inner, path)
+        for row, fields in enumerate(_field(paragraph, "qas", list, inner, path)):
+            where = _Place(path, None, _name_of(fields, f"{inner}.qas[{row}]"))
+            yield _question(fields, context, title, where, check_answers)
+
+
+def _flat_row(
+    row: dict, path: str, line: int | None, check_answers: bool, contexts: dict[str, str], place: str = "the row"
+) -> Question:
+    where = _Place(path, line, _name_of(row, place))
+    context = _field(row, "context", str, where.name, path, line)
+    context = contexts.setdefault(context, context)
+    return _question(row, context, str(row.get("title") or ""), where, check_answers)
+
+
+class _Place(NamedTuple):
+    """Where a question is from, for errors."""
+
+    file: str
+    line: int | None
+    name: str  # "question ID", or its place in the file
+
+    def refuse(self, fault: str, remedy: str) -> InputError:
+        return InputError(f"{self.name}: {fault}", where=self.file, line=self.line, remedy=remedy)
+
+
+def _name_of(fields: Any, otherwise: str) -> str:
+    name = fields.get("id") if isinstance(fields, dict) else None
+    return otherwise if name is None else f"question {name}"
+
+
+def _question(fields: Any, context: str, title: str, place: _Place, check_answers: bool) -> Question:
+    name = _field(fields, "id", (str, int), place.name, place.file, place.line)
+    text = _field(fields, "question", str, place.name, place.file, place.line)
+    given = _given_answers(fields, place)
+    if fields.get("is_impossible") and given:
+        raise place.refuse("is_impossible, but it has answers", "correct one of the two")
+
+    located = _locate if check_answers else _as_given
+    answers = tuple(located(answer, start, context, place) for answer, start in given)
+    return Question(str(name), text, context, answers, title, place.file, place.line)
+
+
+def _given_answers(fields: dict, place: _Place) -> list[tuple[str, int | None]]:
+    """(text, answer_start) of each answer; both shapes are read."""
+    answers = fields.get("answers")
+    if isinstance(answers, dict) and isinstance(answers.get("text"), list):
+        texts = answers["text"]
+        starts = answers.get("answer_start", [None] * len(texts))
+        if not isinstance(starts, list) or len(starts) != len(texts):
+            raise place.refuse("as many entries of answer_start as of text are needed", "correct its answers")
+        pairs = list(zip(texts, starts, strict=True))
+    elif isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
+        pairs = [(answer.get("text"), answer.get("answer_start")) for answer in answers]
+    else:
+        raise place.refuse("no 'answers' of a known shape", "give text and answer_start, or [] where there is none")
+
+    for text, start in pairs:
+        if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int | None):
+            raise place.refuse("an answer is not a text and a number", "give text and answer_start")
+    return cast(list[tuple[str, int | None]], pairs)
+
+
+def _as_given(text: str, start: int | None, context: str, place: _Place) -> Answer:
+    return Answer(text, -1 if start is None else start)
+
+
+def _locate(text: str, start: int | None, context: str, place: _Place) -> Answer:
+    """The answer at its place in the context, corrected where the file's is wrong and the text occurs once."""
+    shown = repr(text if len(text) <= 60 else f"{text[:57]}…")
+    if not text.strip():
+        raise place.refuse("an empty answer", "give answers: [] where the context does not hold the answer")
+    if start is not None and start >= 0 and context.startswith(text, start):
+        return Answer(text, start)
+
+    first = context.find(text)
+    if first < 0:
+        raise place.refuse(f"its answer {shown} is not in its context", "correct or remove the question")
+    if context.find(text, first + 1) >= 0:
+        given = "no answer_start" if start is None else f"not at answer_start {start}"
+        raise place.refuse(f"its answer {shown} occurs more than once in its context, {given}", "correct answer_start")
+    return Answer(text, first, corrected=True)
+
+
+def read_hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
+    """The splits of a Hub dataset with the columns of `rajpurkar/squad` and `rajpurkar/squad_v2`.
+
+    Raises:
+        InputError: it cannot be loaded, has other columns, or an answer is not in its context.
+    """
+    try:
+        splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
+    except (OSError, ValueError, RuntimeError) as error:
+        remedy = "check the id and the network, or give --train_file"
+        raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
+
+    found: dict[str, list[Question]] = {}
+    for split, rows in splits.items():
+        questions: dict[str, Question] = {}
+        contexts: dict[str, str] = {}
+        for number, row in enumerate(rows):
+            _add(questions, _flat_row(cast(dict, row), name, None, True, contexts, f"row {number} of {split}"))
+        found[str(split)] = list(questions.values())
+    return found
+
+
+# ---- predictions and odds
+
+
+def read_predictions(path: str) -> dict[str, str]:
+    """Answer texts by question id (`predictions.json`), "" where there is none.
+
+    Raises:
+        InputError: it is no JSON object of texts, or an id occurs twice.
+    """
+    remedy = "give the predictions as one JSON object: question id to answer text"
+    found = _by_id(path, remedy)
+    for name, text in found.items():
+        if not isinstance(text, str):
+            raise InputError(f"question {name}: its prediction is not a text", where=path, remedy=remedy)
+    return found
+
+
+def read_odds(path: str) -> dict[str, float]:
+    """Odds that a question has no answer, by its id (`null_odds.json`): any finite numbers, larger if less likely.
+
+    Raises:
+        InputError: it is no JSON object of finite numbers, or an id occurs twice.
+    """
+    remedy = "give the odds as one JSON object: question id to a finite number"
+    found = _by_id(path, remedy)
+    for name, odds in found.items():
+        if isinstance(odds, bool) or not isinstance(odds, int | float) or not math.isfinite(odds):
+            raise InputError(f"question {name}: its odds are not a finite number", where=path, remedy=remedy)
+    return found
+
+
+def _by_id(path: str, remedy: str) -> dict:
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict:
+        found: dict = {}
+        for name, value in pairs:
+            if name in found:
+                raise InputError(f"question {name} occurs twice", where=path, remedy="give each question once")
+            found[name] = value
+        return found
+
+    found = read_json(path, no_duplicates)
+    if not isinstance(found, dict):
+        raise InputError("not a JSON object", where=path, remedy=remedy)
+    return found
+
+
+# ---- JSON
+
+
+def read_json(path: str | Path, object_pairs_hook=None) -> Any:
+    """The content of a JSON file, also .gz and .xz.
+
+    Raises:
+        InputError: it cannot be read, is not UTF-8 or not JSON.
+    """
+    with access_errors(path, remedy="check the file"), open_bytes(path) as file:
+        raw = file.read()
+
+    try:
+        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_pairs_hook)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        what = f"byte {raw[error.start]:#04x} is not UTF-8"
+        raise InputError(what, where=path, line=line, remedy="save the file as UTF-8") from None
+    except json.JSONDecodeError as error:
+        remedy = "check that the file is complete"
+        what = f"not JSON: {error.msg}"
+        raise InputError(what, where=path, line=error.lineno, column=error.colno, remedy=remedy) from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
+        what = f"not JSON: {str(error).split(';')[0]}"
+        raise InputError(what, where=path, remedy="correct the file") from None
+
+
+def _expect(value: Any, kind: type | tuple[type, ...], place: str, path: str, line: int | None = None) -> Any:
+    if not isinstance(value, kind):
+        names = {list: "a list", dict: "an object"}
+        raise InputError(f"{place} is not {names.get(cast(type, kind), 'of its kind')}", where=path, remedy=_SHAPE)
+    return value
+
+
+def _field(
+    holder: Any, key: str, kind: type | tuple[type, ...], place: str, path: str, line: int | None = None
+) -> Any:
+    """`holder[key]`, which has to be there and of this kind."""
+    value = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{place} has no {key!r} as SQuAD has it", where=path, line=line, remedy=_SHAPE)
+    return value

@@ -1,0 +1,215 @@
+"""Computes SQuAD's official figures: exact match, F1, and the best thresholds of the odds that there is no answer.
+
+The algorithm of the official script (rajpurkar/SQuAD-explorer @ 13f82e35, evaluate-v2.0.py), with one difference: a
+question without a prediction counts 0 here, as in the script of version 1.1, where that of 2.0 fails or leaves it out.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import datasets
+import evaluate
+
+from bert_hf.errors import InputError, print_to_stderr
+from bert_hf.finetuning.squad_files import read_odds, read_predictions, read_questions
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+# ---- one answer
+
+
+def normalized(answer: str) -> str:
+    """The answer without case, ASCII punctuation, articles and repeated spaces.
+
+    >>> normalized("The  U.S.-based band")
+    'usbased band'
+    """
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
+    """(exact match, F1 over words) of a prediction, each with the gold answer that suits it best.
+
+    Args:
+        prediction: "" where the model finds no answer.
+        gold: all gold answers; none: "" is the right prediction.
+    """
+    answers = [answer for answer in map(normalized, gold) if answer] or [""]
+    given = normalized(prediction)
+    return max(float(given == answer) for answer in answers), max(_f1(given.split(), a.split()) for a in answers)
+
+
+def _f1(given: list[str], gold: list[str]) -> float:
+    if not given or not gold:
+        return float(given == gold)
+
+    shared = (Counter(given) & Counter(gold)).total()
+    if shared == 0:
+        return 0.0
+    precision = shared / len(given)
+    recall = shared / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+# ---- all questions
+
+
+def official_figures(
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+    answer_nothing: float = 0.0,
+) -> dict[str, float]:
+    """The figures under the names and in the order of the official script, in percent.
+
+    Args:
+        gold: gold answers by question id, at least one question; an empty list: the question has no answer.
+        predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
+        odds: by question id, how likely it is that there is no answer; needed for every prediction. They add
+            `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+        threshold: a question whose odds exceed it counts as predicted "".
+        answer_nothing: see `best_threshold`.
+
+    Returns:
+        `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, where there are such questions; `best_…`.
+    """
+    predicted = [name for name in gold if name in predictions]
+    raw = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
+
+    scores = dict(raw)
+    if odds is not None:
+        for name in (name for name in predicted if odds[name] > threshold):
+            right = float(not gold[name])
+            scores[name] = (right, right)
+
+    figures = _means(scores, list(gold))
+    for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
+        names = [name for name, answers in gold.items() if bool(answers) == wanted]
+        if names:
+            figures |= {prefix + figure: value for figure, value in _means(scores, names).items()}
+
+    if odds is not None:
+        for number, figure in enumerate(("exact", "f1")):
+            column = {name: pair[number] for name, pair in raw.items()}
+            best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
+            figures |= {f"best_{figure}": 100.0 * best / len(gold), f"best_{figure}_thresh": at}
+    return figures
+
+
+def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
+    """Means over these questions, in percent; those without a score count 0."""
+    pairs = [scores.get(name, (0.0, 0.0)) for name in names]
+    exact = sum(pair[0] for pair in pairs)
+    f1 = sum(pair[1] for pair in pairs)
+    return {"exact": 100.0 * exact / len(names), "f1": 100.0 * f1 / len(names), "total": len(names)}
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    odds: Mapping[str, float],
+    answer_nothing: float = 0.0,
+) -> tuple[float, float]:
+    """(sum of the scores, threshold) at the best threshold: questions whose odds exceed it count as predicted "".
+
+    As in the official script, questions enter one by one in ascending order of their odds, also those of equal odds,
+    which no threshold separates; and 0.0 is reported where it is best to answer nothing, whatever the odds are.
+
+    Args:
+        scores: of the predicted questions, by id.
+        answer_nothing: the threshold that is returned where it is best to answer nothing.
+    """
+    total = float(sum(not gold[name] for name in scores))  # nothing is answered
+    best, at = total, answer_nothing
+
+    for name in sorted(odds, key=lambda name: odds[name]):
+        if name not in scores:
+            continue
+        if gold[name]:
+            total += scores[name]
+        elif predictions[name]:
+            total -= 1
+        if total > best:
+            best, at = total, odds[name]
+    return best, at
+
+
+class SquadMetric(evaluate.Metric):
+    """SQuAD's official figures as a metric (see `official_figures`).
+
+    A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the
+    texts of the gold answers. `no_answer_probability` None: without odds. `unpredicted`: gold answers by id of
+    questions that have no prediction; they count 0.
+
+    >>> predictions = [{"id": "1", "prediction_text": "the Alps", "no_answer_probability": None}]
+    >>> SquadMetric().compute(predictions=predictions, references=[{"id": "1", "answers": ["Alps"]}])["exact"]
+    100.0
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(keep_in_memory=True, **kwargs)
+
+    def _info(self) -> evaluate.MetricInfo:
+        text = datasets.Value("string")
+        prediction = {"id": text, "prediction_text": text, "no_answer_probability": datasets.Value("float64")}
+        features = datasets.Features(
+            {"predictions": prediction, "references": {"id": text, "answers": datasets.List(text)}}
+        )
+        return evaluate.MetricInfo(
+            description="SQuAD: exact match, F1", citation="", inputs_description="", features=features
+        )
+
+    def _compute(
+        self, *, predictions=None, references=None, unpredicted=None, threshold: float = 1.0, **kwargs
+    ) -> dict[str, float]:
+        gold = {row["id"]: row["answers"] for row in references or ()} | (unpredicted or {})
+        texts = {row["id"]: row["prediction_text"] for row in predictions or ()}
+        odds = {row["id"]: row["no_answer_probability"] for row in predictions or ()}
+        return official_figures(gold, texts, None if None in odds.values() else odds, threshold)
+
+
+def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
+    """The figures of a prediction file; warns on stderr of questions without a prediction, which count 0.
+
+    Args:
+        data: questions with their gold answers. predictions, odds: JSON objects by question id.
+
+    Raises:
+        InputError: a file cannot be read; no question of the data has a prediction; a prediction has no odds.
+    """
+    questions = read_questions([data], check_answers=False)
+    texts = read_predictions(predictions)
+    chances = read_odds(odds) if odds is not None else {}
+
+    missing = [question.id for question in questions if question.id not in texts]
+    if len(missing) == len(questions):
+        raise InputError("no question of the data is in it", where=predictions, remedy=f"give predictions for {data}")
+    if missing:
+        few = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0: {few}"
+        print_to_stderr(f"warning: {predictions}: {count}")
+
+    for question in questions:
+        if odds is not None and question.id in texts and question.id not in chances:
+            remedy = "give the odds of every question that has a prediction"
+            raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
+
+    # As the metric takes them
+    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
+    rows = [
+        {"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)}
+        for name in gold
+        if name in texts
+    ]
+    references = [{"id": row["id"], "answers": gold[row["id"]]} for row in rows]
+    unpredicted = {name: gold[name] for name in missing}
+    figures = SquadMetric().compute(
+        predictions=rows, references=references, unpredicted=unpredicted, threshold=threshold
+    )
+    return figures or {}

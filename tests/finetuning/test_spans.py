@@ -1,0 +1,384 @@
+"""Windows of question and context, exact best spans, and the way back to the text: against stock and brute force."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_tokenizer
+from transformers import BertTokenizer
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.question_windows import (
+    ContextTokens,
+    WindowCollator,
+    WindowShape,
+    answer_tokens,
+    make_windows,
+    window_limits,
+    window_starts,
+)
+from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
+from bert_hf.finetuning.squad_files import Answer, Question, read_questions
+from bert_hf.finetuning.squad_metric import exact_and_f1
+
+DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
+TINY = tiny_tokenizer()
+WINDOW = WindowShape(384, 128)
+
+
+def ask(question, context, *answers, name="q"):
+    found = [Answer(text, context.index(text)) for text in answers]
+    return Question(name, question, context, tuple(found))
+
+
+def letters(text):
+    """A tokenizer whose vocabulary is every word of a text."""
+    words = BertTokenizer(vocab={"[UNK]": 0}).backend_tokenizer
+    pieces = words.pre_tokenizer.pre_tokenize_str(words.normalizer.normalize_str(text))
+    names = dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(piece for piece, _ in pieces)])
+    return BertTokenizer(vocab={name: number for number, name in enumerate(names)})
+
+
+# ---- windows
+
+CONTEXT = "w1 w2 w3 w4 w5 w6 w7"
+
+
+def test_windows_literally(tokenizer):
+    windows = make_windows([ask("w50 w51", CONTEXT, "w4 w5")], tokenizer, WindowShape(9, 2))
+    found = [tokenizer.decode(row["input_ids"]) for row in windows.data]
+    assert found == [
+        "[CLS] w50 w51 [SEP] w1 w2 w3 w4 [SEP]",
+        "[CLS] w50 w51 [SEP] w3 w4 w5 w6 [SEP]",
+        "[CLS] w50 w51 [SEP] w5 w6 w7 [SEP]",
+    ]
+    assert windows.data["context"][:] == [[4, 8], [4, 8], [4, 7]]
+    none = 1 << 30  # the first window has no previous one, the last no next one
+    assert windows.data["limits"][:] == [[4, none, 6, 13], [6, 9, 6, 13], [6, 9, 7, none]]
+    assert windows.data["labels"][:] == [[0, 0], [5, 6], [0, 0]]  # the second alone holds the whole answer
+    assert windows.data["length"][:] == [9, 9, 8]
+    assert windows.shift.tolist() == [-4, -2, 0]
+
+
+def test_a_batch_literally(tokenizer):
+    windows = make_windows([ask("w50", "w1 w2 w3", "w2"), ask("w50", "w1", name="r")], tokenizer, WindowShape(16, 2))
+    batch = WindowCollator(tokenizer)(list(windows.data))
+    assert {name: value.int().tolist() for name, value in batch.items() if name != "input_ids"} == {
+        "attention_mask": [[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]],
+        "token_type_ids": [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]],
+        "labels": [[4, 4], [0, 0]],
+        "in_context": [[0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0]],
+        "limits": [[3, 1 << 30, 6, 1 << 30], [3, 1 << 30, 4, 1 << 30]],
+    }
+    expected = tokenizer(["w50", "w50"], ["w1 w2 w3", "w1"], padding=True)
+    assert batch["input_ids"].tolist() == expected["input_ids"]
+    assert batch["token_type_ids"].tolist() == expected["token_type_ids"]
+
+
+@settings(max_examples=100)
+@given(question=st.integers(1, 9), context=st.integers(1, 40), length=st.integers(12, 30), stride=st.integers(0, 4))
+def test_windows_equal_those_of_the_stock_tokenizer(question, context, length, stride):
+    texts = " ".join(f"w{n}" for n in range(question)), " ".join(f"w{n % 60}" for n in range(context))
+    if length - question - 3 <= stride:
+        return
+    stock = TINY(*texts, truncation="only_second", max_length=length, stride=stride, return_overflowing_tokens=True)
+    ours = make_windows([ask(*texts)], TINY, WindowShape(length, stride))
+    assert ours.data["input_ids"][:] == stock["input_ids"]
+
+
+@given(tokens=st.integers(0, 60), capacity=st.integers(1, 20), shared=st.integers(0, 19))
+def test_windows_cover_the_context(tokens, capacity, shared):
+    if shared >= capacity:
+        return
+    starts = window_starts(tokens, capacity, shared)
+    assert [start + capacity >= tokens for start in starts] == [False] * (len(starts) - 1) + [True]
+
+
+@pytest.mark.parametrize(("capacity", "shared", "tokens"), [(7, 3, 30), (9, 8, 20), (300, 120, 600), (300, 120, 481)])
+def test_a_span_is_predicted_where_it_has_most_context(capacity, shared, tokens):
+    starts = window_starts(tokens, capacity, shared)
+    spans = [(start, min(capacity, tokens - start)) for start in starts]
+    limits = [window_limits(tokens, capacity, starts, window, shift=0) for window in range(len(starts))]
+    for first in range(0, tokens, max(1, tokens // 60)):
+        for last in range(first, min(tokens, first + capacity), max(1, capacity // 12)):
+            found = [
+                window
+                for window, (start, length) in enumerate(spans)
+                if start <= first and last < start + length and here(limits[window], first, last)
+            ]
+            expected = most_context(spans, first, last)
+            assert found == ([] if expected is None else [expected])
+
+
+def here(limits, first, last):
+    after = last >= limits.previous_end or first + last > limits.lower
+    return after and (first < limits.next_begin or first + last <= limits.upper)
+
+
+def most_context(spans, first, last):
+    """The window of a span by the formula of the 2018 code, which takes it for single tokens."""
+    best, found = None, None
+    for number, (start, length) in enumerate(spans):
+        end = start + length - 1
+        if first < start or last > end:
+            continue
+        score = min(first - start, end - last) + 0.01 * length
+        if best is None or score > best:
+            best, found = score, number
+    return found
+
+
+def test_a_long_question_is_cut(tokenizer):
+    windows = make_windows([ask("w1 w2 w3 w4", "w5")], tokenizer, WindowShape(16, 2, max_query_length=3))
+    assert tokenizer.decode(windows.data[0]["input_ids"]) == "[CLS] w1 w2 w3 [SEP] w5 [SEP]"
+    assert windows.cut_questions == 1
+
+
+def test_an_empty_context_is_one_window_without_answer(tokenizer):
+    windows = make_windows([ask("w1", "")], tokenizer, WINDOW)
+    assert tokenizer.decode(windows.data[0]["input_ids"]) == "[CLS] w1 [SEP] [SEP]"
+    (prediction,) = decode(windows, reduced(windows, *zeros(windows)))
+    assert (prediction.text(), prediction.spans) == ("", [])
+    assert [span.text for span, _ in prediction.ranked(with_null=False)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (WindowShape(8, 1), "question q has 5 tokens, which leave no space in 8; raise --max_seq_length or lower"),
+        (WindowShape(12, 4), "--doc_stride 4 is not below the 4 tokens of context in a window of question q; lower"),
+    ],
+)
+def test_sizes_at_which_tokenizers_fails(tokenizer, shape, expected):
+    question = dataclasses.replace(ask("w1 w2 w3 w4 w5", CONTEXT), file="a.jsonl", line=7)
+    with pytest.raises(InputError) as error:
+        make_windows([question], tokenizer, shape)
+    assert str(error.value).startswith(f"a.jsonl:7: {expected}")
+
+
+def test_a_large_stride_does_not_matter_where_the_context_fits(tokenizer):
+    assert len(make_windows([ask("w1 w2 w3 w4 w5", "w1 w2")], tokenizer, WindowShape(12, 4))) == 1
+
+
+def test_answers_at_the_ends_of_tokens():
+    tokens = ContextTokens(np.arange(3), np.array([0, 4, 9]), np.array([3, 8, 12]))  # "the four th."
+    assert answer_tokens(tokens, "the", 0) == (0, 0)
+    assert answer_tokens(tokens, " four ", 3) == (1, 1)  # white space does not count
+    assert answer_tokens(tokens, "our t", 5) == (1, 2)  # whole tokens
+    assert answer_tokens(tokens, " ", 3) is None
+
+
+# ---- the best spans
+
+
+def zeros(windows):
+    longest = max(windows.data["length"])
+    return np.zeros((len(windows), longest), np.float32), np.zeros((len(windows), longest), np.float32)
+
+
+def reduced(windows, starts, ends, n_best=20, max_answer_length=30):
+    """The best spans of each window, computed in batches of different lengths."""
+    found = []
+    rows = list(windows.data)
+    for begin in range(0, len(windows), 3):
+        batch = WindowCollator(TINY)(rows[begin : begin + 3])
+        length = batch["input_ids"].shape[1]
+        logits = (torch.tensor(logits[begin : begin + 3, :length]) for logits in (starts, ends))
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+    return [torch.cat(column).numpy() for column in zip(*found, strict=True)]
+
+
+@settings(max_examples=1000)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_n_best_list_equals_brute_force(seed):
+    rng = np.random.default_rng(seed)
+
+    def words(most):
+        return " ".join(f"w{number}" for number in rng.integers(0, 60, rng.integers(0, most + 1)))
+
+    questions = [ask(words(3), words(20), name=str(number)) for number in range(2)]
+    stride = int(rng.integers(0, 4))
+    windows = make_windows(questions, TINY, WindowShape(int(rng.integers(stride + 7, 24)), stride))
+    n_best, longest = int(rng.integers(1, 9)), int(rng.integers(1, 7))
+    starts, ends = (np.zeros_like(each) for each in zeros(windows))
+    for logits in (starts, ends):
+        whole = rng.integers(-2, 3, logits.shape)  # many ties
+        logits[:] = whole if seed % 2 else rng.normal(size=logits.shape)
+
+    found = list(decode(windows, reduced(windows, starts, ends, n_best, longest), n_best))
+    rows = list(windows.data)
+    for number, prediction in enumerate(found):
+        expected, null = brute_force(windows, rows, number, starts, ends, longest)
+        ours = [(span.start_logit, span.end_logit, span.start, span.end) for span in prediction.spans]
+        assert ours == expected[:n_best]
+        assert (prediction.null.start_logit, prediction.null.end_logit) == null
+
+
+def brute_force(windows, data, question, starts, ends, longest):
+    """All spans of a question in order, and the logits of [CLS]: every window, every start, every end."""
+    rows = np.flatnonzero(windows.question == question)
+    context = windows.questions[question].context
+    offsets = TINY(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    parts = [data[row]["context"] for row in rows]
+    spans = [(begin + int(windows.shift[row]), end - begin) for row, (begin, end) in zip(rows, parts, strict=True)]
+
+    found = []
+    for window, row in enumerate(rows):
+        begin, end = parts[window]
+        for i in range(begin, end):
+            first = i + int(windows.shift[row])
+            for j in range(i, min(end, i + longest)):
+                last = j + int(windows.shift[row])
+                if most_context(spans, first, last) != window:
+                    continue
+                score = starts[row, i] + ends[row, j]
+                characters = offsets[first][0], offsets[last][1]
+                found.append(((-score, first, last), (starts[row, i], ends[row, j], *characters)))
+    null = min(((starts[row, 0] + ends[row, 0], starts[row, 0], ends[row, 0]) for row in rows), key=lambda n: n[0])
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])], null[1:]
+
+
+def test_the_best_starts_and_ends_alone_would_miss_the_best_span():
+    # The two best starts come after the two best ends, so that their pairs are no spans
+    starts = torch.tensor([[0.0, 1.0, 1.0, 1.0, 9.0, 8.0, 0.0]])
+    ends = torch.tensor([[0.0, 9.0, 8.0, 0.0, 1.0, 1.0, 0.0]])
+    allowed = torch.tensor([[False, True, True, True, True, True, False]])
+    none = 1 << 30
+    found = best_spans(starts, ends, allowed, torch.tensor([[1, none, 7, none]]), n_best=4, max_answer_length=2)
+    assert list(zip(found.starts[0].tolist(), found.ends[0].tolist(), strict=True)) == [(1, 1), (4, 4), (4, 5), (1, 2)]
+    assert (found.start_logits + found.end_logits).tolist() == [[10.0, 10.0, 10.0, 9.0]]
+
+
+# ---- predictions
+
+
+def predicted(windows, spans, null=(0.0, 0.0)):
+    """The prediction of one question in one window, by logits that are 0 except those of `spans`: {position: pair}."""
+    starts, ends = zeros(windows)
+    starts[0, 0], ends[0, 0] = null
+    for position, (start, end) in spans.items():
+        starts[0, position], ends[0, position] = start, end
+    return next(decode(windows, reduced(windows, starts, ends, n_best=3), n_best=3))
+
+
+def test_null_odds_and_threshold(tokenizer):
+    windows = make_windows([ask("w50", CONTEXT)], tokenizer, WINDOW)
+    prediction = predicted(windows, {4: (3.0, 1.0)}, null=(2.0, 3.5))
+    assert prediction.null_odds == 1.5
+    assert prediction.text() == "w2"
+    assert prediction.text(1.5) == "w2"  # only odds above the threshold say that there is no answer
+    assert prediction.text(1.25) == ""
+
+
+def test_the_null_score_is_the_smallest_of_all_windows(tokenizer):
+    windows = make_windows([ask("w50 w51", CONTEXT)], tokenizer, WindowShape(9, 2))
+    starts, ends = zeros(windows)
+    starts[:, 0], ends[:, 0] = [3.0, 1.0, 2.0], [0.0, 0.5, 4.0]
+    (prediction,) = decode(windows, reduced(windows, starts, ends))
+    assert (prediction.null.start_logit, prediction.null.end_logit) == (1.0, 0.5)
+
+
+def test_files_of_the_2018_code(tokenizer, tmp_path):
+    windows = make_windows([ask("w50", "w1 w2", name="a"), ask("w50", "", name="b")], tokenizer, WINDOW)
+    starts, ends = zeros(windows)
+    starts[0, 3], ends[:, 0] = 1.0, [0.5, 0.25]
+    found = reduced(windows, starts, ends, n_best=2)
+
+    write_predictions(tmp_path, decode(windows, found, n_best=2), threshold=0.0)
+    names = ("predictions", "nbest_predictions", "null_odds")
+    texts, lists, odds = (json.loads((tmp_path / f"{name}.json").read_text()) for name in names)
+    assert texts == {"a": "w1", "b": ""}
+    assert odds == {"a": -0.5, "b": 0.25}
+    weights = np.exp([1.0, 1.0, 0.5])
+    assert [entry.pop("probability") for entry in lists["a"]] == pytest.approx(weights / weights.sum(), rel=1e-12)
+    assert lists == {
+        "a": [
+            {"text": "w1", "start_logit": 1.0, "end_logit": 0.0},
+            {"text": "w1 w2", "start_logit": 1.0, "end_logit": 0.0},
+            {"text": "", "start_logit": 0.0, "end_logit": 0.5},
+        ],
+        "b": [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.25}],
+    }
+
+    write_predictions(tmp_path, decode(windows, found, n_best=2), threshold=None, prefix="test_")
+    assert json.loads((tmp_path / "test_predictions.json").read_text()) == {"a": "w1", "b": ""}
+    assert len(json.loads((tmp_path / "test_nbest_predictions.json").read_text())["a"]) == 2
+    assert not (tmp_path / "test_null_odds.json").exists()
+
+
+def test_nothing_half_written(tokenizer, tmp_path):
+    def broken():
+        yield next(decode(windows, reduced(windows, *zeros(windows))))
+        raise KeyboardInterrupt
+
+    windows = make_windows([ask("w50", "w1 w2")], tokenizer, WINDOW)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(tmp_path, broken(), threshold=None)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- text → tokens → text
+
+
+def gold_answers(questions, tokenizer, shape):
+    """Texts that come back where each window that holds the gold answer predicts it, and the others nothing."""
+    windows = make_windows(questions, tokenizer, shape)
+    found = []
+    for begin in range(0, len(windows), 64):
+        batch = WindowCollator(TINY)(list(windows.data.select(range(begin, min(begin + 64, len(windows))))))
+        logits = torch.zeros(2, *batch["input_ids"].shape)
+        for row, (first, last) in enumerate(batch["labels"].tolist()):
+            logits[0, row, first] = logits[1, row, last] = 5.0
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], 1, 60))
+    columns = [torch.cat(column).numpy() for column in zip(*found, strict=True)]
+    return {prediction.question.id: prediction.text() for prediction in decode(windows, columns, 1)}
+
+
+PARAGRAPH = (
+    "In  the Café Zoe\u0308, 東京都 (Tokyo) met naïve Ümit: “I ❤\ufe0f it”, said 김철수.\tÅngström's co-op "
+    "paid $3.5\u00a0m for 👩\u200d💻 and the\n\nlast  e\u0301clair; हिन्दी भाषा, Straße, İstanbul and ﬁsh."
+)
+GOLD = [
+    "Café Zoe\u0308", "東京", "京都", "naïve Ümit", "I ❤\ufe0f it", "❤\ufe0f", "김철수", "Ångström's", "co-op",
+    "$3.5\u00a0m", "👩\u200d💻", "the\n\nlast  e\u0301clair", "e\u0301clair", "हिन्दी भाषा", "Straße", "İstanbul",
+    "ﬁsh", "In  the Café",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_text_comes_back_byte_for_byte(lower):
+    tokenizer = letters(PARAGRAPH)
+    if not lower:
+        tokenizer = BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=False)
+    questions = [ask("I it", PARAGRAPH, gold, name=gold) for gold in GOLD]
+    for shape in (WINDOW, WindowShape(24, 12)):
+        assert gold_answers(questions, tokenizer, shape) == {gold: gold for gold in GOLD}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (DATA / "squad").exists(), reason="needs SQuAD: set BERT_HF_DATA")
+@pytest.mark.parametrize(("shape", "least"), [(WindowShape(384, 128), 10_565), (WindowShape(64, 16), 10_555)])
+def test_gold_answers_of_the_development_set_come_back(shape, least):
+    tokenizer = BertTokenizer(str(DATA / "conformance/bert-base-uncased-vocab.txt"))
+    questions = read_questions([str(DATA / "squad/dev-v1.1.json.xz")])
+
+    # Each gold answer in turn, until one of them comes back
+    missing = {question.id: question for question in questions}
+    for number in range(6):
+        tried = [
+            dataclasses.replace(question, answers=question.answers[number:])
+            for question in missing.values()
+            if number < len(question.answers)
+        ]
+        for name, text in gold_answers(tried, tokenizer, shape).items() if tried else ():
+            if exact_and_f1(text, [answer.text for answer in missing[name].answers])[0]:
+                del missing[name]
+
+    print(f"{len(questions) - len(missing):,} of {len(questions):,} questions at {shape}; missing: {list(missing)}")
+    assert len(questions) - len(missing) >= least

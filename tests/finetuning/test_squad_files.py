@@ -1,0 +1,185 @@
+"""Questions from every shape of file, and one line for each that is wrong."""
+
+import gzip
+import json
+import lzma
+
+import datasets
+import pytest
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.squad_files import (
+    Answer,
+    read_hub_questions,
+    read_odds,
+    read_predictions,
+    read_questions,
+)
+
+CONTEXT = "Zoë paid 3 and 30 euros."
+
+
+def row(name="a", answers=(("30", 15),), context=CONTEXT):
+    """A question as a row of JSON lines."""
+    texts = {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+    return {"id": name, "title": "Money", "context": context, "question": "How much?", "answers": texts}
+
+
+def squad(*rows):
+    """The official shape: a paragraph a row."""
+    paragraphs = []
+    for each in rows:
+        pairs = zip(each["answers"]["text"], each["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        fields = {"id": each["id"], "question": each["question"], "answers": answers, "is_impossible": not answers}
+        paragraphs.append({"context": each["context"], "qas": [fields]})
+    return {"version": "v2.0", "data": [{"title": "Money", "paragraphs": paragraphs}]}
+
+
+def write(tmp_path, name, content):
+    text = content if isinstance(content, str) else json.dumps(content)
+    compress = {"xz": lzma.compress, "gz": gzip.compress}.get(name.rpartition(".")[2], bytes)
+    (tmp_path / name).write_bytes(compress(text.encode()))
+    return str(tmp_path / name)
+
+
+def lines(*rows):
+    return "".join(json.dumps(each) + "\n" for each in rows)
+
+
+ROWS = [row(), row("b", ())]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", squad(*ROWS)),
+        ("a.json", json.dumps(squad(*ROWS), indent=1)),
+        ("a.json.xz", squad(*ROWS)),
+        ("a.json.gz", squad(*ROWS)),
+        ("a.jsonl", lines(*ROWS)),
+        ("a.jsonl.xz", lines(*ROWS)),
+        ("a.json", lines(*ROWS)),
+        ("a.json", ROWS),
+        ("a.json", {"data": ROWS}),
+        ("a.jsonl", lines(row(), {**row("b"), "answers": []})),
+        ("a.jsonl", lines({**row(), "answers": [{"text": "30", "answer_start": 15}]}, row("b", ()))),
+    ],
+)
+def test_every_shape(tmp_path, name, content):
+    first, second = read_questions([write(tmp_path, name, content)])
+    assert (first.id, first.question, first.context, first.title) == ("a", "How much?", CONTEXT, "Money")
+    assert first.answers == (Answer("30", 15),)
+    assert (second.id, second.answers) == ("b", ())
+    if name.startswith("a.jsonl"):
+        assert first.context is second.context
+
+
+def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
+    found = read_questions([write(tmp_path, "a.jsonl", lines(row(answers=(("30", 14), ("Zoë", 0)))))])
+    assert found[0].answers == (Answer("30", 15, corrected=True), Answer("Zoë", 0))
+    without = {**row(), "answers": {"text": ["30"]}}
+    assert read_questions([write(tmp_path, "b.jsonl", lines(without))])[0].answers[0].start == 15
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", lines(row(answers=(("3", 4),))), "a.jsonl:1: question a: its answer '3' occurs more than once"),
+        ("a.jsonl", lines(row(), row("b", (("31", 15),))), "a.jsonl:2: question b: its answer '31' is not in its"),
+        ("a.json", squad(row(answers=(("31", 15),))), "a.json: question a: its answer '31' is not in its context"),
+        ("a.jsonl", lines(row(answers=((" ", 3),))), "a.jsonl:1: question a: an empty answer; give answers: []"),
+        ("a.jsonl", lines(row(), row()), "a.jsonl:2: question a occurs twice (first in"),
+        ("a.json", squad(row(), row()), "a.json: question a occurs twice (first in"),
+        ("a.jsonl", lines({**row(), "answers": "30"}), "a.jsonl:1: question a: no 'answers' of a known shape"),
+        (
+            "a.jsonl",
+            lines({**row(), "answers": {"text": ["30"], "answer_start": []}}),
+            "a.jsonl:1: question a: as many",
+        ),
+        (
+            "a.jsonl",
+            lines(row(answers=(("30", "15"),))),
+            "a.jsonl:1: question a: an answer is not a text and a number",
+        ),
+        (
+            "a.jsonl",
+            lines({**row(), "is_impossible": True}),
+            "a.jsonl:1: question a: is_impossible, but it has answers",
+        ),
+        ("a.jsonl", lines({**row(), "context": None}), "a.jsonl:1: question a has no 'context' as SQuAD has it"),
+        ("a.jsonl", lines({**row(), "id": None}), "a.jsonl:1: the row has no 'id' as SQuAD has it"),
+        (
+            "a.json",
+            {"data": [{"title": "x"}]},
+            "a.json: data[0] has no 'paragraphs' as SQuAD has it; give SQuAD's JSON",
+        ),
+        ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: data[0].paragraphs[0] has no 'context'"),
+        ("a.json", {"data": {}}, "a.json: the file has no 'data'"),
+        ("a.json", {"data": [1]}, "a.json: data[0] is not an object"),
+        ("a.json", [], "a.json: no questions in it"),
+        ("a.json", "7", "a.json: the file is not a list"),
+        ("a.json", '{\n"data": [}', "a.json:2:10: not JSON: Expecting value; check that the file is complete"),
+        ("a.jsonl", "nope\n", "a.jsonl:1:1: not JSON"),
+        ("a.csv", "a,b\n", "a.csv: not a file of questions; give SQuAD's JSON"),
+    ],
+)
+def test_errors_name_the_question(tmp_path, name, content, expected):
+    with pytest.raises(InputError) as error:
+        read_questions([write(tmp_path, name, content)])
+    assert str(error.value).replace(f"{tmp_path}/", "").startswith(expected)
+
+
+def test_a_file_that_is_cut_off(tmp_path):
+    path = write(tmp_path, "a.json.xz", squad(*ROWS))
+    (tmp_path / "a.json.xz").write_bytes((tmp_path / "a.json.xz").read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"a\.json\.xz: cannot be read"):
+        read_questions([path])
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    (tmp_path / "a.json").write_bytes(b'[\n"\xe9"]')
+    with pytest.raises(InputError, match=r"a\.json:2: byte 0xe9 is not UTF-8"):
+        read_questions([str(tmp_path / "a.json")])
+
+
+def test_figures_need_no_answer_in_its_context(tmp_path):
+    path = write(tmp_path, "a.jsonl", lines(row(answers=(("31", 15),))))
+    assert read_questions([path], check_answers=False)[0].answers[0].text == "31"
+
+
+def test_hub_rows(monkeypatch):
+    splits = datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "validation": datasets.Dataset.from_list(
+        [row("c")])})  # fmt: skip
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    found = read_hub_questions("rajpurkar/squad_v2", None)
+    assert {split: [question.id for question in questions] for split, questions in found.items()} == {
+        "train": ["a", "b"],
+        "validation": ["c"],
+    }
+    assert found["train"][0].answers == (Answer("30", 15),)
+
+
+# ---- predictions and odds
+
+
+def test_predictions_and_odds(tmp_path):
+    assert read_predictions(write(tmp_path, "p.json.xz", {"a": "x", "b": ""})) == {"a": "x", "b": ""}
+    assert read_odds(write(tmp_path, "o.json", {"a": -1, "b": 0.5})) == {"a": -1, "b": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "expected"),
+    [
+        (read_predictions, '{"a": 1}', "question a: its prediction is not a text; give the predictions as one JSON"),
+        (read_predictions, "[]", "not a JSON object; give the predictions"),
+        (read_predictions, '{"a": "x", "a": "y"}', "question a occurs twice; give each question once"),
+        (read_odds, '{"a": NaN}', "question a: its odds are not a finite number; give the odds as one JSON"),
+        (read_odds, '{"a": "1"}', "question a: its odds are not a finite number"),
+        (read_odds, '{"a": true}', "question a: its odds are not a finite number"),
+    ],
+)
+def test_files_of_another_shape(tmp_path, read, content, expected):
+    with pytest.raises(InputError) as error:
+        read(write(tmp_path, "p.json", content))
+    assert str(error.value).startswith(f"{tmp_path}/p.json: {expected}")

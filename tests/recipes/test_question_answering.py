@@ -1,0 +1,184 @@
+"""recipes/finetune_question_answering.py on a tiny checkpoint: files, figures, resume, stock loading, bad input."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipe_runs import Cut, recipe
+from tiny import tiny_config, tiny_tokenizer
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPreTraining
+
+from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.finetuning import trainer
+from bert_hf.finetuning.answering import answer
+
+
+def write_questions(path, count, seed, unanswerable=0.0):
+    """Questions on contexts of 40 words that ask for the words after one of them."""
+    rng = np.random.default_rng(seed)
+    paragraphs = []
+    for number in range(count):
+        words = [f"w{word}" for word in rng.permutation(59)[:40]]
+        at, length = int(rng.integers(0, 37)), int(rng.integers(1, 3))
+        text = " ".join(words[at + 1 : at + 1 + length])
+        start = len(" ".join(words[: at + 1])) + 1
+        answers = [{"text": text, "answer_start": start}] if rng.random() >= unanswerable else []
+        qas = [{"id": f"{path.stem}-{number}", "question": f"w59 {words[at]}", "answers": answers}]
+        paragraphs.append({"title": f"t{number // 4}", "paragraphs": [{"context": " ".join(words), "qas": qas}]})
+    path.write_text(json.dumps({"version": "1.1", "data": paragraphs}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("questions")
+    torch.manual_seed(0)
+    BertForPreTraining(tiny_config(num_labels=3)).save_pretrained(folder / "bert")  # of another task: three labels
+    save_tokenizer(tiny_tokenizer(), folder / "bert")
+    write_questions(folder / "train.json", 40, 0)
+    write_questions(folder / "dev.json", 12, 1)
+    write_questions(folder / "train2.json", 40, 2, unanswerable=0.5)
+    write_questions(folder / "dev2.json", 12, 3, unanswerable=0.5)
+    write_questions(folder / "test2.json", 6, 4, unanswerable=0.5)
+    return folder
+
+
+def fine_tune(place, output, *words):
+    return recipe("finetune_question_answering")(
+        [
+            "--model_name_or_path", str(place / "bert"), "--max_seq_length", "32", "--doc_stride", "12",
+            "--output_dir", str(place / output), "--max_steps", "6", "--eval_steps", "2", "--min_steps", "0",
+            "--per_device_train_batch_size", "16", "--use_cpu", "--bf16", "false", "--disable_tqdm", "true", *words,
+        ]
+    )  # fmt: skip
+
+
+def files_of(place, name, part="dev"):
+    return ["--train_file", str(place / f"train{name}.json"), "--validation_file", str(place / f"{part}{name}.json")]
+
+
+def official(place, data, folder, capsys, *words):
+    capsys.readouterr()
+    assert recipe("evaluate_squad")([str(place / data), str(place / folder / "predictions.json"), *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def results(place, folder):
+    return json.loads((place / folder / "all_results.json").read_text())
+
+
+def test_squad_1(place, capsys):
+    assert fine_tune(place, "squad", *files_of(place, "")) == 0
+    said = capsys.readouterr().out
+    assert "newly initialized: qa_outputs.bias, qa_outputs.weight" in said
+    assert "\ntrain: 80 windows, " in f"\n{said}"
+    assert "the best loss on 12 validation rows decides" in said
+
+    figures = results(place, "squad")
+    found = official(place, "dev.json", "squad", capsys)
+    assert {name: figures[f"eval_{name}"] for name in found} == found
+    assert set(found) == {"exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total"}
+    assert not (place / "squad/null_odds.json").exists()
+    config = json.loads((place / "squad/config.json").read_text())
+    assert config.get("null_score_diff_threshold") is None
+    lists = json.loads((place / "squad/nbest_predictions.json").read_text())
+    assert all(sum(entry["probability"] for entry in entries) == pytest.approx(1) for entries in lists.values())
+
+
+def test_squad_2_stores_the_threshold_of_the_validation_questions(place, capsys):
+    words = [*files_of(place, "2"), "--test_file", str(place / "test2.json")]
+    assert fine_tune(place, "squad2", *words, "--max_eval_samples", "12") == 0
+    said = capsys.readouterr().out
+    threshold = json.loads((place / "squad2/config.json").read_text())["null_score_diff_threshold"]
+    assert f"threshold of the null odds: {threshold:.4f} (best F1 of the validation)" in said
+
+    # The predictions for the test questions are those at this threshold, and so are their figures
+    figures = results(place, "squad2")
+    assert figures["eval_best_f1_thresh"] == threshold
+    found = official(place, "test2.json", "squad2", capsys)
+    assert {name: figures[f"test_{name}"] for name in found} == found
+    assert "test_best_f1" not in figures
+    assert figures["eval_best_f1"] >= figures["eval_f1"]
+    odds = json.loads((place / "squad2/null_odds.json").read_text())
+    texts = json.loads((place / "squad2/predictions.json").read_text())
+    assert {name: text == "" for name, text in texts.items()} == {name: odds[name] > threshold for name in odds}
+
+    # The saved model answers as the run did
+    model = AutoModelForQuestionAnswering.from_pretrained(place / "squad2")
+    tokenizer = AutoTokenizer.from_pretrained(place / "squad2")
+    for article in json.loads((place / "test2.json").read_text())["data"]:
+        (paragraph,) = article["paragraphs"]
+        (asked,) = paragraph["qas"]
+        given = answer(model, tokenizer, asked["question"], paragraph["context"], max_seq_length=32, doc_stride=12)
+        assert given["answer"] == texts[asked["id"]] == paragraph["context"][given["start"] : given["end"]]
+
+
+def test_a_threshold_that_is_given_is_kept(place):
+    words = ["--null_score_diff_threshold", "1000", "--max_steps", "1"]
+    assert fine_tune(place, "given", *files_of(place, "2"), *words) == 0
+    assert json.loads((place / "given/config.json").read_text())["null_score_diff_threshold"] == 1000
+    assert "" not in json.loads((place / "given/predictions.json").read_text()).values()
+
+
+def test_killed_and_asked_again_ends_with_the_same_bytes(place, monkeypatch):
+    assert fine_tune(place, "whole", *files_of(place, "")) == 0
+    with monkeypatch.context() as patched:
+        stock = trainer.FineTuner.__init__
+
+        def cut(self, *args, **kwargs):
+            stock(self, *args, **kwargs)
+            self.add_callback(Cut)
+
+        patched.setattr(trainer.FineTuner, "__init__", cut)
+        with pytest.raises(KeyboardInterrupt):
+            fine_tune(place, "cut", *files_of(place, ""))
+    assert fine_tune(place, "cut", *files_of(place, "")) == 0
+    for name in ("model.safetensors", "predictions.json", "nbest_predictions.json", "config.json"):
+        assert (place / "cut" / name).read_bytes() == (place / "whole" / name).read_bytes(), name
+
+
+def test_the_code_of_the_card_runs(place, capsys, monkeypatch):
+    assert fine_tune(place, "card", *files_of(place, ""), "--max_steps", "1") == 0
+    card = (place / "card/README.md").read_text()
+    code = card.partition("```python\n")[2].partition("```")[0]
+    assert "pipeline_tag: question-answering" in card
+    assert "AutoModelForQuestionAnswering" in code
+
+    capsys.readouterr()
+    monkeypatch.chdir(place)
+    exec(compile(code, "card", "exec"), {})
+    first, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("{'score': ")
+
+
+def test_without_validation_file_whole_articles_are_held_out(place, capsys):
+    words = ["--train_file", str(place / "train.json"), "--validation_split_percentage", "50", "--max_steps", "1"]
+    assert fine_tune(place, "halves", *words) == 0
+    assert "20 train, 20 validation rows" in capsys.readouterr().out
+    numbers = [int(name.split("-")[1]) for name in json.loads((place / "halves/predictions.json").read_text())]
+    assert sorted(numbers) == [4 * article + row for article in sorted({n // 4 for n in numbers}) for row in range(4)]
+
+
+FAULTS = [
+    (["--doc_stride", "29"], "--doc_stride 29 must be less than --max_seq_length 32 without its 3 special tokens"),
+    (["--doc_stride", "27"], "train.json: --doc_stride 27 is not below the 27 tokens of context in a window of"),
+    (["--train_file", "{place}/none.json"], "none.json: no question has an answer; give questions with answers"),
+    (["--version_2_with_negative", "false", "--train_file", "{place}/train2.json"], "has no answer, and --version_2"),
+    (["--train_file", "{place}/twice.json"], "twice.json: question train-0 occurs twice"),
+    (["--max_seq_length", "384", "--doc_stride", "128"], "384 is beyond the model's 64 positions"),
+    (["--n_best_size", "0"], "--n_best_size: 0 is out of range"),
+    (["--metric_for_best_model", "accuracy"], "no figure 'accuracy'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "message"), FAULTS)
+def test_bad_input_is_one_line(place, capsys, words, message):
+    data = json.loads((place / "train.json").read_text())["data"]
+    (place / "twice.json").write_text(json.dumps({"data": [*data, data[0]]}))
+    write_questions(place / "none.json", 4, 0, unanswerable=1.0)
+    assert fine_tune(place, "bad", *files_of(place, ""), *(word.format(place=place) for word in words)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert not [path.name for path in place.glob("bad/*") if not path.name.startswith(".")]
