@@ -12,7 +12,7 @@ from bert_hf.config.finetuning_arguments import (
 )
 from bert_hf.config.precision import precision_name
 from bert_hf.finetuning.task import DownstreamTask
-from bert_hf.finetuning.trainer import FineTuner
+from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization import global_batch_size, optimizer_name
@@ -127,25 +127,14 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
     figures = {"eval": trainer.evaluate(), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
-    predictions = None
-    for part in task.parts:
-        kind = "test" if part.startswith("test") else "eval"
-        if part in ("train", "validation") or (kind == "test" and not task.asked.evaluate_test):
-            continue
-        if "labels" not in task.encoded(part).column_names and not task.asked.write_predictions:
-            continue
-        found = trainer.predict_part(part, part.replace("validation", "eval"))
-        figures[kind] |= found.figures
-        predictions = found.values if part == "test" else predictions
-        if task.asked.write_predictions and args.process_index == 0:
-            task.write_predictions(folder_of(args), part, found.values)
-    if task.asked.write_predictions and predictions is None:  # no test rows
-        found = trainer.predict_part("validation", "eval")
-        if args.process_index == 0:
-            task.write_predictions(folder_of(args), "validation", found.values)
+    predicted = _predict_other_parts(trainer)
+    for part, found in predicted.items():
+        figures["test" if part.startswith("test") else "eval"] |= found.figures
 
-    if task.asked.write_predictions and not figures["test"] and args.process_index == 0:
-        task.write_predictions(folder_of(args), "validation", trainer.kept["validation"])
+    if task.asked.write_predictions and args.process_index == 0:
+        tests = {part: found.values for part, found in predicted.items() if part.startswith("test")}
+        for part, values in (tests or {"validation": trainer.kept["validation"]}).items():
+            task.write_predictions(folder_of(args), part, values)
 
     baselines = task.baselines() if args.process_index == 0 and task.asked.evaluate_test else {}
     run.finish(
@@ -159,8 +148,23 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
     )
     if args.process_index == 0:
         together = {**figures["eval"], **figures["test"]}
-        lines = [task.report(together, baselines, predictions), kept_and_last(trainer), f"model: {args.output_dir}"]
+        test = predicted["test"].values if "test" in predicted else None
+        lines = [task.report(together, baselines, test), kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
+
+
+def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
+    """Predictions and figures of all parts but `train` and `validation`, of those that are asked for."""
+    asked = trainer.task.asked
+    found = {}
+    for part in trainer.task.parts:
+        is_test = part.startswith("test")
+        if part in ("train", "validation") or (is_test and not asked.evaluate_test):
+            continue
+        labelled = "labels" in trainer.task.encoded(part).column_names
+        if labelled or asked.write_predictions:
+            found[part] = trainer.predict_part(part, part.replace("validation", "eval"))
+    return found
 
 
 def kept_and_last(trainer: FineTuner) -> str:
