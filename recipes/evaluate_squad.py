@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.finetuning.squad_metric import evaluate_files
+from bert_hf.finetuning.squad.metric import evaluate_files
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,8 +9,14 @@ all parts. Where near-duplicates are more than half of a class's rows in a test 
 import sys
 
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.fold_files import FOLD_FILES, make_folds, read_rows_to_split, table_of_parts, write_folds
-from bert_hf.finetuning.splits import describe_groups, row_groups
+from bert_hf.finetuning.splitting.fold_files import (
+    FOLD_FILES,
+    make_folds,
+    read_rows_to_split,
+    table_of_parts,
+    write_folds,
+)
+from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
 from bert_hf.preflight import parse_splitting
 from bert_hf.training.output_folder import free_folder
 

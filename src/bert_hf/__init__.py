@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bert_hf.data.dataset import PreTrainingExamples
     from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
-    from bert_hf.finetuning.tagger import load_tagger
+    from bert_hf.finetuning.tagging.tagger import load_tagger
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.training.resumable_trainer import ResumableTrainer
     from bert_hf.training.trainer import PreTrainer
@@ -26,7 +26,7 @@ _HOMES = {
     "PreTrainingArguments": "config.arguments",
     "PreTrainingExamples": "data.dataset",
     "ResumableTrainer": "training.resumable_trainer",
-    "load_tagger": "finetuning.tagger",
+    "load_tagger": "finetuning.tagging.tagger",
     "load_tokenizer": "data.tokenization",
     "train_tokenizer": "data.tokenization",
 }

@@ -44,7 +44,7 @@ from bert_hf.data.planned_run import free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.fold_files import TEST_PERCENTAGE, read_rows_to_split
+from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count

@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.conll import (
+from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
     label_names,

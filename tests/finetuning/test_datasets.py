@@ -4,9 +4,9 @@ import datasets
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import CLASSES, NamedColumns
-from bert_hf.finetuning.datasets import read_hub, read_labelled, read_parts
-from bert_hf.finetuning.labelled_texts import LabelledTexts, drop_rare
+from bert_hf.finetuning.labelled.columns import CLASSES, NamedColumns
+from bert_hf.finetuning.labelled.datasets import read_hub, read_labelled, read_parts
+from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
 
 
 def write(tmp_path, name, content):

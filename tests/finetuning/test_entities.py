@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.finetuning.entities import (
+from bert_hf.finetuning.tagging.entities import (
     Counts,
     Entity,
     begins_with_inside,

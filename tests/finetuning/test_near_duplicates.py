@@ -13,8 +13,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from bert_hf import progress
-from bert_hf.finetuning import near_duplicates
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splitting import near_duplicates
+from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
 
 def words_of(text):
@@ -133,7 +133,7 @@ def test_no_texts_and_texts_without_words():
 def test_the_seed_of_python_s_hashes_does_not_matter(rng):
     code = """if True:
         import json, sys
-        from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+        from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
         print(near_duplicate_groups(json.loads(sys.stdin.read())).tolist())
     """
     texts = [text_of(rng) for _ in range(50)]

@@ -14,7 +14,10 @@ from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.question_windows import (
+from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
+from bert_hf.finetuning.squad.files import Answer, Question, read_questions
+from bert_hf.finetuning.squad.metric import exact_and_f1
+from bert_hf.finetuning.squad.windows import (
     ContextTokens,
     WindowCollator,
     WindowShape,
@@ -23,9 +26,6 @@ from bert_hf.finetuning.question_windows import (
     window_limits,
     window_starts,
 )
-from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
-from bert_hf.finetuning.squad_files import Answer, Question, read_questions
-from bert_hf.finetuning.squad_metric import exact_and_f1
 
 DATA = Path(os.environ.get("BERT_HF_DATA", Path(__file__).parents[3] / "shared/data"))
 TINY = tiny_tokenizer()

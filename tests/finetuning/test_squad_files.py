@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.squad_files import (
+from bert_hf.finetuning.squad.files import (
     Answer,
     read_hub_questions,
     read_odds,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_hf.finetuning.squad_metric import SquadMetric, best_threshold, exact_and_f1, normalized, official_figures
+from bert_hf.finetuning.squad.metric import SquadMetric, best_threshold, exact_and_f1, normalized, official_figures
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_hf.finetuning.stratification import STAYS, class_strata, deal, number_strata
+from bert_hf.finetuning.splitting.stratification import STAYS, class_strata, deal, number_strata
 
 
 def table(parts, strata):

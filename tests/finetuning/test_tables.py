@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.datasets import read_labelled
-from bert_hf.finetuning.folders import files_of_parts
-from bert_hf.finetuning.separated import read_separated_rows
-from bert_hf.finetuning.tables import read_table, read_unquoted
+from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.labelled.folders import files_of_parts
+from bert_hf.finetuning.labelled.separated import read_separated_rows
+from bert_hf.finetuning.labelled.tables import read_table, read_unquoted
 
 NAMES = ["body", "kind"]
 ROWS = [

@@ -12,12 +12,12 @@ from transformers import BertModel
 from bert_hf import load_tagger
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning import feature_store
-from bert_hf.finetuning.feature_store import FeatureStore, store_key
-from bert_hf.finetuning.feature_tagging import FeatureTaggingTask
 from bert_hf.finetuning.run import make_trainer
-from bert_hf.finetuning.tagger import Tagger, hidden_state_numbers, make_tagger, word_features
-from bert_hf.finetuning.word_windows import make_windows, tokenize_words
+from bert_hf.finetuning.tagging import feature_store
+from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
+from bert_hf.finetuning.tagging.feature_tagging import FeatureTaggingTask
+from bert_hf.finetuning.tagging.tagger import Tagger, hidden_state_numbers, make_tagger, word_features
+from bert_hf.finetuning.tagging.windows import make_windows, tokenize_words
 
 SENTENCES = [["w1x0", "w2"], ["w3", "\x00", "w4x1x2", "w5"], ["\x00"]]
 

@@ -9,7 +9,7 @@ from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.word_windows import Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.tagging.windows import Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask, split_off
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -11,7 +11,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPr
 
 from bert_hf.data.tokenization import save_tokenizer
 from bert_hf.finetuning import trainer
-from bert_hf.finetuning.answering import answer
+from bert_hf.finetuning.squad.answering import answer
 
 
 def write_questions(path, count, seed, unanswerable=0.0):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers.recipe_runs import ROOT, recipe
 
-from bert_hf.finetuning import fold_files
-from bert_hf.finetuning.datasets import read_labelled
+from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.splitting import fold_files
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
 

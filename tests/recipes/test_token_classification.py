@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from bert_hf import load_tagger
-from bert_hf.finetuning.conll import read_tagged
-from bert_hf.finetuning.entities import count_entities, overall
+from bert_hf.finetuning.tagging.conll import read_tagged
+from bert_hf.finetuning.tagging.entities import count_entities, overall
 from bert_hf.finetuning.trainer import FineTuner
 
 FEATURE_BASED = ("--feature_based", "weighted_last_4", "--lstm_hidden_size", "16")

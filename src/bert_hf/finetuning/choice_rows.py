@@ -10,7 +10,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.input_files import expand, first_line, kind_of
 from bert_hf.data.readers import TABLES, read_rows, read_separated, whole_text
 from bert_hf.errors import InputError
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
 PARTS = ("train", "validation", "test")
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one

@@ -19,8 +19,8 @@ import numpy as np
 from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import Columns
-from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.labelled.columns import Columns
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.tasks import TASKS, Task
 from bert_hf.training.checkpointing import write_durably
 

@@ -2,12 +2,12 @@
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.columns import CLASSES, REGRESSION, NamedColumns
-from bert_hf.finetuning.datasets import read_hub, read_parts
-from bert_hf.finetuning.folders import files_of_parts
 from bert_hf.finetuning.glue import read_task_folder
-from bert_hf.finetuning.labelled_texts import LabelledTexts, drop_rare
-from bert_hf.finetuning.splits import describe_overlap, split_off, three_parts
+from bert_hf.finetuning.labelled.columns import CLASSES, REGRESSION, NamedColumns
+from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
+from bert_hf.finetuning.labelled.folders import files_of_parts
+from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
+from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, three_parts
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 

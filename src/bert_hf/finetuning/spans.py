@@ -13,10 +13,10 @@ from transformers import AutoModelForQuestionAnswering
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
-from bert_hf.finetuning.question_windows import WindowCollator, WindowShape, make_windows
-from bert_hf.finetuning.span_decoding import best_spans, decode, write_predictions
-from bert_hf.finetuning.squad_files import Question, read_hub_questions, read_questions
-from bert_hf.finetuning.squad_metric import official_figures
+from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
+from bert_hf.finetuning.squad.files import Question, read_hub_questions, read_questions
+from bert_hf.finetuning.squad.metric import official_figures
+from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 
@@ -164,7 +164,7 @@ class SpanTask(DownstreamTask):
         return f'''import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from bert_hf.finetuning.answering import answer
+from bert_hf.finetuning.squad.answering import answer
 
 model = AutoModelForQuestionAnswering.from_pretrained("{model}")
 tokenizer = AutoTokenizer.from_pretrained("{model}")

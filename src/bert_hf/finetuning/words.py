@@ -16,7 +16,9 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.conll import (
+from bert_hf.finetuning.losses import IGNORED, cross_entropies
+from bert_hf.finetuning.splitting.splits import near_duplicate_groups
+from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
     label_names,
@@ -24,11 +26,9 @@ from bert_hf.finetuning.conll import (
     read_tagged_hub,
     write_tagged,
 )
-from bert_hf.finetuning.entities import OUTSIDE, entity_table, tagging_figures
-from bert_hf.finetuning.losses import IGNORED, cross_entropies
-from bert_hf.finetuning.splits import near_duplicate_groups
+from bert_hf.finetuning.tagging.entities import OUTSIDE, entity_table, tagging_figures
+from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.task import Arrays, DownstreamTask
-from bert_hf.finetuning.word_windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 
 PREDICTIONS = "predictions.conll"
 

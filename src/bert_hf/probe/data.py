@@ -17,9 +17,9 @@ from bert_hf.data.readers import read_rows
 from bert_hf.data.requested_corpus import corpus_for
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import NamedColumns
-from bert_hf.finetuning.datasets import read_labelled
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.labelled.columns import NamedColumns
+from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.pieces import outside_ids, special_id

@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.squad_files import Question
+from bert_hf.finetuning.squad.files import Question
 
 _NO_LIMIT = 1 << 30
 _BATCH = 256  # texts that are tokenized at once: their offsets are Python objects until then

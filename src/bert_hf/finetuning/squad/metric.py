@@ -13,7 +13,7 @@ import datasets
 import evaluate
 
 from bert_hf.errors import InputError, print_to_stderr
-from bert_hf.finetuning.squad_files import read_odds, read_predictions, read_questions
+from bert_hf.finetuning.squad.files import read_odds, read_predictions, read_questions
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

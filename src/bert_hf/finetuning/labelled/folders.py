@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bert_hf.data.input_files import kind_of
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tables import KINDS
+from bert_hf.finetuning.labelled.tables import KINDS
 
 _PART = re.compile(r"(train|training|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
 _PARTS = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation"}

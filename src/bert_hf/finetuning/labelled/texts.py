@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import REGRESSION, Columns, as_number
+from bert_hf.finetuning.labelled.columns import REGRESSION, Columns, as_number
 
 FEW = 10  # a class of fewer rows is named
 _COUNTED = 5  # classes, up to which each is counted; of more, so many of the rarest

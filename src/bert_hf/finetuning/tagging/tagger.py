@@ -19,8 +19,8 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from bert_hf.config.finetuning_arguments import FEATURES
 from bert_hf.data.tokenization import load_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.entities import OUTSIDE
-from bert_hf.finetuning.word_windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.tagging.entities import OUTSIDE
+from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.models.loading import find_checkpoint
 
 # B sentences, W words, K hidden states a word, H their size, C labels

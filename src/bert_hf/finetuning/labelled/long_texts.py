@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 
 LONG_TEXTS = ("head", "head_tail", "windows")
 

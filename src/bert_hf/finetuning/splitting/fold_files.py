@@ -17,10 +17,10 @@ from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.data.checksums import file_checksum
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import REGRESSION, NamedColumns, as_number
-from bert_hf.finetuning.datasets import read_labelled
-from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.splits import folds, three_parts
+from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_number
+from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.splitting.splits import folds, three_parts
 from bert_hf.training.checkpointing import write_durably
 
 MANIFEST = "split.json"

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert_hf.finetuning.question_windows import ContextTokens, Windows
-from bert_hf.finetuning.squad_files import Question
+from bert_hf.finetuning.squad.files import Question
+from bert_hf.finetuning.squad.windows import ContextTokens, Windows
 from bert_hf.training.checkpointing import write_durably
 
 # ---- one window, on the device

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from bert_hf.data.input_files import access_errors, is_url, kind_of, open_bytes
 from bert_hf.data.readers import DAMAGED, refuse_binary
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.columns import MISSING
-from bert_hf.finetuning.separated import Row, read_separated_rows, unquoted_rows
+from bert_hf.finetuning.labelled.columns import MISSING
+from bert_hf.finetuning.labelled.separated import Row, read_separated_rows, unquoted_rows
 
 KINDS = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet")
 _BYTE_ORDER_MARKS = (

@@ -5,9 +5,9 @@ from typing import TypedDict, cast
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.finetuning.question_windows import WindowCollator, WindowShape, make_windows
-from bert_hf.finetuning.span_decoding import best_spans, decode
-from bert_hf.finetuning.squad_files import Question
+from bert_hf.finetuning.squad.decoding import best_spans, decode
+from bert_hf.finetuning.squad.files import Question
+from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 
 _BATCH = 16  # windows
 

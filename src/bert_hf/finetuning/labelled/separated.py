@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import LABEL_NAMES, TEXT_NAMES
+from bert_hf.finetuning.labelled.columns import LABEL_NAMES, TEXT_NAMES
 
 _USUAL_DELIMITER = {".csv": ",", ".tsv": "\t"}
 _DELIMITERS = ("\t", ",", ";", "|")

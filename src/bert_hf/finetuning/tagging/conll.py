@@ -14,7 +14,7 @@ import numpy as np
 from bert_hf.data.input_files import expand, kind_of
 from bert_hf.data.readers import read_lines, read_rows
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.entities import begins_with_inside, is_iob1, split_tag, to_iob2
+from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 from bert_hf.training.checkpointing import write_durably
 
 DOCUMENT_START = "-DOCSTART-"

@@ -15,10 +15,10 @@ import datasets
 from bert_hf.data.input_files import expand, first_line
 from bert_hf.data.readers import whole_text
 from bert_hf.errors import InputError
-from bert_hf.finetuning.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
-from bert_hf.finetuning.folders import texts_by_folder
-from bert_hf.finetuning.labelled_texts import LabelledTexts, some
-from bert_hf.finetuning.tables import Table, read_table, read_text, table_of_features
+from bert_hf.finetuning.labelled.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
+from bert_hf.finetuning.labelled.folders import texts_by_folder
+from bert_hf.finetuning.labelled.tables import Table, read_table, read_text, table_of_features
+from bert_hf.finetuning.labelled.texts import LabelledTexts, some
 
 # ---- files
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import AutoModel, set_seed
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.finetuning.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.losses import IGNORED
-from bert_hf.finetuning.tagger import FeatureTagger, make_tagger, word_features
+from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
+from bert_hf.finetuning.tagging.tagger import FeatureTagger, make_tagger, word_features
 from bert_hf.finetuning.words import Places, TokenClassificationTask
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.run import log_rank0

@@ -1,0 +1,1 @@
+"""Splits labelled rows: near-duplicate groups, stratified parts, folds and their files."""

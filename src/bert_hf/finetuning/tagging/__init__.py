@@ -1,0 +1,1 @@
+"""Labelled words: CoNLL files, windows of words, entities, and the BiLSTM tagger on frozen features."""
