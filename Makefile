@@ -26,8 +26,13 @@ install: .venv/installed  ## create .venv and install
 pretrain: .venv/installed  ## pre-train a small BERT on the English documentation of this machine
 	$(LAUNCH) recipes/pretrain.py
 
-spam: pretrain  ## fine-tune that checkpoint on a small set of messages
+spam: pretrain  ## fine-tune that checkpoint on a small set of messages; compare it with random weights in five folds
 	$(LAUNCH) recipes/finetune_classification.py --config configs/finetune/spam-messages.yaml
+	test -f runs/spam-folds/split.json || $(BIN)/python recipes/split.py --output_dir runs/spam-folds --folds 5 \
+		--train_file src/bert_hf/finetuning/messages/spam.tsv
+	$(BIN)/python recipes/study.py --output_dir runs/spam-study --folds_dir runs/spam-folds --seeds 1 \
+		--models pretrained=runs/pretrain-default random=runs/pretrain-default:from_scratch \
+		--config configs/finetune/spam-messages.yaml
 
 test: .venv/installed  ## run the tests
 	$(TESTS)

@@ -68,7 +68,7 @@ examples.
 
 def parts(line: str) -> tuple[str, str, str]:
     """(place, what, remedy) of an error line: `a.txt:2:6: byte …; convert …` → `a.txt:2:6`, `byte …`, `convert …`."""
-    place, rest = re.fullmatch(r"(--[\w ]+?|command line|arguments|cell \S+|\S+): (.+)", line).groups()
+    place, rest = re.fullmatch(r"(--[\w ,-]+?|command line|arguments|cell \S+|\S+): (.+)", line).groups()
     what, remedy = rest.split("; ", 1)
     return place, what, remedy
 

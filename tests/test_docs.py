@@ -66,6 +66,7 @@ def commands() -> list:
     return found
 
 
+FOLDERS = ("labelled", "splitting", "squad", "tagging", "study", "probe", "features")  # one line each in the tree
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
 
@@ -235,9 +236,13 @@ def test_the_tree_names_every_module_and_nothing_else():
     tree = next(block.body for block in blocks_of("README.md") if "src/bert_hf/" in block.body)
     named = set(re.findall(r"(\w+)\.py\b", tree))
     modules = {path.stem for path in (ROOT / "src/bert_hf").rglob("*.py")} - {"__init__"}
-    probe = {path.stem for path in (ROOT / "src/bert_hf/probe").glob("*.py")}
-    assert modules - probe <= named
+    listed_by_folder = {path.stem for path in (ROOT / "src/bert_hf").rglob("*.py") if path.parent.name in FOLDERS}
+    assert modules - listed_by_folder <= named
     assert named <= modules
+    for folder in FOLDERS[:4]:  # their modules are named, without .py
+        line = next(line for line in tree.splitlines() if f"{folder}/" in line)
+        stems = {path.stem for path in (ROOT / "src/bert_hf/finetuning" / folder).glob("*.py")} - {"__init__"}
+        assert stems <= set(re.findall(r"\w+", line)), folder
     assert all(re.search(rf"\b{path.stem}\b", tree) for path in (ROOT / "recipes").glob("*.py"))
 
 
