@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from helpers.downstream import TASKS, make_finetuner, make_model
+from helpers.many_runs import prepare_for_many_runs
 from safetensors.torch import save_file
 
 LARGE = 4096.0
@@ -33,6 +34,7 @@ def gradients(folder: Path, micro: int, accumulation: int) -> dict[str, torch.Te
 
 
 def main(out: str, micro: str, accumulation: str) -> None:
+    prepare_for_many_runs()
     found = gradients(Path(out), int(micro), int(accumulation))
     rank = os.environ.get("RANK", "0")
     save_file({name: value.contiguous().clone() for name, value in found.items()}, f"{out}/rank_{rank}.safetensors")

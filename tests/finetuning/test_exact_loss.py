@@ -1,14 +1,12 @@
 """The gradient of a fine-tuning step is that of the mean over all labels of the global batch, in every layout."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from finetuning_layout_worker import LARGE, gradients
+from helpers.child_processes import accelerate_launch
 from helpers.downstream import TASKS, RandomTask, Spans, Tokens, make_finetuner, make_model
 from safetensors.torch import load_file
 
@@ -41,14 +39,12 @@ def on_ranks(tmp_path_factory):
 
 def launch(folder: Path, machine: str, micro: int, accumulation: int) -> dict[str, torch.Tensor]:
     """Gradients of a run of two ranks."""
-    command = [
-        sys.executable, "-m", "accelerate.commands.launch", "--config_file", f"configs/accelerate/{machine}.yaml",
-        "--main_process_port", "0", "tests/finetuning_layout_worker.py", str(folder), str(micro), str(accumulation),
+    words = [
+        "--config_file", str(ROOT / f"configs/accelerate/{machine}.yaml"), "--main_process_port", "0",
+        str(ROOT / "tests/finetuning_layout_worker.py"), str(folder), str(micro), str(accumulation),
     ]  # fmt: skip
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = accelerate_launch(words, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    assert done == 0, (folder / "log").read_text()[-3000:]
     return load_file(folder / "rank_0.safetensors")
 
 
