@@ -9,7 +9,11 @@ from bert_hf.config.arguments import (
     PreTrainingArguments,
     TokenizerArguments,
 )
-from bert_hf.config.finetuning_arguments import TokenClassificationArguments
+from bert_hf.config.finetuning_arguments import (
+    QuestionAnsweringArguments,
+    TaskArguments,
+    TokenClassificationArguments,
+)
 
 PRETRAIN = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 
@@ -18,5 +22,7 @@ FINETUNE = (ClassificationArguments, FineTuningArguments)
 
 FINETUNING_RECIPES = {
     "finetune_classification": FINETUNE,
+    "finetune_multiple_choice": (TaskArguments, FineTuningArguments),
+    "finetune_question_answering": (QuestionAnsweringArguments, FineTuningArguments),
     "finetune_token_classification": (TokenClassificationArguments, FineTuningArguments),
 }
