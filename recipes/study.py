@@ -7,7 +7,7 @@ python recipes/study.py --models mini=runs/mini random=runs/mini:from_scratch --
 Options that are not the study's own are the recipe's (--recipe, finetune_classification by default).
 """
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 
@@ -50,12 +50,9 @@ def recipe_main(name: str) -> Main:
         remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
         raise InputError(f"no fine-tuning recipe {name!r}", where="--recipe", remedy=remedy)
 
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+    if str(folder) not in sys.path:  # it is there where this file runs as a script
+        sys.path.append(str(folder))
+    return importlib.import_module(name).main
 
 
 if __name__ == "__main__":

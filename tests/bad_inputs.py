@@ -868,5 +868,45 @@ FEATURES = [
         "b: no model.safetensors; convert it where you trust it: load it with transformers and call save_pretrained", {"b": Changed("bert", {"model.safetensors": None})}, later=True),
 ]
 
+_ANSWER = "--model_name_or_path good/bert --max_seq_length 32 --doc_stride 8 --output_dir out --max_steps 2 --train_file a.jsonl"
+_QUESTION = '{"id": "%s", "context": "red blue green", "question": "which?", "answers": {"text": ["%s"], "answer_start": [%d]}}'
+
+
+def questions(name: str, line: str, *rows: str, words: str = "", files: dict | None = None, **options) -> Bad:
+    given = {"a.jsonl": lines(*rows), **(files or {})}
+    return Bad(name, "finetune_question_answering", f"{_ANSWER} {words}", line, given, **options)
+
+
+QUESTIONS = [
+    questions("an answer that is not in its context", "a.jsonl:1: question q1: its answer 'black' is not in its context; correct or remove the question", _QUESTION % ("q1", "black", 0)),
+    questions("a question twice", "a.jsonl:2: question q1 occurs twice (first in a.jsonl:1); give each question its own id", _QUESTION % ("q1", "blue", 4), _QUESTION % ("q1", "red", 0)),
+    questions("rows that are no questions", "a.jsonl:1: the row has no 'context' as SQuAD has it; give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers", '{"text": "x", "label": "y"}'),
+    questions("a stride as long as a window", "arguments: --doc_stride 31 must be less than --max_seq_length 32 without its 3 special tokens; change the option it names", _QUESTION % ("q1", "blue", 4), words="--doc_stride 31"),
+    questions("no question with an answer", "a.jsonl: no question has an answer; give questions with answers to train on", '{"id": "q", "context": "red", "question": "w", "answers": {"text": [], "answer_start": []}}'),
+    questions("a question file that is not JSON", "b.json:1:2: not JSON: Expecting property name enclosed in double quotes; check that the file is complete", "", words="--train_file b.json", files={"b.json": "{"}),
+    Bad("predictions for other questions", "evaluate_squad", "a.jsonl p.json", "p.json: no question of the data is in it; give predictions for a.jsonl",
+        {"a.jsonl": lines(_QUESTION % ("q1", "blue", 4)), "p.json": '{"q2": "blue"}'}),
+    Bad("predictions that are a list", "evaluate_squad", "a.jsonl p.json", "p.json: not a JSON object; give the predictions as one JSON object: question id to answer text",
+        {"a.jsonl": lines(_QUESTION % ("q1", "blue", 4)), "p.json": "[]"}),
+    Bad("no predictions", "evaluate_squad", "a.jsonl p.json", "p.json: no such file; check the path", {"a.jsonl": lines(_QUESTION % ("q1", "blue", 4))}),
+]
+
+_TAG = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out --max_steps 2 --train_file a.conll"
+
+
+def tagged(name: str, line: str, content: str, words: str = "", files: dict | None = None, **options) -> Bad:
+    return Bad(name, "finetune_token_classification", f"{_TAG} {words}", line, {"a.conll": content, **(files or {})}, **options)
+
+
+TAGGED = [
+    tagged("a word without a label", "a.conll:2: the line has no word and label; give each line a word first and its label last; a blank line ends a sentence", "red O\nblue\n"),
+    tagged("another number of columns", "a.conll:2: 2 columns instead of 3; correct the line", "red X O\nblue O\n"),
+    tagged("a file of tagged words without words", "a.conll: no sentences in it; give a file of tagged words", "\n\n"),
+    tagged("a tag that training does not have", "b.conll:2: label 'B-B' is not in the training rows; did you mean 'B-A'? correct it or remove the sentence", "red O\nblue B-A\n", "--validation_file b.conll", {"b.conll": "red O\nblue B-B\n"}),
+    tagged("a BiLSTM that is not trained", "--lstm_hidden_size: no BiLSTM is trained; give --feature_based too, or leave it out", "red O\nblue B-A\n", "--lstm_hidden_size 8"),
+    tagged("words and labels of other numbers", "b.jsonl:1: 2 tokens and 1 ner_tags; correct or remove it", "", "--train_file b.jsonl", {"b.jsonl": lines('{"tokens": ["a", "b"], "ner_tags": ["O"]}')}),
+    tagged("one sentence", "a.conll: no two documents, or sentences that differ in their words, of which one can be held out; give more, or --validation_file", "red O\nblue B-A\n"),
+]
+
 CASES = [*COMMAND_LINE, *NUMBERS, *CONFIGS, *FILES, *TOKENIZERS, *MODELS, *ROWS_READ, *FOLDERS, *STUDIES, *CHOICES,
-         *FEATURES]
+         *FEATURES, *QUESTIONS, *TAGGED]

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import datasets
 
-from bert_hf.data.input_files import access_errors, expand, first_line, kind_of, open_bytes
+from bert_hf.config.files import check_input_file
+from bert_hf.data.input_files import access_errors, expand, first_line, is_url, kind_of, open_bytes
 from bert_hf.data.readers import read_rows
 from bert_hf.errors import InputError
 
@@ -95,6 +96,8 @@ def _read_file(path: str, check_answers: bool) -> Iterator[Question]:
 
 def _holds_lines(path: str) -> bool:
     """Whether the first line of a .json file is an object by itself, and no whole SQuAD file."""
+    if not is_url(path):
+        check_input_file(path)
     with access_errors(path, remedy="check the file"), open_bytes(path) as file:
         first = next((line for line in file if line.strip()), b"")
     try:
@@ -275,6 +278,8 @@ def read_json(path: str | Path, object_pairs_hook=None) -> Any:
     Raises:
         InputError: it cannot be read, is not UTF-8 or not JSON.
     """
+    if not is_url(path):
+        check_input_file(path)
     with access_errors(path, remedy="check the file"), open_bytes(path) as file:
         raw = file.read()
 
