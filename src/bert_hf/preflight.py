@@ -140,7 +140,7 @@ def finetuning(task: type[DownstreamTask], asked, run) -> Iterator[str]:
     yield check_ranges(asked, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
-    yield from machine(run, (*task.figures(asked), "loss"))
+    yield from machine(run, tuple(dict.fromkeys((*task.figures(asked), "loss"))))
     yield labelled_rows(task, asked)
 
     # Model and tokenizer
@@ -432,7 +432,7 @@ def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
 
     # How many of the rows are held out
     held_out = 0 if asked.validation_file else asked.validation_split_percentage
-    held_out += 0 if asked.test_file else asked.test_split_percentage
+    held_out += asked.test_split_percentage if task.splits_test and not asked.test_file else 0
     if held_out >= 100:
         what, remedy = f"{held_out:g} % of the rows would be held out", "leave some to train on"
         raise InputError(what, where="--test_split_percentage", remedy=remedy)

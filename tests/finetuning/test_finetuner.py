@@ -72,12 +72,13 @@ class Scripted(RandomTask):
         return {"share_of_class_0": figure, "loss": loss}
 
 
-def evaluated(folder, script, **options):
-    asked = TaskArguments("checkpoint", min_steps=0, **options)
+def evaluated(folder, script, early_stopping_patience=None, **options):
+    asked = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
+    strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
-        folder, Scripted, asked=asked, num_train_epochs=len(script), eval_strategy="epoch", save_strategy="epoch",
-        load_best_model_at_end=True, metric_for_best_model="share_of_class_0", greater_is_better=True,
-        per_device_train_batch_size=18, save_total_limit=9,
+        folder, Scripted, asked=asked, num_train_epochs=len(script), load_best_model_at_end=True,
+        metric_for_best_model="share_of_class_0", greater_is_better=True, per_device_train_batch_size=18,
+        save_total_limit=9, **strategies,
     )  # fmt: skip
     trainer.task.script, trainer.task.evaluations = script, 0
     if asked.early_stopping_patience:
@@ -107,8 +108,17 @@ def test_ties_go_to_the_lower_loss(tmp_path, script, kept):
 
 
 def test_early_stopping_counts_evaluations_without_a_better_one(tmp_path):
-    script = ((0.5, 1.0), (0.9, 0.5), (0.8, 0.5), (0.9, 0.6), (0.99, 0.1))
-    assert evaluated(tmp_path, script, early_stopping_patience=2).state.global_step == 2 * 4
+    script = ((0.5, 1.0), (0.9, 0.5), (0.8, 0.5), (0.95, 0.6), (0.9, 0.1), (0.9, 0.1), (0.99, 0.1))
+    trainer = evaluated(tmp_path, script, early_stopping_patience=2)
+    assert (trainer.state.global_step, trainer.state.best_global_step) == (2 * 6, 2 * 4)
+
+
+def test_the_best_weights_are_saved_between_two_checkpoints(tmp_path):
+    script = ((0.9, 1.0), (0.5, 0.5), (0.8, 0.5), (0.7, 0.6))
+    steps = {"eval_steps": 2, "save_steps": 4, "eval_strategy": "steps", "save_strategy": "steps"}
+    trainer = evaluated(tmp_path, script, **steps)
+    assert trainer.state.best_global_step == 2
+    assert (tmp_path / "checkpoint-2").is_dir()
 
 
 @pytest.mark.parametrize(("rows", "figure"), [(199, "loss"), (200, "share_of_class_0")])
@@ -148,7 +158,8 @@ def test_few_rows_get_whole_epochs_up_to_the_least_steps(tmp_path):
 @pytest.mark.parametrize(
     ("options", "kept", "saved"),
     [({}, True, "epoch"), ({"eval_strategy": "no"}, False, "no"), ({"eval_steps": 5}, True, "steps"),
-     ({"save_strategy": "no"}, False, "no"), ({"load_best_model_at_end": False}, False, "no")],
+     ({"save_steps": 7}, True, "steps"), ({"save_strategy": "no"}, False, "no"),
+     ({"load_best_model_at_end": False}, False, "no")],
 )  # fmt: skip
 def test_the_best_weights_are_kept_where_the_run_is_evaluated(tmp_path, options, kept, saved):
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **options)

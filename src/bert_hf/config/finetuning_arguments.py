@@ -16,14 +16,14 @@ class FineTuningArguments(RunArguments):
     """Options of a fine-tuning run; what depends on the model's width or on the number of rows is chosen later."""
 
     output_dir: str | None = option("runs/finetune", "Where the run writes.")
-    learning_rate: float | None = option(
+    learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
         None,
         "Peak rate. By default by hidden size: 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
         "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
     )
     per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
     per_device_eval_batch_size: int = option(64, "Rows in a batch of an evaluation.")
-    num_train_epochs: float | None = option(
+    num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None, "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3). See also --min_steps."
     )
     weight_decay: float = option(0.01, "As in pre-training.")
@@ -33,7 +33,7 @@ class FineTuningArguments(RunArguments):
     eval_strategy: str | None = option(
         None, f"no, steps, epoch. By default epoch, or {_FEW_EVALUATIONS} times in a run of more epochs than that."
     )
-    load_best_model_at_end: bool | None = option(
+    load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None, "Keep the weights of the best evaluation. By default wherever the run is evaluated while it trains."
     )
     metric_for_best_model: str | None = option(
@@ -50,8 +50,11 @@ class FineTuningArguments(RunArguments):
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:
+        self.eval_strategy_is_given = self.eval_strategy is not None
+        if self.eval_steps is None and self.eval_strategy in (None, "steps"):
+            self.eval_steps = self.save_steps  # evaluated where it is saved
         evaluates = "epoch" if self.eval_steps is None else "steps"
-        self.eval_strategy = evaluates if self.eval_strategy is None else self.eval_strategy
+        self.eval_strategy = self.eval_strategy or evaluates
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = self.eval_strategy != "no" and self.save_strategy in (
                 None,
@@ -79,14 +82,13 @@ def resolve_by_rows(args, rows: int, min_steps: int) -> None:
     Args:
         rows: model inputs of an epoch, over all ranks.
     """
-    if args.max_steps > 0:
-        return
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     steps = max(1, math.ceil(rows / batch))
-    if steps * args.num_train_epochs < min_steps:
+    if args.max_steps <= 0 and steps * args.num_train_epochs < min_steps:
         args.num_train_epochs = float(math.ceil(min_steps / steps))
 
-    if args.num_train_epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch":
+    epochs = args.max_steps / steps if args.max_steps > 0 else args.num_train_epochs
+    if epochs > _FEW_EVALUATIONS and args.eval_strategy == "epoch" and not args.eval_strategy_is_given:
         args.eval_strategy, args.eval_steps = type(args.eval_strategy)("steps"), 1 / _FEW_EVALUATIONS
         if args.save_strategy == "epoch":
             args.save_strategy, args.save_steps = type(args.save_strategy)("steps"), 1 / _FEW_EVALUATIONS

@@ -7,6 +7,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
@@ -46,6 +47,7 @@ class ClassificationTask(DownstreamTask):
     def __init__(self, asked: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(asked, tokenizer)
         self.regression = is_regression(asked)
+        self.smooths_labels = not self.regression
         self._inputs: dict[str, EncodedTexts] = {}
 
     # ---- rows
@@ -71,8 +73,7 @@ class ClassificationTask(DownstreamTask):
         given = {"train": True, "validation": self.asked.validation_file, "test": self.asked.test_file}
         lines = [f"{part}: {self.parts[part].line(problem)}" for part, files in given.items() if files]
 
-        positions = min(self.tokenizer.model_max_length, 512)  # a tokenizer may name no limit
-        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(positions)])])
+        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(self.positions)])])
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
@@ -97,6 +98,9 @@ class ClassificationTask(DownstreamTask):
     def encoded(self, part: str) -> datasets.Dataset:
         return self.inputs(part).features
 
+    def inputs_per_epoch(self) -> int:
+        return len(self.inputs("train").features)
+
     def collator(self) -> DataCollatorWithPadding:
         return DataCollatorWithPadding(self.tokenizer)
 
@@ -117,6 +121,9 @@ class ClassificationTask(DownstreamTask):
             return squared_errors(outputs["logits"], inputs["labels"])
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
+    def count(self, labels: Tensor) -> Tensor:
+        return torch.ones_like(labels, dtype=torch.long) if self.regression else super().count(labels)
+
     # ---- predictions
 
     @classmethod
@@ -130,11 +137,18 @@ class ClassificationTask(DownstreamTask):
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
         assert targets is not None
+        loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
-            return regression_figures(logits, targets)
+            return {**regression_figures(logits, targets), **loss}
         metric = TASKS[self.asked.task].metric if self.asked.task else None
         known = metric() if metric not in (None, ClassificationMetric) else None
-        return classification_figures(logits, targets, known)
+        return {**classification_figures(logits, targets, known), **loss}
+
+    def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
+        rows, labels = torch.from_numpy(logits), torch.from_numpy(targets)
+        losses = squared_errors(rows, labels) if self.regression else cross_entropies(rows, labels)
+        return {"loss": float(losses.double().mean())}
 
     def logits(self, part: str, predictions: Arrays) -> np.ndarray:
         """(N, classes) of the rows."""
@@ -156,10 +170,9 @@ class ClassificationTask(DownstreamTask):
 
     def fingerprint(self) -> dict:
         rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
-        identity = {"data": hashlib.sha256(rows).hexdigest()[:16], "labels": list(self.labels)}
-        if self.asked.long_texts != "head":
-            identity["long_texts"] = self.asked.long_texts
-        return identity
+        long_texts = None if self.asked.long_texts == "head" else self.asked.long_texts
+        data = hashlib.sha256(rows).hexdigest()[:16]
+        return {"data": data, "labels": list(self.labels), "long_texts": long_texts}
 
     def usage(self, model: str) -> str:
         text = '"An example sentence."'
@@ -197,12 +210,13 @@ pipeline("text-classification", model="{model}")({text})"""
                 continue
             values = [figures[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
             cells = ("" if value is None else f"{value:.4f}" for value in values)
-            lines.append(name.replace("_", " ").ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
+            shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
+            lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
         lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
-        if predictions is not None and not self.regression and self._judged() == "test":
-            guesses = np.argmax(self.logits("test", predictions), axis=-1)
+        if predictions is not None and not self.regression:
+            guesses = np.argmax(self.logits(judged, predictions), axis=-1)
             lines.append(one_class_warning(guesses, self.labels))
             if len(self.labels) <= _FEW_CLASSES:
-                lines.append(confusion(self.targets("test"), guesses, self.labels))
+                lines.append(confusion(self.targets(judged), guesses, self.labels))
         return "\n".join(line for line in lines if line)

@@ -33,9 +33,8 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
 
 
 def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,)."""
-    difference = logits.float().squeeze(-1) - labels.float()
-    return difference.square() * (labels != IGNORED)
+    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,); every number is a label."""
+    return (logits.float().squeeze(-1) - labels.float()).square()
 
 
 def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:

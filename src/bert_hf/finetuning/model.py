@@ -44,6 +44,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
         what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
         raise InputError(what, where=where, remedy="lower it")
 
+    task.positions = longest
     drawn = _reinitialize(model, asked)
     return model, "; ".join([line, *drawn])
 

@@ -11,6 +11,9 @@ from bert_hf.config.finetuning_arguments import (
     resolve_by_width,
 )
 from bert_hf.config.precision import precision_name
+from bert_hf.data.checksums import text_checksum
+from bert_hf.data.tokenization import fingerprint_text
+from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.training import hub, run
@@ -43,15 +46,27 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     asked = task.asked
     run.choose_precision(args, model.config.hidden_size)
     resolve_by_width(args, model.config.hidden_size)
-    resolve_by_rows(args, len(task.parts["train"]), asked.min_steps)
+    resolve_by_rows(args, task.inputs_per_epoch(), asked.min_steps)
+    _refuse_without_effect(args, task)
     line = choose_best_figure(args, task)
 
     begun = run.start_run(args, identity_of(task, args, model))
     if not begun.finished:
-        rate = f"learning rate {args.learning_rate:g}, {args.num_train_epochs:g} epochs"
+        length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
+        rate = f"learning rate {args.learning_rate:g}, {length}"
         rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
         run.log_rank0(args, f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
     return begun
+
+
+def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> None:
+    """Refuses options that do nothing in this run."""
+    if task.asked.early_stopping_patience is not None and args.eval_strategy == "no":
+        what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
+        raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
+    if args.label_smoothing_factor and not task.smooths_labels:
+        what = "the loss of this task has no smoothed form"
+        raise InputError(what, where="--label_smoothing_factor", remedy="leave it out")
 
 
 def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
@@ -78,6 +93,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "from_scratch": asked.from_scratch,
         "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
         **task.fingerprint(),
+        "vocabulary": text_checksum(fingerprint_text(task.tokenizer))[:16],
         "max_seq_length": asked.max_seq_length,
         "seed": args.seed,
         "data_seed": args.data_seed,
@@ -89,6 +105,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
         "fine_tuning": settings(asked, _SHARED),
+        "kept": args.metric_for_best_model if args.load_best_model_at_end else "the last weights",
     }
 
 
@@ -102,9 +119,14 @@ class EarlyStop(TrainerCallback):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
-        best = state.best_global_step or 0
-        later = {log["step"] for log in state.log_history if "eval_loss" in log and log["step"] > best}
-        if len(later) >= self.patience:
+        """Called before Trainer compares the figure with the best one, so all evaluations are compared here."""
+        figure = f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+        sign = 1 if args.greater_is_better else -1
+        by_step = {log["step"]: (sign * log[figure], -log["eval_loss"]) for log in state.log_history if figure in log}
+
+        evaluations = [by_step[step] for step in sorted(by_step)]
+        best = evaluations.index(max(evaluations))
+        if len(evaluations) - 1 - best >= self.patience:
             control.should_training_stop = True
 
 
@@ -148,8 +170,9 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
     )
     if args.process_index == 0:
         together = {**figures["eval"], **figures["test"]}
-        test = predicted["test"].values if "test" in predicted else None
-        lines = [task.report(together, baselines, test), kept_and_last(trainer), f"model: {args.output_dir}"]
+        has_figures = "test" in predicted and "test_loss" in predicted["test"].figures
+        judged = predicted["test"].values if has_figures else trainer.kept["validation"]
+        lines = [task.report(together, baselines, judged), kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -216,7 +239,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         training={
             "checkpoint": "none: random weights" if asked.from_scratch else base,
             **task.settings(),
-            "epochs": args.num_train_epochs,
+            **({"steps": args.max_steps} if args.max_steps > 0 else {"epochs": args.num_train_epochs}),
             "batch": global_batch_size(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,

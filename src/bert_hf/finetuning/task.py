@@ -34,6 +34,9 @@ class DownstreamTask(ABC):
     pipeline_tag: ClassVar[str]  # of the Hub
     introduction: ClassVar[str] = hub.STOCK  # of the code on the model card
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
+    splits_test: ClassVar[bool] = True  # test rows that are not given are split off
+    smooths_labels: bool = True  # `losses` has a smoothed form
+    positions: int = 512  # of the network; `load_task_model` sets it
 
     def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.asked = asked
@@ -87,6 +90,10 @@ class DownstreamTask(ABC):
     @abstractmethod
     def encoded(self, part: str) -> datasets.Dataset:
         """The features of a part, not padded: the network's inputs, `labels` if there are any, `length` in tokens."""
+
+    def inputs_per_epoch(self) -> int:
+        """Features of the training rows."""
+        return len(self.parts["train"])
 
     @abstractmethod
     def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
@@ -165,7 +172,11 @@ class DownstreamTask(ABC):
         return {}
 
     def report(self, figures: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
-        """The text printed at the end: by default every test figure (or, without test rows, validation figure)."""
+        """The text printed at the end: by default every test figure (or, without test rows, validation figure).
+
+        Args:
+            predictions: for the test rows, or the validation rows where test rows have no labels.
+        """
         prefix = "test_" if any(name.startswith("test_") for name in figures) else "eval_"
         shown = {name: value for name, value in figures.items() if name.startswith(prefix)}
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())
@@ -178,7 +189,10 @@ def limited(parts: dict[str, Any], asked: TaskArguments) -> dict[str, Any]:
         most = asked.max_train_samples if part == "train" else asked.max_eval_samples
         if most is not None and len(rows) > most:
             drawn = np.random.default_rng([asked.split_seed, number]).permutation(len(rows))[:most]
+            notes = getattr(rows, "notes", None)
             rows = take(rows, np.sort(drawn))
+            if notes:
+                rows.notes = notes
         found[part] = rows
     return found
 

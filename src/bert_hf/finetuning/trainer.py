@@ -153,6 +153,13 @@ class FineTuner(ResumableTrainer):
     # ---- the best evaluation
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        """Whether an evaluation is the best one so far; its weights are then saved, whatever --save_steps says."""
+        better = self._is_better(metrics, trial)
+        if better and self.args.load_best_model_at_end:
+            self.control.should_save = True
+        return better
+
+    def _is_better(self, metrics: dict[str, float], trial) -> bool:
         best = self.state.best_metric
         if super()._determine_best_metric(metrics, trial):
             return True
