@@ -6,10 +6,11 @@ import inspect
 import transformers
 from transformers import Trainer
 
+from bert_hf.finetuning import trainer as finetuner
 from bert_hf.training import resumable_trainer, trainer
 from bert_hf.training.transformers_hooks import ATTRIBUTES, METHODS, TESTED, find_differences
 
-OURS = (resumable_trainer, trainer)
+OURS = (resumable_trainer, trainer, finetuner)
 
 
 def test_the_installed_trainer_has_them_with_the_same_parameters():
