@@ -46,7 +46,7 @@ class Question:
 
 
 class _Demands(NamedTuple):
-    """What is asked of the answers, see `read_questions`."""
+    """What the answers have to fulfil, see `read_questions`."""
 
     check_answers: bool = True
     need_answers: bool = True
