@@ -46,7 +46,7 @@ class Question:
 
 
 class _Demands(NamedTuple):
-    """What the answers have to fulfil, see `read_questions`."""
+    """Conditions on the answers; see `read_questions`."""
 
     check_answers: bool = True
     need_answers: bool = True
