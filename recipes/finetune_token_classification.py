@@ -38,14 +38,13 @@ def main(argv: list[str] | None = None) -> int:
     if isinstance(task, FeatureTaggingTask):  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
         model, about = task.make_network(model, args)
     begun = start_finetuning(task, args, model, about)
-    if begun.finished:
-        return 0
 
     # 5. Trainer: trains, keeps the best weights by the validation sentences, evaluates them on the test sentences
-    trainer = make_trainer(task, args, model, collator)
-    train_and_finish(trainer, begun)
+    if not begun.finished:
+        trainer = make_trainer(task, args, model, collator)
+        train_and_finish(trainer, begun)
     if isinstance(task, FeatureTaggingTask):
-        task.store.remove()
+        task.remove_features()
     return 0
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.features.texts import Columns, Text, read_texts
+from bert_hf.features.texts import Columns, Text, read_all, read_texts
 
 
 def write(folder, name, content):
@@ -27,6 +27,7 @@ def texts(path, **columns):
         ("a.txt", "a ||| b\na|||b\n ||| b\n", {}, [Text("a", "b"), Text("a|||b"), Text("", "b")]),
         ("a.txt.gz", gzip.compress(b"one\ntwo\n"), {}, [Text("one"), Text("two")]),
         ("a.jsonl", '{"n": 1, "text": "x"}\n\n{"text": null, "n": 2}\n', {}, [Text("x"), Text("")]),
+        ("a.jsonl", '{"text": null, "label": "y"}\n{"text": "x", "label": "y"}\n', {}, [Text(""), Text("x")]),
         ("a.jsonl", '{"q": "x", "p": "y", "k": 7}\n', {"text": "q", "pair": "p", "id": "k"}, [Text("x", "y", "7")]),
         ("a.jsonl", '{"sentence": "x", "label": "y"}\n', {}, [Text("x")]),
         ("a.jsonl", '{"text": "\\ud800"}\n', {}, [Text("\ufffd")]),
@@ -46,6 +47,20 @@ def test_rows_of_parquet_and_the_only_column_of_strings(tmp_path):
     path = str(tmp_path / "a.parquet")
     assert texts(path) == [Text(""), Text("x"), Text("y")]
     assert texts(path, id="number")[2] == Text("y", None, "3")
+
+
+def test_a_null_in_the_first_row_selects_no_other_column(tmp_path):
+    path = write(tmp_path, "a.jsonl", '{"body": null, "label": "y"}\n{"body": "x", "label": "y"}\n')
+    with pytest.raises(InputError, match="which column holds the text"):
+        texts(path)
+
+
+def test_files_without_any_text(tmp_path):
+    paths = [write(tmp_path, name, "\n") for name in ("a.jsonl", "b.jsonl")]
+    with pytest.raises(InputError, match=r"a\.jsonl: no texts in it; give files that hold text"):
+        list(read_all(paths, Columns()))
+    write(tmp_path, "b.jsonl", '{"text": "x"}')
+    assert list(read_all(paths, Columns())) == [Text("x")]
 
 
 def test_what_counts_as_empty():

@@ -60,6 +60,16 @@ def test_words_that_look_like_something_else(tmp_path):
     assert read_tagged(write(tmp_path, "b.conll", "# O\n1 O\n")).words == [["#", "1"]]
 
 
+def test_comments_before_a_sentence(tmp_path):
+    """Of MultiCoNER (with tabs), and of CoNLL-U Plus (one word)."""
+    wide = TWO.replace("\t", "\t_\t_\t").split("\n\n")
+    content = "\n\n".join(f"# id 5239\tdomain=en\n# newdoc\n{sentence}" for sentence in wide)
+    assert pairs(read_tagged(write(tmp_path, "a.conll", content))) == SENTENCES
+    content = "\n\n".join(f"# newdoc\n# id 5239\tdomain=en\n{sentence}" for sentence in TWO.split("\n\n"))
+    assert pairs(read_tagged(write(tmp_path, "b.conll", content))) == SENTENCES
+    assert read_tagged(write(tmp_path, "c.conll", "a O\n\n# B-X\n")).words == [["a"], ["#"]]
+
+
 def test_numbers_as_labels_get_their_names(tmp_path):
     content = json.dumps({"tokens": ["EU", "law"], "ner_tags": [1, 0]})
     assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
@@ -161,6 +171,18 @@ def test_a_folder_in_the_format_of_a_hub_data_set(tmp_path):
     assert pairs(found) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
     assert found.place(0, 0) == (f"{tmp_path} (train)", None)
     assert found.notes == [f"{tmp_path} (train): 1 rows have no words and are left out"]
+
+
+def test_other_or_empty_splits_of_a_data_set(tmp_path, monkeypatch):
+    features = datasets.Features({name: datasets.List(datasets.Value("string")) for name in ("tokens", "ner_tags")})
+    rows = datasets.Dataset.from_dict({"tokens": [["a"]], "ner_tags": [["O"]]}, features=features)
+    splits = {"train": rows, "unsupervised": datasets.Dataset.from_dict({"text": ["a"]})}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    assert list(read_tagged_hub("some/words", None)) == ["train"]
+
+    splits["test"] = rows.select([])
+    with pytest.raises(InputError, match=r"some/words \(test\): no sentences in it; give --train_file"):
+        read_tagged_hub("some/words", None)
 
 
 def test_written_files_are_read_back(tmp_path):

@@ -160,6 +160,22 @@ def test_hub_rows(monkeypatch):
     assert found["train"][0].answers == (Answer("30", 15),)
 
 
+def test_hub_rows_of_other_or_empty_splits(monkeypatch):
+    other = datasets.Dataset.from_list([{"text": "x"}])
+    unlabelled = datasets.Dataset.from_list([{"id": "c", "question": "?", "context": "x"}])
+    splits = {"train": datasets.Dataset.from_list(ROWS), "test": unlabelled, "unsupervised": other}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    found = read_hub_questions("some/squad", None)
+    assert {split: [question.labelled for question in part] for split, part in found.items()} == {
+        "train": [True, True],
+        "test": [False],
+    }
+
+    splits["train"] = splits["train"].select([])
+    with pytest.raises(InputError, match="some/squad: no questions in its split train; give --train_file"):
+        read_hub_questions("some/squad", None)
+
+
 # ---- predictions and odds
 
 

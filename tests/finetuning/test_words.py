@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
+from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning import words
+from bert_hf.finetuning.tagging.conll import read_tagged
 from bert_hf.finetuning.tagging.windows import Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask, split_off
 
@@ -283,3 +286,24 @@ def test_a_label_outside_the_training_rows_is_refused(tmp_path):
     other.write_text("w1\tO\nw2\tB-product\n")
     with pytest.raises(InputError, match=r"other\.conll:2: label 'B-product' is not in the training rows; the lab"):
         TokenClassificationTask.read(asked_for(tmp_path, test_file=[str(other)]))
+
+
+def test_the_validation_split_of_a_hub_data_set_adds_no_labels(tmp_path, monkeypatch):
+    tagged = {"train": "w1 O\nw2 B-X\n", "validation": "harbour O\n\nmountains B-product\n"}
+    for part, content in tagged.items():
+        (tmp_path / f"{part}.conll").write_text(content)
+    splits = {part: read_tagged([str(tmp_path / f"{part}.conll")]) for part in tagged}
+    monkeypatch.setattr(words, "read_tagged_hub", lambda name, config: dict(splits))
+    asked = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
+    with pytest.raises(InputError, match=r"validation\.conll:3: label 'B-product' is not in the training rows"):
+        TokenClassificationTask.read(asked)
+
+    # Where it is split off the training rows, its labels are classes
+    splits["train"] = splits.pop("validation")
+    assert TokenClassificationTask(asked, tiny_tokenizer()).labels == ("O", "B-product")
+
+
+def test_the_inputs_of_an_epoch_are_windows(tmp_path):
+    task = TokenClassificationTask(asked_for(tmp_path, max_seq_length=8), tiny_tokenizer())
+    assert task.inputs_per_epoch() == len(task.encoded("train")) > len(task.parts["train"])
+    assert not task.splits_test

@@ -144,6 +144,7 @@ def test_the_code_of_the_card_runs(place, capsys, monkeypatch):
     code = card.partition("```python\n")[2].partition("```")[0]
     assert "pipeline_tag: question-answering" in card
     assert "AutoModelForQuestionAnswering" in code
+    assert "max_seq_length=32, doc_stride=12, max_query_length=64, max_answer_length=30" in code
 
     capsys.readouterr()
     monkeypatch.chdir(place)
@@ -158,6 +159,61 @@ def test_without_validation_file_whole_articles_are_held_out(place, capsys):
     assert "20 train, 20 validation rows" in capsys.readouterr().out
     numbers = [int(name.split("-")[1]) for name in json.loads((place / "halves/predictions.json").read_text())]
     assert sorted(numbers) == [4 * article + row for article in sorted({n // 4 for n in numbers}) for row in range(4)]
+
+
+def test_unlabelled_test_questions_do_not_make_a_run_one_of_squad_2(place, capsys):
+    data = json.loads((place / "dev.json").read_text())["data"]
+    for article in data:
+        for paragraph in article["paragraphs"]:
+            for fields in paragraph["qas"]:
+                fields["id"] = f"hidden-{fields['id']}"
+                del fields["answers"]
+    (place / "hidden.json").write_text(json.dumps({"data": data}))
+
+    words = [*files_of(place, ""), "--test_file", str(place / "hidden.json"), "--max_steps", "1"]
+    assert fine_tune(place, "hidden", *words) == 0
+    assert "test: 24 windows, its questions have no answers and are predicted only" in capsys.readouterr().out
+    figures = results(place, "hidden")
+    assert "eval_f1" in figures
+    assert not [name for name in figures if name in ("eval_best_f1", "test_f1", "test_total")]
+    texts = json.loads((place / "hidden/predictions.json").read_text())
+    assert len(texts) == 12
+    assert all(name.startswith("hidden-") and text for name, text in texts.items())
+    assert not (place / "hidden/null_odds.json").exists()
+
+    # Those of SQuAD 2.0 are predicted at the threshold of the validation questions
+    words = [*files_of(place, "2"), "--test_file", str(place / "hidden.json"), "--max_steps", "1"]
+    assert fine_tune(place, "hidden2", *words) == 0
+    assert "test_total" not in results(place, "hidden2")
+    assert len(json.loads((place / "hidden2/null_odds.json").read_text())) == 12
+
+
+def test_a_run_is_another_one_with_another_threshold_or_number_of_spans(place, capsys):
+    words = [*files_of(place, "2"), "--max_steps", "1"]
+    assert fine_tune(place, "identity", *words) == 0
+    for other in (["--null_score_diff_threshold", "1"], ["--n_best_size", "3"]):
+        assert fine_tune(place, "identity", *words, *other) == 2
+        assert "holds another run" in capsys.readouterr().err
+
+
+def test_the_best_f1_may_decide(place, capsys):
+    words = [*files_of(place, "2"), "--metric_for_best_model", "best_f1"]
+    assert fine_tune(place, "by-best-f1", *words) == 0
+    assert "the best best_f1 on 12 validation rows decides" in capsys.readouterr().out
+
+
+def test_answering_is_without_dropout_and_leaves_the_mode(place):
+    torch.manual_seed(0)
+    model = AutoModelForQuestionAnswering.from_pretrained(
+        place / "bert", num_labels=2, hidden_dropout_prob=0.5
+    ).train()
+    tokenizer = AutoTokenizer.from_pretrained(place / "bert")
+    words = model, tokenizer, "w1 w2 w3", "w4 w5 w6 w7"
+    assert answer(*words) == answer(*words)
+    assert model.training
+    longest = answer(*words, max_answer_length=4)
+    assert answer(*words, max_query_length=2) == answer(model, tokenizer, "w1 w2", "w4 w5 w6 w7")
+    assert longest["answer"]
 
 
 FAULTS = [

@@ -133,6 +133,13 @@ def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch,
     assert (whole / "model.safetensors").read_bytes() == (cut / "model.safetensors").read_bytes()
     assert not list(cut.glob("features-*"))
 
+    # Killed after its end and before the features were removed: they are removed where it is asked again
+    if options:
+        (cut / "features-0123.npy").write_bytes(b"left")
+        assert tune(place, cut.name, *words) == 0
+        assert "already complete" in capsys.readouterr().out
+        assert not list(cut.glob("features-*"))
+
 
 @pytest.mark.parametrize(
     ("words", "content", "expected"),
@@ -141,6 +148,12 @@ def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch,
         ((), "w1\tO\nw2\tB-ship\n", "bad.conll:2: label 'B-ship' is not in the training rows"),
         (("--feature_based", "lasst"), None, "command line: argument --feature_based: invalid choice: 'lasst'"),
         (("--lstm_hidden_size", "8"), None, "--lstm_hidden_size: no BiLSTM is trained; give --feature_based too"),
+        (
+            (*FEATURE_BASED, "--reinit_layers", "1"),
+            None,
+            "--reinit_layers: what it draws is not trained: --feature_based",
+        ),
+        ((*FEATURE_BASED, "--reinit_pooler"), None, "--reinit_pooler: what it draws is not trained"),
         (("--max_seq_length", "65"), None, "max_seq_length"),
         (("--tag_names", "O"), '{"tokens": ["w1"], "ner_tags": [1]}\n', "bad.jsonl:1: label 1 has no name"),
     ],

@@ -127,6 +127,9 @@ def write_features(
         texts: all texts, from the first on; those of files that are complete are read and not computed.
         dtype: of the features, `float32` or `float16`.
         report: takes a line for each file that was written.
+
+    Raises:
+        InputError: of `texts`; the folder is not finished then.
     """
     remaining = islice(texts, folder.count("texts"), None)
     while True:

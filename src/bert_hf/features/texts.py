@@ -48,9 +48,19 @@ def checksum(patterns: list[str]) -> str:
 
 
 def read_all(patterns: list[str], columns: Columns) -> Iterator[Text]:
-    """The texts of all files that paths, URLs and globs name; see `read_texts`."""
-    for path in expand(patterns):
-        yield from read_texts(path, columns)
+    """The texts of all files that paths, URLs and globs name; see `read_texts`.
+
+    Raises:
+        InputError: also where there is no text in any of them.
+    """
+    files = expand(patterns)
+    count = 0
+    for path in files:
+        for text in read_texts(path, columns):
+            count += 1
+            yield text
+    if not count:
+        raise InputError("no texts in it", where=files[0], remedy="give files that hold text")
 
 
 def read_texts(path: str, columns: Columns) -> Iterator[Text]:
@@ -93,11 +103,11 @@ def _plain_texts(path: str, columns: Columns) -> Iterator[Text]:
 
 
 def _row_texts(rows: Iterator[tuple[int | None, dict]], path: str, columns: Columns) -> Iterator[Text]:
-    """The texts of (line number, row). The first row decides which column holds the text."""
+    """The texts of (line number, row). The first row decides which column holds the text; a null there may be one."""
     text_column = columns.text
     for line, row in rows:
         if text_column is None:
-            strings = [name for name, value in row.items() if isinstance(value, str)]
+            strings = [name for name, value in row.items() if isinstance(value, str | None)]
             text_column = _find_text(list(row), strings, columns, path, line)
 
         text = _value(row, text_column, "--text_column", path, line)

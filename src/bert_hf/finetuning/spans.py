@@ -35,6 +35,7 @@ class SpanTask(DownstreamTask):
     auto_class = AutoModelForQuestionAnswering
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
+    splits_test = False
     extra_columns = ("in_context", "limits")
     asked: QuestionAnsweringArguments
     parts: dict[str, list[Question]]
@@ -54,15 +55,16 @@ class SpanTask(DownstreamTask):
         """The questions; --version_2_with_negative becomes true or false, as the data have it."""
         if asked.train_file:
             given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
-            parts = {part: read_questions(files) for part, files in given.items() if files}
+            parts = {
+                part: read_questions(files, need_answers=part != "test") for part, files in given.items() if files
+            }
         else:
             name = cls.source(asked)
-            splits = read_hub_questions(name, asked.dataset_config_name)
-            parts = {part: splits[part] for part in ("train", "validation", "test") if part in splits}
+            parts = read_hub_questions(name, asked.dataset_config_name)
             if "train" not in parts:
                 raise InputError("no split 'train'", where=name, remedy="give --train_file")
 
-        if not any(question.answers for question in parts["train"]):
+        if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
         _resolve_version(asked, parts)
@@ -77,16 +79,32 @@ class SpanTask(DownstreamTask):
             windows = self.windows[part]
             holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
             counts = {
-                "without an answer": sum(not question.answers for question in questions),
+                "without an answer": sum(not question.answers for question in questions if question.labelled),
                 "with a corrected answer_start": sum(any(a.corrected for a in q.answers) for q in questions),
                 f"cut to {self.asked.max_query_length} tokens": windows.cut_questions,
             }
             notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
-            lines.append(f"{part}: {len(windows):,} windows, {holding:,} of them hold the answer{notes}")
+            held = f"{holding:,} of them hold the answer"
+            if self._unlabelled(part):
+                held = "its questions have no answers and are predicted only"
+            lines.append(f"{part}: {len(windows):,} windows, {held}{notes}")
         return "\n".join(lines)
 
     def encoded(self, part: str) -> datasets.Dataset:
-        return self.windows[part].data
+        data = self.windows[part].data
+        return data.remove_columns("labels") if self._unlabelled(part) else data
+
+    def _unlabelled(self, part: str) -> bool:
+        """Whether a part is test questions whose answers are unknown: they have predictions, and no figures."""
+        if part != "test":
+            return False
+        questions = self.parts[part]
+        answered = self.asked.version_2_with_negative or _any_answer(questions)
+        return not (answered and all(question.labelled for question in questions))
+
+    def inputs_per_epoch(self) -> int:
+        """The number of windows of the training questions."""
+        return len(self.windows["train"])
 
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer)
@@ -109,7 +127,8 @@ class SpanTask(DownstreamTask):
     @classmethod
     def figures(cls, asked: Any) -> tuple[str, ...]:
         both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
-        return ("best_f1", "best_exact", *both) if asked.version_2_with_negative else both
+        with_best = asked.version_2_with_negative is not False  # None: the data, which are not read, decide
+        return ("best_f1", "best_exact", *both) if with_best else both
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
@@ -158,9 +177,14 @@ class SpanTask(DownstreamTask):
             "data": digest.hexdigest()[:16],
             "windows": [asked.doc_stride, asked.max_query_length, asked.max_answer_length],
             "version_2": asked.version_2_with_negative,
+            "threshold": asked.null_score_diff_threshold,
+            "n_best": asked.n_best_size,
         }
 
     def usage(self, model: str) -> str:
+        asked = self.asked
+        names = ("max_seq_length", "doc_stride", "max_query_length", "max_answer_length")
+        sizes = ", ".join(f"{name}={getattr(asked, name)}" for name in names)
         return f'''import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -169,7 +193,8 @@ from bert_hf.finetuning.squad.answering import answer
 model = AutoModelForQuestionAnswering.from_pretrained("{model}")
 tokenizer = AutoTokenizer.from_pretrained("{model}")
 question, context = "Who wrote the letter?", "Anna wrote the letter in May."
-print(answer(model, tokenizer, question, context))  # a context of any length
+sizes = dict({sizes})  # as in training
+print(answer(model, tokenizer, question, context, **sizes))  # a context of any length
 
 # transformers alone, for a context that fits into one input
 inputs = tokenizer(question, context, return_tensors="pt")
@@ -207,14 +232,24 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
 
 
 def _resolve_version(asked: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
-    """Sets --version_2_with_negative where it is not given; checks it where it is false."""
-    without = next((each for questions in parts.values() for each in questions if not each.answers), None)
+    """Sets --version_2_with_negative where it is not given; checks it where it is false.
+
+    Test questions do not decide it, and may all be without an answer: they are unlabelled then.
+    """
+    labelled = {part: questions for part, questions in parts.items() if part != "test"}
+    without = next((each for questions in labelled.values() for each in questions if not each.answers), None)
     if asked.version_2_with_negative is None:
         asked.version_2_with_negative = without is not None
+    if _any_answer(parts.get("test", [])):
+        without = without or next((each for each in parts["test"] if not each.answers), None)
     if without is not None and not asked.version_2_with_negative:
         what = f"question {without.id} has no answer, and --version_2_with_negative is false"
-        remedy = "leave the option out, or remove such questions"
+        remedy = "give true, or remove such questions"
         raise InputError(what, where=without.file, line=without.line, remedy=remedy)
+
+
+def _any_answer(questions: list[Question]) -> bool:
+    return any(question.answers for question in questions)
 
 
 def split_articles(questions: list[Question], percentage: float, seed: int) -> tuple[list[Question], list[Question]]:

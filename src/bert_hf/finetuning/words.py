@@ -46,6 +46,7 @@ class TokenClassificationTask(DownstreamTask):
     auto_class: Any = AutoModelForTokenClassification
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
+    splits_test = False
     asked: TokenClassificationArguments
     parts: dict[str, TaggedSentences]
 
@@ -61,12 +62,15 @@ class TokenClassificationTask(DownstreamTask):
         if asked.lstm_hidden_size is not None and asked.feature_based is None:
             remedy = "give --feature_based too, or leave it out"
             raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
+        if asked.feature_based is not None and (asked.reinit_layers or asked.reinit_pooler):
+            where = "--reinit_layers" if asked.reinit_layers else "--reinit_pooler"
+            remedy = "leave one of the two out"
+            raise InputError("what it draws is not trained: --feature_based freezes BERT", where=where, remedy=remedy)
         if asked.train_file:
             given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
             parts = {part: read_tagged(files, asked.tag_names) for part, files in given.items() if files}
         else:
-            splits = read_tagged_hub(cls.source(asked), asked.dataset_config_name)
-            parts = {part: splits[part] for part in ("train", "validation", "test") if part in splits}
+            parts = read_tagged_hub(cls.source(asked), asked.dataset_config_name)
             if "train" not in parts:
                 raise InputError("no split 'train'", where=cls.source(asked), remedy="give --train_file")
 
@@ -81,8 +85,8 @@ class TokenClassificationTask(DownstreamTask):
     @classmethod
     def class_names(cls, asked: Any, parts: dict) -> tuple[str, ...]:
         tags = list(parts["train"].tags)
-        if not asked.validation_file:
-            tags += parts["validation"].tags  # split off the same rows
+        if parts["validation"].held_out:
+            tags += parts["validation"].tags
         return label_names(tags)
 
     def windows(self, part: str) -> tuple[WordPieces, Windows]:
@@ -145,6 +149,10 @@ class TokenClassificationTask(DownstreamTask):
         """Where the predictions for the words of a part are, in the features of `encoded`."""
         pieces, windows = self.windows(part)
         return Places(windows.window_of_word, windows.position_of_word(pieces.starts))
+
+    def inputs_per_epoch(self) -> int:
+        """The number of windows of the training words."""
+        return len(self.windows("train")[1])
 
     def _label_numbers(self, part: str) -> np.ndarray:
         """(words,) class id of each word."""
@@ -244,4 +252,6 @@ def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[Tagg
         held_out[sizes.argmax()] = False
 
     chosen = held_out[groups]
-    return rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
+    rest, part = rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
+    part.held_out = True
+    return rest, part

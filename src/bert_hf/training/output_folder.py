@@ -27,13 +27,14 @@ from bert_hf.training.watchdog import RECORD as HANGS
 RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 
-# Temporary files of interrupted writes: our records, the probe of a shared folder, safetensors' weights, and the
-# progress files of ranks.
+# Temporary files of interrupted writes: our records and predictions, the probe of a shared folder, safetensors'
+# weights, and the progress files of ranks.
 _TEMPORARY = re.compile(
-    r"\.(run|\w+_results)\.json\.tmp|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
+    r"\.(run|\w+_results|(\w+_)?predictions|(\w+_)?null_odds)\.json\.tmp|\.[\w-]+\.tsv\.tmp|\.predictions\.conll\.tmp"
+    r"|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
 )
 
-# Files of a run, apart from its checkpoints: what --overwrite_output_dir removes.
+# Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
 _FILES = [
     "config.json",
     "generation_config.json",
@@ -51,7 +52,24 @@ _FILES = [
     "trainer_state.json",
     "loss.png",
     "log_history.csv",
+    "stacks-rank*.txt",
     "predictions.conll",
+    "predictions.json",
+    "*_predictions.json",
+    "null_odds.json",
+    "*_null_odds.json",
+    "*_predictions.tsv",
+    "CoLA.tsv",  # and so on: GLUE's submission files
+    "MNLI-m.tsv",
+    "MNLI-mm.tsv",
+    "MRPC.tsv",
+    "QNLI.tsv",
+    "QQP.tsv",
+    "RTE.tsv",
+    "SST-2.tsv",
+    "STS-B.tsv",
+    "WNLI.tsv",
+    "features-*.npy*",  # of a frozen BERT, complete or not
     RECORD,
     HANGS,
 ]
@@ -242,7 +260,7 @@ def _remove_temporary_files(folder: Path) -> None:
 def _remove_run(folder: Path) -> None:
     for checkpoint in [*checkpointing.checkpoints(folder), *folder.glob(checkpointing.TEMPORARY + "*")]:
         shutil.rmtree(checkpoint)
-    for path in [*(folder / name for name in _FILES), *folder.glob("stacks-rank*.txt")]:
+    for path in [path for pattern in _FILES for path in folder.glob(pattern)]:  # the record comes near the end
         path.unlink(missing_ok=True)
 
 

@@ -31,6 +31,7 @@ def answer(
     max_seq_length: int | None = None,
     doc_stride: int | None = None,
     n_best: int = 20,
+    max_query_length: int | None = None,
     max_answer_length: int = 30,
 ) -> FoundAnswer:
     """The answer to a question in a context of any length, by a stock model with an answer head.
@@ -40,16 +41,21 @@ def answer(
     Args:
         max_seq_length: tokens of a window; by default 384, or the model's positions if there are fewer.
         doc_stride: tokens that neighbouring windows share; by default a third of a window.
+        max_query_length: tokens of the question, of which more are cut; by default 64, or half a window if that is
+            fewer.
+        max_answer_length: tokens of the answer.
 
     Raises:
         InputError: `doc_stride` is too large.
     """
     length = max_seq_length or min(384, model.config.max_position_embeddings)
     stride = length // 3 if doc_stride is None else doc_stride
-    asked = Question("asked", question, context, answers=())
-    windows = make_windows([asked], tokenizer, WindowShape(length, stride, max_query_length=min(64, length // 2)))
+    shape = WindowShape(length, stride, max_query_length or min(64, length // 2))
+    windows = make_windows([Question("asked", question, context, answers=())], tokenizer, shape)
 
-    # The best spans of each window
+    # The best spans of each window, without dropout
+    training = model.training
+    model.eval()
     collate = WindowCollator(tokenizer)
     found = []
     for begin in range(0, len(windows), _BATCH):
@@ -58,6 +64,7 @@ def answer(
         outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
         logits = outputs.start_logits, outputs.end_logits
         found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+    model.train(training)
 
     # The best of all, or none
     columns = [torch.cat(column).cpu() for column in zip(*found, strict=True)]

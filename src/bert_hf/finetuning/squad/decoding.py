@@ -53,11 +53,14 @@ def best_spans(
     may miss the best span.
 
     Args:
-        start_logits, end_logits: (B, L).
+        start_logits, end_logits: (B, L); NaN counts as -inf, and as 0 where it is that of [CLS].
         in_context: (B, L) boolean. limits: (B, 4), see `question_windows.Limits`.
     """
-    begin = start_logits.float().masked_fill(~in_context, -math.inf)
-    end = end_logits.float().masked_fill(~in_context, -math.inf)
+    null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
+    start_logits, end_logits = (_without_nan(logits.float()) for logits in (start_logits, end_logits))
+    max_answer_length = min(max_answer_length, start_logits.shape[1])
+    begin = start_logits.masked_fill(~in_context, -math.inf)
+    end = end_logits.masked_fill(~in_context, -math.inf)
     end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
     scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)  # (B, L, M): of the span from i to i + m
     scores = scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
@@ -77,10 +80,15 @@ def best_spans(
     return WindowSpans(
         starts,
         ends,
-        start_logits.float().gather(1, starts).where(found, -math.inf),
-        end_logits.float().gather(1, ends).where(found, 0.0),
-        torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float(),
+        start_logits.gather(1, starts).where(found, -math.inf),
+        end_logits.gather(1, ends).where(found, 0.0),
+        null_logits.masked_fill(null_logits.isnan(), 0.0),
     )
+
+
+def _without_nan(logits: Tensor) -> Tensor:
+    """A network that diverged gives NaN, which no comparison ranks."""
+    return logits.masked_fill(logits.isnan(), -math.inf)
 
 
 def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:

@@ -39,12 +39,20 @@ class Question:
     title: str = ""  # of the article that the context is from
     file: str = ""
     line: int | None = None  # of a file of JSON lines
+    labelled: bool = True  # False: whether it has an answer is unknown
 
 
 # ---- questions
 
 
-def read_questions(files: list[str], check_answers: bool = True) -> list[Question]:
+class _Demands(NamedTuple):
+    """Conditions on the answers; see `read_questions`."""
+
+    check_answers: bool = True
+    need_answers: bool = True
+
+
+def read_questions(files: list[str], check_answers: bool = True, need_answers: bool = True) -> list[Question]:
     """Reads SQuAD 1.1 or 2.0 JSON and JSON lines, also .gz and .xz.
 
     A row of JSON lines has `id`, `context`, `question`, and `answers` as `{"text": […], "answer_start": […]}` or as a
@@ -53,15 +61,17 @@ def read_questions(files: list[str], check_answers: bool = True) -> list[Questio
     Args:
         files: paths, URLs or globs.
         check_answers: every answer has to be in its context. Figures do not need that, training does.
+        need_answers: every question has to have `answers`, if only []. Those that are only predicted need none.
 
     Raises:
         InputError: with the file and the question's id or its place in the file: another shape, an id that occurs
             twice, an answer that is not in its context (or more than once, and not where `answer_start` says).
     """
+    demands = _Demands(check_answers, need_answers)
     found: dict[str, Question] = {}
     for path in expand(files):
         before = len(found)
-        for question in _read_file(path, check_answers):
+        for question in _read_file(path, demands):
             _add(found, question)
         if len(found) == before:
             raise InputError("no questions in it", where=path, remedy=_SHAPE)
@@ -77,21 +87,21 @@ def _add(found: dict[str, Question], question: Question) -> None:
     found[question.id] = question
 
 
-def _read_file(path: str, check_answers: bool) -> Iterator[Question]:
+def _read_file(path: str, demands: _Demands) -> Iterator[Question]:
     if kind_of(path) not in (".json", ".jsonl"):
         raise InputError("not a file of questions", where=path, remedy=f"{_SHAPE}, also .gz or .xz")
 
     if kind_of(path) == ".jsonl" or _holds_lines(path):
         contexts: dict[str, str] = {}  # questions on one context share one string
         for line, row in read_rows(path):
-            question = _flat_row(row, path, line, check_answers, contexts)
+            question = _flat_row(row, path, line, demands, contexts)
             yield question
         return
 
     whole = read_json(path)
     data = _field(whole, "data", list, "the file", path) if isinstance(whole, dict) else whole
     for number, entry in enumerate(_expect(data, list, "the file", path)):
-        yield from _entry(entry, path, f"data[{number}]", check_answers)
+        yield from _entry(entry, path, f"data[{number}]", demands)
 
 
 def _holds_lines(path: str) -> bool:
@@ -107,11 +117,11 @@ def _holds_lines(path: str) -> bool:
     return isinstance(row, dict) and "data" not in row
 
 
-def _entry(entry: Any, path: str, place: str, check_answers: bool) -> Iterator[Question]:
+def _entry(entry: Any, path: str, place: str, demands: _Demands) -> Iterator[Question]:
     """The questions of an article, or the one of a flat row, which some files have under `data`."""
     entry = _expect(entry, dict, place, path)
     if "paragraphs" not in entry and "context" in entry:
-        yield _flat_row(entry, path, None, check_answers, {}, place)
+        yield _flat_row(entry, path, None, demands, {}, place)
         return
 
     title = str(entry.get("title", ""))
@@ -120,16 +130,16 @@ def _entry(entry: Any, path: str, place: str, check_answers: bool) -> Iterator[Q
         context = _field(paragraph, "context", str, inner, path)
         for row, fields in enumerate(_field(paragraph, "qas", list, inner, path)):
             where = _Place(path, None, _name_of(fields, f"{inner}.qas[{row}]"))
-            yield _question(fields, context, title, where, check_answers)
+            yield _question(fields, context, title, where, demands)
 
 
 def _flat_row(
-    row: dict, path: str, line: int | None, check_answers: bool, contexts: dict[str, str], place: str = "the row"
+    row: dict, path: str, line: int | None, demands: _Demands, contexts: dict[str, str], place: str = "the row"
 ) -> Question:
     where = _Place(path, line, _name_of(row, place))
     context = _field(row, "context", str, where.name, path, line)
     context = contexts.setdefault(context, context)
-    return _question(row, context, str(row.get("title") or ""), where, check_answers)
+    return _question(row, context, str(row.get("title") or ""), where, demands)
 
 
 class _Place(NamedTuple):
@@ -148,16 +158,17 @@ def _name_of(fields: Any, otherwise: str) -> str:
     return otherwise if name is None else f"question {name}"
 
 
-def _question(fields: Any, context: str, title: str, place: _Place, check_answers: bool) -> Question:
+def _question(fields: Any, context: str, title: str, place: _Place, demands: _Demands) -> Question:
     name = _field(fields, "id", (str, int), place.name, place.file, place.line)
     text = _field(fields, "question", str, place.name, place.file, place.line)
-    given = _given_answers(fields, place)
+    labelled = demands.need_answers or fields.get("answers") is not None
+    given = _given_answers(fields, place) if labelled else []
     if fields.get("is_impossible") and given:
         raise place.refuse("is_impossible, but it has answers", "correct one of the two")
 
-    located = _locate if check_answers else _as_given
+    located = _locate if demands.check_answers else _as_given
     answers = tuple(located(answer, start, context, place) for answer, start in given)
-    return Question(str(name), text, context, answers, title, place.file, place.line)
+    return Question(str(name), text, context, answers, title, place.file, place.line, labelled)
 
 
 def _given_answers(fields: dict, place: _Place) -> list[tuple[str, int | None]]:
@@ -202,10 +213,12 @@ def _locate(text: str, start: int | None, context: str, place: _Place) -> Answer
 
 
 def read_hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
-    """The splits of a Hub dataset with the columns of `rajpurkar/squad` and `rajpurkar/squad_v2`.
+    """The splits train, validation and test, as far as they exist, of a Hub dataset with SQuAD's columns.
+
+    The columns are those of `rajpurkar/squad` and `rajpurkar/squad_v2`; a test split needs no `answers`.
 
     Raises:
-        InputError: it cannot be loaded, has other columns, or an answer is not in its context.
+        InputError: it cannot be loaded, has other columns, a split is empty, or an answer is not in its context.
     """
     try:
         splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
@@ -214,12 +227,15 @@ def read_hub_questions(name: str, config: str | None) -> dict[str, list[Question
         raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
 
     found: dict[str, list[Question]] = {}
-    for split, rows in splits.items():
+    for split in (split for split in ("train", "validation", "test") if split in splits):
+        demands = _Demands(need_answers=split != "test")
         questions: dict[str, Question] = {}
         contexts: dict[str, str] = {}
-        for number, row in enumerate(rows):
-            _add(questions, _flat_row(cast(dict, row), name, None, True, contexts, f"row {number} of {split}"))
-        found[str(split)] = list(questions.values())
+        for number, row in enumerate(splits[split]):
+            _add(questions, _flat_row(cast(dict, row), name, None, demands, contexts, f"row {number} of {split}"))
+        if not questions:
+            raise InputError(f"no questions in its split {split}", where=name, remedy="give --train_file")
+        found[split] = list(questions.values())
     return found
 
 

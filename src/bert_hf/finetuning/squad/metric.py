@@ -119,7 +119,8 @@ def best_threshold(
     """(sum of the scores, threshold) at the best threshold: questions whose odds exceed it count as predicted "".
 
     As in the official script, questions enter one by one in ascending order of their odds, also those of equal odds,
-    which no threshold separates; and 0.0 is reported where it is best to answer nothing, whatever the odds are.
+    which no threshold separates (in the order of `odds`); and 0.0 is reported where it is best to answer nothing,
+    whatever the odds are.
 
     Args:
         scores: of the predicted questions, by id.
@@ -200,14 +201,11 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
 
-    # As the metric takes them
+    # As the metric takes them; the order of the odds file decides between equal odds, as in the official script
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
-    rows = [
-        {"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)}
-        for name in gold
-        if name in texts
-    ]
-    references = [{"id": row["id"], "answers": gold[row["id"]]} for row in rows]
+    order = [name for name in (texts if odds is None else chances) if name in gold and name in texts]
+    rows = [{"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)} for name in order]
+    references = [{"id": name, "answers": answers} for name, answers in gold.items() if name in texts]
     unpredicted = {name: gold[name] for name in missing}
     figures = SquadMetric().compute(
         predictions=rows, references=references, unpredicted=unpredicted, threshold=threshold

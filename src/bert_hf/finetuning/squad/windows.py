@@ -263,8 +263,8 @@ class WindowCollator:
     """Pads windows to the longest of the batch, and marks where answers may be.
 
     Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
-    and last token of the answer; `in_context` (B, L), true for every token of the context; `limits` (B, 4), see
-    `Limits`.
+    and last token of the answer, where the rows have them; `in_context` (B, L), true for every token of the context;
+    `limits` (B, 4), see `Limits`.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
@@ -280,11 +280,12 @@ class WindowCollator:
 
         context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
         attended = positions < lengths[:, None]  # (B, L)
+        labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
         return {
             "input_ids": ids,
             "attention_mask": attended.long(),
             "token_type_ids": (attended & (positions >= context[:, :1])).long(),
-            "labels": torch.as_tensor([row["labels"] for row in rows]),
+            **labels,
             "in_context": (positions >= context[:, :1]) & (positions < context[:, 1:]),
             "limits": torch.as_tensor([row["limits"] for row in rows]),
         }

@@ -34,6 +34,7 @@ class TaggedSentences:
         files: the file of each sentence, or the data set.
         lines: the line of each word (of JSON lines: of its sentence); empty for a data set.
         notes: what the user has to know of how the data were read, a line each.
+        held_out: they were split off the training rows.
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -42,6 +43,7 @@ class TaggedSentences:
     files: list[str] = field(default_factory=list)
     lines: list[list[int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    held_out: bool = False
 
     def __len__(self) -> int:
         return len(self.words)
@@ -56,7 +58,7 @@ class TaggedSentences:
 
     def take(self, rows: Iterable[int] | np.ndarray) -> "TaggedSentences":
         """Some of the sentences, by number."""
-        taken = TaggedSentences(notes=list(self.notes))
+        taken = TaggedSentences(notes=list(self.notes), held_out=self.held_out)
         for row in rows:
             taken.add(self.words[row], self.tags[row], self.documents[row], self.files[row], self.lines[row])
         return taken
@@ -121,8 +123,8 @@ def _read_conll(path: str) -> Iterator[tuple[list[str], list[str], int, list[int
             continue
 
         fields = _columns(line)
-        if line.startswith("# ") and not words and len(fields) != (columns or 2):
-            continue  # a comment of CoNLL-U, before a sentence
+        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and _is_tag(fields[-1])):
+            continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
         if len(fields) < 2 or not fields[0] or not fields[-1]:
             what = "the line has no word and label"
             remedy = "give each line a word first and its label last; a blank line ends a sentence"
@@ -135,6 +137,14 @@ def _read_conll(path: str) -> Iterator[tuple[list[str], list[str], int, list[int
         words.append(fields[0])
         tags.append(fields[-1])
         lines.append(number)
+
+
+def _is_tag(text: str) -> bool:
+    try:
+        split_tag(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _columns(line: str) -> list[str]:
@@ -235,10 +245,10 @@ def _check_and_convert(rows: TaggedSentences, begin: int) -> None:
 
 
 def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]:
-    """The splits of a tagged Hub data set, or of a folder of its files.
+    """The splits train, validation and test, as far as they exist, of a tagged Hub data set or a folder of its files.
 
     Raises:
-        InputError: it cannot be loaded, or has no columns of words and tags.
+        InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
     """
     try:
         splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
@@ -246,7 +256,8 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
         what = f"cannot be loaded: {str(error).splitlines()[0]}"
         remedy = "check the id and the network, or give --train_file"
         raise InputError(what, where=name, remedy=remedy) from None
-    return {str(split): _read_dataset(rows, f"{name} ({split})") for split, rows in splits.items()}
+    wanted = [split for split in ("train", "validation", "test") if split in splits]
+    return {split: _read_dataset(splits[split], f"{name} ({split})") for split in wanted}
 
 
 def _read_dataset(rows: datasets.Dataset, where: str) -> TaggedSentences:
@@ -267,6 +278,8 @@ def _read_dataset(rows: datasets.Dataset, where: str) -> TaggedSentences:
             previous, document = present, document + 1
         if words:
             found.add(words, tags, document, where, [])
+    if not len(found):
+        raise InputError("no sentences in it", where=where, remedy="give --train_file")
     if empty := len(rows) - len(found):
         found.notes.append(f"{where}: {empty:,} rows have no words and are left out")
     _check_and_convert(found, 0)

@@ -49,8 +49,7 @@ class FeatureStore:
             return False
 
         folder.mkdir(parents=True, exist_ok=True)
-        for other in folder.glob(_NAME.format("*") + "*"):  # of another run, or incomplete
-            other.unlink()
+        self.remove(folder)  # those of another run, or incomplete
         need, free = 4 * math.prod(shape), free_disk(folder)
         if free < need:
             what = f"the features take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
@@ -72,11 +71,11 @@ class FeatureStore:
             self._array = np.load(self.path, mmap_mode="r")
         return self._array[first : first + count]
 
-    def remove(self) -> None:
-        """Removes the file."""
+    def remove(self, folder: Path) -> None:
+        """Removes every such file from a folder, incomplete ones too."""
         self._array = None
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        for path in folder.glob(_NAME.format("*") + "*"):
+            path.unlink(missing_ok=True)
 
 
 def store_key(network: nn.Module, *described: Any) -> str:

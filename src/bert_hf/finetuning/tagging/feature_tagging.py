@@ -77,6 +77,11 @@ class FeatureTaggingTask(TokenClassificationTask):
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 
+    def remove_features(self) -> None:
+        """Removes the features that this run, or an earlier one, left in the output folder."""
+        assert self._run is not None  # `make_network` was called
+        self.store.remove(folder_of(self._run[1]))
+
     def _compute_features(self) -> None:
         """Makes the store of all parts in the output folder, or finds there the one of an interrupted run."""
         assert self._run is not None  # `make_network` was called
@@ -121,6 +126,10 @@ class FeatureTaggingTask(TokenClassificationTask):
         kept = np.flatnonzero(counts)
         columns = {"first": first[kept], "labels": [labels[sentence] for sentence in kept], "length": counts[kept]}
         return datasets.Dataset.from_dict(columns)
+
+    def inputs_per_epoch(self) -> int:
+        """The number of training sentences that have pieces."""
+        return int((self._words_of_sentences("train") > 0).sum())
 
     def collator(self) -> Any:
         return FeatureCollator(self.store)
