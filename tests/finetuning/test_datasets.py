@@ -271,6 +271,23 @@ def test_a_data_set_of_the_hub_is_read_like_a_file(monkeypatch):
         read_hub("nyu-mll/glue", "rte", NamedColumns(text="text"))
 
 
+def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b"])})
+    splits = datasets.DatasetDict(
+        {
+            name: datasets.Dataset.from_dict({"text": ["x y", "z"], "label": labels}, features=features)
+            for name, labels in {"train": [0, 1], "validation": [-1, -1], "unsupervised": [-1, -1]}.items()
+        }
+    )
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    with pytest.raises(InputError, match="imdb, validation:1: the row has no 'label'; label it or remove it"):
+        read_hub("imdb")
+    assert list(read_hub("imdb", wanted=("train", "test"))) == ["train"]
+    splits["train"] = splits["train"].select([])
+    with pytest.raises(InputError, match="imdb: no split 'train'; its splits: validation, unsupervised; give --train"):
+        read_hub("imdb")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [
