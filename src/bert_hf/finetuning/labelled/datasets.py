@@ -80,7 +80,8 @@ def read_parts(
 def _read_file(
     path: str, named: NamedColumns, encoding: str | None, like: Columns | None, needs_labels: bool
 ) -> LabelledTexts:
-    table = read_table(path, encoding, named.names())
+    names = (like.text,) if like is not None and like.header else ()
+    table = read_table(path, encoding, named.names() or names)
     if not len(table):
         raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
     return _rows_of(table, named, like, needs_labels)
