@@ -120,6 +120,15 @@ def test_a_class_without_training_rows_is_never_predicted():
     assert set(scores["majority"].argmax(axis=1)) <= {0, 2}
 
 
+def test_rows_of_one_class_leave_the_majority():
+    train = made_rows(60)
+    train.labels = ["name1"] * 60
+    test = made_rows(40, seed=1)
+    figures = Baselines(train, ("name0", "name1")).figures(test)
+    assert figures["baseline_majority_accuracy"] == test.labels.count("name1") / 40
+    assert all(name.startswith("baseline_majority_") for name in figures)
+
+
 def test_regression_sees_the_overlap_of_a_pair():
     train, test = made_pairs(300), made_pairs(60, seed=1)
     fitted = Baselines(train, ())

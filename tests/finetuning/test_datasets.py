@@ -165,6 +165,14 @@ def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
     assert read(tmp_path, "a.csv" if "," in content else "a.tsv", content, named=named).line(problem_type) == expected
 
 
+def test_the_first_row_of_a_class_is_not_lost(tmp_path):
+    """In a file without header: it is short, and the only one of its class."""
+    content = "thank you\tgratitude\nhello you there\tgreeting\ngood bye then\tfarewell\nhi all of you\tgreeting\n"
+    rows = read(tmp_path, "a.tsv", content + "see you all soon\tfarewell\n")
+    assert rows.texts[0] == "thank you"
+    assert rows.line().startswith("text: column_1, label: column_2 (no header), 5 rows; greeting 2, farewell 2, ")
+
+
 def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
     one = read(
         tmp_path, "a.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": 0.0}\n{"text": "c", "label": 1.0}\n'
@@ -186,6 +194,13 @@ def test_other_parts_have_the_columns_of_the_training_rows(tmp_path):
     assert parts["test"].texts == OTHERS
     assert parts["test"].labels is None
     assert parts["test"].line() == "text: body, 40 rows; no labels"
+
+
+def test_a_short_file_has_the_header_of_the_training_file(tmp_path):
+    rows = "".join(f"some words {number},{label}\n" for number in range(10) for label in ("yes", "no"))
+    files = {"train": write(tmp_path, "a.csv", "said,act\n" + rows)}
+    files["test"] = write(tmp_path, "b.csv", "said,act\nsome more,yes\nand more,no\n")
+    assert read_parts(files)["test"] == LabelledTexts(["some more", "and more"], ["yes", "no"])
 
 
 def test_unlabelled_test_rows_are_all_kept(tmp_path):
@@ -271,6 +286,23 @@ def test_a_data_set_of_the_hub_is_read_like_a_file(monkeypatch):
         read_hub("nyu-mll/glue", "rte", NamedColumns(text="text"))
 
 
+def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b"])})
+    splits = datasets.DatasetDict(
+        {
+            name: datasets.Dataset.from_dict({"text": ["x y", "z"], "label": labels}, features=features)
+            for name, labels in {"train": [0, 1], "validation": [-1, -1], "unsupervised": [-1, -1]}.items()
+        }
+    )
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
+    with pytest.raises(InputError, match="imdb, validation:1: the row has no 'label'; label it or remove it"):
+        read_hub("imdb")
+    assert list(read_hub("imdb", wanted=("train", "test"))) == ["train"]
+    splits["train"] = splits["train"].select([])
+    with pytest.raises(InputError, match="imdb: no split 'train'; its splits: validation, unsupervised; give --train"):
+        read_hub("imdb")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [
@@ -283,7 +315,9 @@ def test_a_data_set_of_the_hub_is_read_like_a_file(monkeypatch):
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {},
          "a.jsonl:2: 'label' is not a name or a number"),
         ("a.tsv", "text\tlabel\nx\t1\n", {"text": "body"}, "a.tsv:1: no column 'body'; its columns: text, label"),
-        ("a.csv", "a,b\nx,y\nu,v\n", {}, "a.csv:1: which column holds the label?; --label_column, one of: a, b"),
+        ("a.csv", "v1,v2\nx,y\nu,v\n", {}, "a.csv:1: which column holds the label?; --label_column, one of: v1, v2"),
+        ("a.csv", "a,b\nx,y\nu,v\n", {},
+         "a.csv:1: which column holds the label?; --label_column, one of: column_1 (a), column_2 (b)"),
         ("a.csv", "text,label\n", {}, "a.csv: no rows in it"),
         ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: no row has a text"),
         ("a.tsv", "1\tx y z\t2\n2\tz\t1\n1\ta long text, of many words\t2\n", {},

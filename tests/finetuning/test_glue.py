@@ -250,6 +250,9 @@ def test_the_nine_tasks_of_the_benchmark():
         ({"no", "yes"}, None, ("no", "yes")),
         ({"positive", "zzz"}, None, ("zzz", "positive")),
         ({"c", "a", "b"}, None, ("a", "b", "c")),
+        ({"1", "0"}, None, ("0", "1")),
+        ({"1", "-1"}, None, ("-1", "1")),
+        ({"1", "2"}, None, ("1", "2")),
     ],
 )
 def test_label_order(names, task, expected):

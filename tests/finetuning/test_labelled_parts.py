@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import datasets
 import pytest
 
 import bert_hf
@@ -50,6 +51,44 @@ def test_a_label_unknown_to_training(tmp_path):
     test = write(tmp_path, "b.tsv", "ham\tx\neggs\ty\nham\tz\n")
     with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
         read_all_parts(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
+
+
+@pytest.mark.parametrize(("train", "other"), [("pair", "single"), ("single", "pair")])
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_pairs_in_one_file_and_single_texts_in_another(tmp_path, train, other, part):
+    content = {
+        "pair": "label\tsentence1\tsentence2\n" + "ham\tx y z\tu v w\nspam\ty z\tw x\n" * 10,
+        "single": "label\ttext\n" + "ham\tx y z\nspam\ty z\n" * 10,
+    }
+    columns = "pairs of texts", "single texts"
+    one, two = columns if other == "pair" else columns[::-1]
+    files = {
+        "train_file": write(tmp_path, "a.tsv", content[train]),
+        f"{part}_file": write(tmp_path, "b.tsv", content[other]),
+    }
+    with pytest.raises(InputError) as caught:
+        read_all_parts(ClassificationArguments(**files))
+    assert str(caught.value) == (
+        f"{tmp_path}/b.tsv: it holds {one}, and the training rows are {two}; "
+        "name --text_column and --text_pair_column, of columns that all files have"
+    )
+
+
+@pytest.mark.parametrize(("task", "unlabelled"), [("stsb", -1.0), ("rte", -1), ("rte", 0)])
+def test_test_labels_of_a_benchmark_on_the_hub_are_no_labels(monkeypatch, task, unlabelled):
+    names = datasets.ClassLabel(names=["entailment", "not_entailment"])
+    kinds = {"sentence1": datasets.Value("string"), "sentence2": datasets.Value("string")}
+    features = datasets.Features({**kinds, "label": datasets.Value("float32") if task == "stsb" else names})
+    texts = {"sentence1": ["a b", "c d"], "sentence2": ["x", "y"]}
+    labels = {"train": [0, 1], "validation": [1, 0], "test": [unlabelled] * 2}
+    splits = {
+        part: datasets.Dataset.from_dict({**texts, "label": values}, features=features)
+        for part, values in labels.items()
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
+    parts = read_given_parts(ClassificationArguments(task=task))
+    assert parts["test"].labels is None
+    assert parts["validation"].labels == (["1", "0"] if task == "stsb" else ["not_entailment", "entailment"])
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,18 @@ def test_what_is_cut_is_counted_and_said(tokenizer):
     assert windows.line() == "100 rows are read in 180 windows of up to 10 tokens"
 
 
+def test_the_shorter_text_of_a_pair_is_cut_in_windows(tokenizer):
+    """Of 20 and 10 tokens in 11 (14 with the special ones) five of the shorter text remain."""
+    rows = LabelledTexts(["w1"] * 60 + ["w1 " * 20] * 40, None, pairs=["w2"] * 60 + ["w2 " * 10] * 40)
+    cut = encode_texts(rows, None, tokenizer, 14, "windows").cut
+    assert (cut.cut_rows, cut.cut_tokens, cut.tokens) == (40, 200, 1320)
+    assert cut.line() == (
+        f"100 rows are read in {cut.features} windows of up to 14 tokens; "
+        "of 40% of them the shorter text is cut: 15% of all tokens; --max_seq_length 64 keeps more"
+    )
+    assert str(cut.line(longest=14)).endswith("the shorter text is cut: 15% of all tokens")
+
+
 def test_one_long_row_in_a_hundred_is_not_said_unless_it_holds_much(tokenizer):
     few = encode_texts(LabelledTexts(["w1 w2"] * 99 + ["w1 w2 w3 w4"], None), None, tokenizer, 5).cut
     assert few.cut_rows == 1

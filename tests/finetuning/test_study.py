@@ -14,14 +14,16 @@ from helpers.studies import FakeRecipe, Killed, make_study, options, parsed, wri
 from PIL import Image
 
 from bert_hf.errors import InputError
+from bert_hf.finetuning.metrics import RANKING_FIGURES
 from bert_hf.finetuning.study import report
 from bert_hf.finetuning.study.arguments import split_words
 from bert_hf.finetuning.study.choice import choose_settings
 from bert_hf.finetuning.study.comparison import paired_difference, summarize
-from bert_hf.finetuning.study.figures import Row, Scores, collect
+from bert_hf.finetuning.study.figures import _USUAL, Row, Scores, collect, usual_figures
 from bert_hf.finetuning.study.picture import draw_study
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
 from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
+from bert_hf.finetuning.tasks import TASKS
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 
@@ -312,6 +314,26 @@ def test_a_checkpoint_with_other_weights_is_another_model(tmp_path):
     assert make_study(words, FakeRecipe())[0].run() == 0
 
 
+@pytest.mark.parametrize("changed", ["a.yaml", "train.tsv", "more-1.tsv", "glue/dev.tsv"])
+def test_a_cell_whose_named_files_changed_is_refused(changed, tmp_path, monkeypatch):
+    """The file of --config, and files by path, by glob and in a folder, on the command line or in the YAML file."""
+    monkeypatch.chdir(tmp_path)
+    Path("glue").mkdir()
+    for name in ("train.tsv", "more-1.tsv", "glue/dev.tsv"):
+        Path(name).write_text("ham\tx\n")
+    Path("a.yaml").write_text("learning_rate: 1e-4\ntrain_file: [train.tsv, 'more-*.tsv']\ndata_dir: elsewhere\n")
+    words = [*MODELS, "--seeds", "1", "--output_dir", "out", "--config=a.yaml", "--data_dir", "glue"]
+    assert make_study(words, FakeRecipe())[0].run() == 0
+    recipe = FakeRecipe()
+    assert make_study(words, recipe)[0].run() == 0
+    assert recipe.calls == []
+
+    with open(changed, "a") as file:
+        file.write("\n")
+    with pytest.raises(InputError, match=rf"seed-1: the cell was run with other files \({changed}\)"):
+        make_study(words, FakeRecipe())[0].run()
+
+
 @pytest.mark.parametrize("code", [2, 70, 75, 143])
 def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(words, code, tmp_path, capsys):
     recipe = FakeRecipe(codes={3: code})
@@ -425,6 +447,31 @@ def test_a_figure_or_reference_that_is_not_there(words):
     study, said = make_study([*words, "--reference", "baseline_characters"], FakeRecipe())
     assert study.run() == 0
     assert "### f1: difference from baseline_characters" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "expected"),
+    [
+        ("--task cola", "f1 accuracy matthews_correlation average_precision", ["matthews_correlation", "f1"]),
+        ("--config a.yaml", "f1 accuracy matthews_correlation average_precision", ["matthews_correlation", "f1"]),
+        ("--config a.yaml --task=mnli", "f1 accuracy matthews_correlation", ["accuracy", "f1"]),
+        ("--task mrpc", "f1 accuracy combined_score", ["combined_score", "f1"]),
+        ("--task", "spearmanr", ["spearmanr"]),
+        ("", "pearson spearmanr combined_score", ["combined_score", "pearson"]),
+        ("", "f1 exact_match loss", ["f1", "exact_match"]),
+    ],
+)
+def test_the_figure_of_the_benchmark_is_compared_first(options, names, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("task: cola\n")
+    plan = make_plan(parsed(MODELS), options.split())
+    rows = [row(**{f"eval_{name}": 0.5 for name in names.split()})]
+    assert usual_figures(rows, "eval_", plan.task_figure) == expected
+
+
+def test_the_usual_figures_are_figures_of_the_metrics():
+    known = {name for task in TASKS.values() for name in task.metric.figures}
+    assert set(_USUAL) <= known | {*RANKING_FIGURES, "exact_match"}
 
 
 def test_without_test_labels_validation_figures_are_compared(tmp_path):

@@ -164,6 +164,9 @@ def test_no_quote_in_a_text_joins_or_drops_rows(rng):
         ("label\ttext", True),
         ("kind\tbody", True),
         ("v1\tv2", True),
+        ("intent\tsaid", True),
+        ("act\ttweet_text", False),  # act may be a class
+        ("gratitude\tthank you", False),
         ("0\t1", True),  # as pandas numbers columns without names
         ("ham\tOk", False),  # ham comes again
         ("eggs\tthey are fresh", False),
@@ -180,6 +183,15 @@ def test_a_header_is_recognised_and_no_row_is_lost(tmp_path, first, header):
     assert table.header == header
     assert len(table) == 4 - header
     assert list(table.columns) == (first.split("\t") if header else ["column_1", "column_2"])
+
+
+@pytest.mark.parametrize("rows", [9, 10])
+def test_a_unique_value_above_classes_of_many_rows_is_a_name(tmp_path, rows):
+    lines = [f"{label}\tsome words {number}\n" for number in range(rows) for label in ("greeting", "farewell")]
+    (tmp_path / "a.tsv").write_text("act\tsaid\n" + "".join(lines))
+    table = read_table(str(tmp_path / "a.tsv"))
+    assert table.header == (rows == 10)
+    assert len(table) == 2 * rows + (rows < 10)
 
 
 def test_numbers_below_words_tell_a_header(tmp_path):

@@ -127,13 +127,16 @@ class Baselines:
 
     Args:
         train: training rows, cut to what the network sees (`cut_texts`).
-        labels: class names by id; empty: regression.
+        labels: class names by id; empty: regression. Where all training rows are of one class, the majority is the
+            only baseline.
     """
 
     def __init__(self, train: LabelledTexts, labels: Sequence[str]):
         self.labels = tuple(labels)
         self.targets = self._targets(train)
         self.models = {}
+        if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
+            return
         for kind in _VECTORS:
             strength = self._choose_strength(kind, train)
             features = TextFeatures(kind).fit(train)

@@ -1,5 +1,7 @@
 """Reads the training, validation and test rows of a classification task, and splits off the parts that are missing."""
 
+from dataclasses import replace
+
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.glue import read_task_folder
@@ -53,10 +55,12 @@ def read_given_parts(asked: ClassificationArguments) -> dict[str, LabelledTexts]
     """The parts that files or a Hub dataset hold, checked; `notes` of the training rows say what is worth knowing.
 
     Raises:
-        InputError: with file and line; no data named; one class only; or a label that training does not have.
+        InputError: with file and line; no data named; pairs in one part and single texts in another; one class only;
+            or a label that training does not have.
     """
     source_of(asked)
     parts, notes = _read(asked)
+    _check_pairs(parts)
     if asked.drop_rare is not None and not is_regression(asked):
         parts = drop_rare(parts, asked.drop_rare)
     parts["train"].notes += notes
@@ -93,8 +97,22 @@ def _read(asked: ClassificationArguments) -> tuple[dict[str, LabelledTexts], lis
         asked.text_column or task.text, asked.text_pair_column or task.pair, asked.label_column or task.label, problem
     )
     config = asked.dataset_config_name or task.config
-    splits = read_hub(asked.dataset_name or task.hub_id, config, named)
-    return {part: splits[split] for part, split in task.splits.items() if split in splits}, notes
+    splits = read_hub(asked.dataset_name or task.hub_id, config, named, task.splits.values())
+    parts = {part: splits[split] for part, split in task.splits.items() if split in splits}
+    if task.benchmark and not task.test_has_labels:  # the Hub has -1, which is a number like others in a regression
+        parts |= {part: replace(rows, labels=None) for part, rows in parts.items() if part.startswith("test")}
+    return parts, notes
+
+
+def _check_pairs(parts: dict[str, LabelledTexts]) -> None:
+    """Refuses pairs of texts in one part and single texts in another."""
+    kinds = {True: "single texts", False: "pairs of texts"}
+    train = parts["train"].pairs is None
+    for name, rows in parts.items():
+        if (rows.pairs is None) != train:
+            what = f"it holds {kinds[rows.pairs is None]}, and the training rows are {kinds[train]}"
+            remedy = "name --text_column and --text_pair_column, of columns that all files have"
+            raise InputError(what, where=rows.file(otherwise=f"the {name} rows"), remedy=remedy)
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:

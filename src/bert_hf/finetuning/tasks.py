@@ -6,6 +6,7 @@ files and writes its submission files.
 
 from dataclasses import dataclass, field
 
+from bert_hf.finetuning.labelled.columns import as_number
 from bert_hf.finetuning.metrics import (
     AccuracyAndF1Metric,
     AccuracyMetric,
@@ -126,10 +127,13 @@ POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the posit
 
 
 def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
-    """Label names by id: the task's order, else sorted, with the positive one of two last."""
+    """Label names by id: the task's order, else sorted, with the positive one of two last.
+
+    Of two numbers the higher one is last: of 0 and 1 the positive one, but 1 is not the positive one of 1 and 2.
+    """
     if task is not None and names <= set(TASKS[task].labels):
         return TASKS[task].labels
     ordered = sorted(names)
-    if len(ordered) == 2 and ordered[0].lower() in POSITIVE_NAMES:
+    if len(ordered) == 2 and ordered[0].lower() in POSITIVE_NAMES and as_number(ordered[1]) is None:
         ordered.reverse()
     return tuple(ordered)

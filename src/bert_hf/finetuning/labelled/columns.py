@@ -18,11 +18,11 @@ TEXT_NAMES = (
     "question", "query", "document", "headline",
 )  # fmt: skip
 LABEL_NAMES = ("label", "labels", "class")
-_OTHER_LABEL_NAMES = (
+OTHER_LABEL_NAMES = (
     "category", "target", "score", "quality", "sentiment", "polarity", "rating", "stars", "intent", "topic",
     "emotion", "stance", "is_duplicate", "similarity",
 )  # fmt: skip
-_PAIR_NAMES = (
+PAIR_NAMES = (
     ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
     ("question", "context"), ("query", "passage"), ("query", "document"), ("claim", "evidence"), ("text", "textpair"),
     ("headline", "body"),
@@ -283,7 +283,7 @@ def _label_by_name(table: list[_Column], named: NamedColumns) -> _Column | None:
     exact = [column for column in free if column.name.lower() in LABEL_NAMES]
     rest = [column for column in free if column.holds_scalars and not column.holds_text]
     partly = [column for column in rest if _words(column.name) & set(LABEL_NAMES)]
-    other = [column for column in rest if _words(column.name) & set(_OTHER_LABEL_NAMES)]
+    other = [column for column in rest if _words(column.name) & set(OTHER_LABEL_NAMES)]
     for found in (exact, partly, other):
         if found:
             return found[0] if len(found) == 1 else None
@@ -369,7 +369,7 @@ def _pairs(free: list[_Column]) -> list[tuple[_Column, _Column]]:
     by_name = {re.sub(r"[^a-z0-9]", "", column.name.lower()): column for column in strings}
     found = []
     for name, column in by_name.items():
-        others = [other for one, other in _PAIR_NAMES if name == one]
+        others = [other for one, other in PAIR_NAMES if name == one]
         found += [(column, by_name[other]) for other in others if other in by_name]
 
         # Numbered names such as v1 and v2 may also be those of a label and a text

@@ -6,6 +6,7 @@
 `tables` reads the files, `columns` finds the columns in them, `long_texts` makes a model's inputs of the rows.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -79,7 +80,8 @@ def read_parts(
 def _read_file(
     path: str, named: NamedColumns, encoding: str | None, like: Columns | None, needs_labels: bool
 ) -> LabelledTexts:
-    table = read_table(path, encoding, named.names())
+    names = (like.text,) if like is not None and like.header else ()
+    table = read_table(path, encoding, named.names() or names)
     if not len(table):
         raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
     return _rows_of(table, named, like, needs_labels)
@@ -222,11 +224,19 @@ def _without_empty(rows: LabelledTexts) -> LabelledTexts:
 # ---- Hub
 
 
-def read_hub(name: str, config: str | None = None, named: NamedColumns | None = None) -> dict[str, LabelledTexts]:
-    """The splits of a Hub dataset; those besides `train` may have no labels.
+def read_hub(
+    name: str,
+    config: str | None = None,
+    named: NamedColumns | None = None,
+    wanted: Collection[str] = ("train", "validation", "test"),
+) -> dict[str, LabelledTexts]:
+    """The splits of a Hub dataset; those whose names begin with `test` may have no labels.
+
+    Args:
+        wanted: names of the splits that are read, where the dataset has them.
 
     Raises:
-        InputError: it cannot be loaded, or its columns are not found.
+        InputError: it cannot be loaded, has no split `train`, or its columns are not found.
     """
     try:
         loaded = cast(dict[str, datasets.Dataset], datasets.load_dataset(name, config))
@@ -234,12 +244,18 @@ def read_hub(name: str, config: str | None = None, named: NamedColumns | None = 
         remedy = "check the id and the network, or give --train_file"
         raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
 
+    filled = {split: rows for split, rows in loaded.items() if len(rows)}
+    if "train" not in filled:
+        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
+        raise InputError(what, where=name, remedy="give --train_file")
+
     splits: dict[str, LabelledTexts] = {}
     like = None
-    for split, rows in sorted(loaded.items(), key=lambda item: item[0] != "train"):
-        if not len(rows):
-            continue
-        table = table_of_features(name, cast(dict[str, list], rows.to_dict()), rows.features)
-        splits[split] = _rows_of(table, named or NamedColumns(), like, split == "train", is_file=False)
+    for split in sorted(filled.keys() & set(wanted), key=lambda split: (split != "train", split)):
+        rows = filled[split]
+        where = name if split == "train" else f"{name}, {split}"
+        table = table_of_features(where, cast(dict[str, list], rows.to_dict()), rows.features)
+        needs_labels = not split.startswith("test")
+        splits[split] = _rows_of(table, named or NamedColumns(), like, needs_labels, is_file=False)
         like = like or splits[split].columns
     return splits

@@ -44,20 +44,27 @@ class CutTexts(NamedTuple):
     needed: int
 
     def line(self, longest: int = 512) -> str | None:
-        """How much is cut, and the remedy; None where it is 1 % or less of rows and tokens.
+        """How much is cut, and the remedy; None where it is 1 % or less of rows and tokens, and no row has windows.
+
+        In windows only the shorter text of a pair is cut, which is in all of them.
 
         Args:
             longest: number of positions of the model.
         """
-        if self.features > self.rows:
-            return f"{self.rows:,} rows are read in {self.features:,} windows of up to {self.length} tokens"
         rows, tokens = self.cut_rows / max(1, self.rows), self.cut_tokens / max(1, self.tokens)
-        if rows <= _SAID_FROM and tokens <= _SAID_FROM:
-            return None
+        said = rows > _SAID_FROM or tokens > _SAID_FROM
+        longer = f"--max_seq_length {min(longest, -(-self.needed // 64) * 64)}" if self.length < longest else None
 
-        remedies = ["--long_texts windows"]
-        if self.length < longest:
-            remedies.insert(0, f"--max_seq_length {min(longest, -(-self.needed // 64) * 64)}")
+        if self.features > self.rows:
+            line = f"{self.rows:,} rows are read in {self.features:,} windows of up to {self.length} tokens"
+            if not said:
+                return line
+            line += f"; of {rows:.0%} of them the shorter text is cut: {tokens:.0%} of all tokens"
+            return line if longer is None else f"{line}; {longer} keeps more"
+
+        if not said:
+            return None
+        remedies = [remedy for remedy in (longer, "--long_texts windows") if remedy is not None]
         cut = f"{rows:.0%} of the rows are longer than {self.length} tokens and are cut: {tokens:.0%} of all tokens"
         return f"{cut}; {', or '.join(remedies)} keeps more"
 

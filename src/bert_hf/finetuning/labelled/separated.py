@@ -6,13 +6,14 @@ three decisions are made here, from all rows. No row is ever left out: one with 
 
 import csv
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.columns import LABEL_NAMES, TEXT_NAMES
+from bert_hf.finetuning.labelled.columns import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 
 _USUAL_DELIMITER = {".csv": ",", ".tsv": "\t"}
 _DELIMITERS = ("\t", ",", ";", "|")
@@ -20,8 +21,11 @@ _RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars the
 _SAMPLE = 1 << 18  # characters from which the delimiter is found
 _PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
 _USUAL_NAMES = {*TEXT_NAMES, "id", "index", "idx"}
+_OTHER_NAMES = {*OTHER_LABEL_NAMES, *(name for pair in PAIR_NAMES for name in pair)}
 _NAME_LENGTH = 40  # characters of the name of a column
 _NAME_WORDS = 2  # words of it, where the column could be text; "it is plain" is more likely one
+_IDENTIFIER = re.compile(r"[A-Za-z]+[0-9]+|[A-Za-z0-9]+(_[A-Za-z0-9]+)+")  # v1, tweet_text
+_OFTEN = 10  # rows of each class below a header whose names are not known
 
 Row = tuple[int, list[str]]  # line, fields
 
@@ -252,6 +256,10 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     (although their columns may be), and come only once in their column: the first row of `ham<TAB>Ok lar`,
     `spam<TAB>Free entry`, … is data, because `ham` comes again. A single column has a header where that is a name such
     as `text`.
+
+    Short cells alone are no header: `thank you<TAB>gratitude` may be the only row of its class. They are one where one
+    is a name that is used elsewhere (`topic`, `premise`), where all are written as names are (`v1`, `tweet_text`), or
+    where every other value of a column comes many times.
     """
     first = [cell.strip() for cell in rows[0]]
     cells = [cell for cell in first if cell]
@@ -279,7 +287,19 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
         return False
     numbered = [str(number) for number in range(len(first))]  # as pandas numbers columns that have no names
     short = all(_may_be_name(cell) and len(cell.split()) <= _NAME_WORDS for cell in cells)
-    return bool(cells) and (first == numbered or short)
+    return bool(cells) and (first == numbered or (short and _are_names(first, cells, others)))
+
+
+def _are_names(first: list[str], cells: list[str], others: list[list[str]]) -> bool:
+    """Whether more than their length tells that short cells are names."""
+    if any(cell.lower() in _OTHER_NAMES for cell in cells) or all(map(_IDENTIFIER.fullmatch, cells)):
+        return True
+    return any(name and _all_come_often([row[column] for row in others]) for column, name in enumerate(first))
+
+
+def _all_come_often(values: list[str]) -> bool:
+    """Whether the values are classes, each of so many rows that one more class of a single row is unlikely."""
+    return bool(values) and min(Counter(values).values()) >= _OFTEN
 
 
 def _may_be_name(cell: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
+from bert_hf.finetuning.study.recipe_options import files_of_options
 from bert_hf.training import checkpointing
 from bert_hf.training.output_folder import RECORD
 
@@ -69,14 +70,15 @@ class CellRunner:
 
         Raises:
             CellFailed: with the recipe's exit code.
-            InputError: the cell was run before with other data or another checkpoint.
+            InputError: the cell was run before with other data, another checkpoint, or other contents of a file that
+                the options name, as of --config.
         """
         if cell.size is not None:
             self.plan.subsets[cell.fold.number].write(self.plan.root, cell.size, cell.seed if cell.searching else None)
 
         folder = self.folder(cell)
         words = self.plan.words(cell)
-        record = {"words": words, "inputs": self._inputs(cell)}
+        record = {"words": words, "inputs": self._inputs(cell), "files": self._named_files()}
         before = _read(folder / CELL)
         _refuse_other_inputs(folder, before, record)
         if before == record and _is_finished(folder / RUN):
@@ -128,6 +130,10 @@ class CellRunner:
             digests["model"] = hashlib.sha256("".join(map(self._digest, files)).encode()).hexdigest()
         return digests
 
+    def _named_files(self) -> dict[str, str]:
+        """Digests of the files that the options for all cells name: that of --config, and data without --folds_dir."""
+        return {str(path): self._digest(path) for path in files_of_options(self.plan.options)}
+
     def _digest(self, path: Path) -> str:
         if path not in self._digests:
             self._digests[path] = checkpointing.sha256(path)
@@ -135,10 +141,14 @@ class CellRunner:
 
 
 def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> None:
-    if before is None or before.get("inputs") == record["inputs"]:
+    """Refuses a cell whose inputs changed. A file that its options did not name before is for the recipe to judge."""
+    if before is None:
         return
-    recorded = before.get("inputs", {})
-    differing = [name for name, digest in record["inputs"].items() if recorded.get(name) != digest]
+    inputs, files = before.get("inputs", {}), before.get("files", {})
+    differing = [name for name, digest in record["inputs"].items() if inputs.get(name) != digest]
+    differing += [name for name, digest in record["files"].items() if files.get(name, digest) != digest]
+    if not differing:
+        return
     raise InputError(
         f"the cell was run with other files ({', '.join(differing)})",
         where=folder,

@@ -10,7 +10,10 @@ from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.plan import Cell
 
 # Figures by which results are usually reported; a study compares the first two of them that its cells have.
-_USUAL = ("f1", "average_precision", "matthews_correlation", "pearson", "spearman", "exact_match", "accuracy")
+_USUAL = (
+    "combined_score", "f1", "average_precision", "matthews_correlation", "pearson", "spearmanr", "exact_match",
+    "accuracy",
+)  # fmt: skip
 _OF_THE_CLOCK = ("_runtime", "_per_second", "_time")
 _BASELINE = "baseline_"
 
@@ -46,10 +49,14 @@ def names_of(rows: Iterable[Row], prefix: str) -> list[str]:
     return sorted({name.removeprefix(prefix) for row in rows for name in row.figures if name.startswith(prefix)})
 
 
-def usual_figures(rows: Iterable[Row], prefix: str) -> list[str]:
-    """Names of the figures, without the prefix, that are compared where none are asked for."""
+def usual_figures(rows: Iterable[Row], prefix: str, of_task: str | None = None) -> list[str]:
+    """Names of the figures, without the prefix, that are compared where none are asked for.
+
+    Args:
+        of_task: the figure by which the task's benchmark is reported, which comes first.
+    """
     names = names_of(rows, prefix)
-    return [name for name in _USUAL if name in names][:2] or names[:1]
+    return [name for name in dict.fromkeys((of_task, *_USUAL)) if name in names][:2] or names[:1]
 
 
 def check_figures(asked: list[str], rows: list[Row], prefix: str) -> None:

@@ -10,7 +10,9 @@ from urllib.parse import quote
 from bert_hf.config.files import check_input_file
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.arguments import StudyArguments, refuse_set_options
+from bert_hf.finetuning.study.recipe_options import recipe_options
 from bert_hf.finetuning.study.subsets import TrainingSubsets
+from bert_hf.finetuning.tasks import TASKS
 
 PARTS = ("train", "validation", "test")
 _FROM_SCRATCH = ":from_scratch"
@@ -81,12 +83,14 @@ class Plan:
 
     Attributes:
         passed_on: words of the command line that every cell's recipe gets.
+        options: the options that these words give, and their values; those of --config included.
         grid: the combinations of settings that are compared; one empty combination without a grid.
         subsets: of each fold's training rows; none where every cell trains on all rows.
     """
 
     asked: StudyArguments
     passed_on: tuple[str, ...]
+    options: dict[str, list[str]]
     models: tuple[Model, ...]
     folds: tuple[Fold, ...]
     sizes: tuple[int | None, ...]
@@ -102,6 +106,12 @@ class Plan:
     def searches(self) -> bool:
         """True where there are settings to choose from."""
         return len(self.grid) > 1
+
+    @property
+    def task_figure(self) -> str | None:
+        """The figure by which the benchmark of `--task` is reported; None without such a task."""
+        task = TASKS.get("".join(self.options.get("task", [])))
+        return None if task is None else task.metric.figures[0]
 
     def groups(self) -> Iterator[tuple[Model, int | None, Fold]]:
         """(model, size, fold) in the order of the tables; each chooses its own settings."""
@@ -195,7 +205,9 @@ def make_plan(asked: StudyArguments, passed_on: list[str]) -> Plan:
             key = (asked.subset_seed, fold.number)
             subsets[fold.number] = TrainingSubsets(fold.file("train"), fold.number, numbers, asked.label_column, key)
 
-    return Plan(asked, tuple(passed_on), models, folds, sizes, tuple(asked.seeds), grid, subsets)
+    return Plan(
+        asked, tuple(passed_on), recipe_options(passed_on), models, folds, sizes, tuple(asked.seeds), grid, subsets
+    )
 
 
 def _models(entries: list[str]) -> tuple[Model, ...]:

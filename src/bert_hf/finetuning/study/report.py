@@ -24,7 +24,7 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
     """
     final = [row for row in rows if not row.cell.searching]
     prefix = judged_prefix(final)
-    figures = plan.asked.figures or usual_figures(final, prefix)
+    figures = plan.asked.figures or usual_figures(final, prefix, plan.task_figure)
     check_figures(figures, final, prefix)
     scores = [collect(final, figure) for figure in figures]
     reference = _reference(plan, scores[0])

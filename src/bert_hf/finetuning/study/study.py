@@ -109,7 +109,7 @@ class Study:
 
         self._run_all(cells)
         rows = self.rows[-len(cells) :]
-        figures = self.plan.asked.figures or usual_figures(rows, "eval_")
+        figures = self.plan.asked.figures or usual_figures(rows, "eval_", self.plan.task_figure)
         files = self.plan.files(cells[0])
         validation_rows = count_rows(files["validation"]) if files else None
         return choose_settings(rows, figures[0], validation_rows)
@@ -126,7 +126,7 @@ class Study:
 
     def _report_cell(self, row: Row, seconds: float) -> None:
         prefix = "eval_" if row.cell.searching else judged_prefix([row])
-        asked = self.plan.asked.figures or usual_figures([row], prefix)
+        asked = self.plan.asked.figures or usual_figures([row], prefix, self.plan.task_figure)
         found = [f"{prefix}{name} {row.figures[prefix + name]:.4f}" for name in asked if prefix + name in row.figures]
         done = f"{len(self.rows)} of {self.plan.number_of_cells()}"
         self.report(f"{done}: {row.cell}: {', '.join(found)} ({seconds:.0f} s)")
