@@ -69,8 +69,8 @@ def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[
     """Beginning and end of each token, in characters."""
     if not texts:
         return []
-    options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
-    return tokenizer(texts, **options)["offset_mapping"]
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return encoded["offset_mapping"]
 
 
 def _first(text: str, offsets: list[tuple[int, int]], count: int) -> str:

@@ -81,6 +81,9 @@ def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
     if not args.best_figure_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.figures(task.asked)[0]
     figure = str(args.metric_for_best_model).removeprefix("eval_")
+    if figure not in (known := (*task.figures(task.asked), "loss")):  # some depend on the data
+        remedy = f"one of: {', '.join(dict.fromkeys(known))}"
+        raise InputError(f"no figure {figure!r}", where="--metric_for_best_model", remedy=remedy)
     args.greater_is_better = not figure.endswith("loss")
     return f"the best {figure} on {rows:,} validation rows decides"
 

@@ -35,6 +35,7 @@ class SpanTask(DownstreamTask):
     auto_class = AutoModelForQuestionAnswering
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
+    smooths_labels = False
     splits_test = False
     extra_columns = ("in_context", "limits")
     asked: QuestionAnsweringArguments
