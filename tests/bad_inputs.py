@@ -698,7 +698,7 @@ ROWS_READ = [
         "a.jsonl:2: the row has no text 'text'; correct or remove it"),
     rows("one label", "a.csv", 'text,label\nx,1\ny,1\n', "a.csv: only one label: 1; give rows of two labels or more"),
     rows("which column holds the label", "a.csv", 'a,b\nx y,p q\nz w,r s\n',
-        "a.csv:1: which column holds the label?; --label_column, one of: a, b"),
+        "a.csv:1: which column holds the label?; --label_column, one of: column_1 (a), column_2 (b)"),
     rows("a header in the middle", "a.csv", 'text,label\nx,1\ntext,label\ny,0\n',
         "a.csv:3: the header comes again; remove the line: files were joined with their headers"),
     rows("two columns of one name", "a.csv", 'text,label,text\nx,1,y\n',
