@@ -56,13 +56,12 @@ class FineTuningArguments(RunArguments):
         evaluates = "epoch" if self.eval_steps is None else "steps"
         self.eval_strategy = self.eval_strategy or evaluates
         if self.load_best_model_at_end is None:
-            self.load_best_model_at_end = self.eval_strategy != "no" and self.save_strategy in (
-                None,
-                self.eval_strategy,
-            )
+            kept = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
+            self.load_best_model_at_end = kept  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
         if self.load_best_model_at_end and self.save_strategy is None:  # only saved weights can be kept
             self.save_strategy = self.eval_strategy
-            self.save_steps = self.eval_steps if self.save_steps is None else self.save_steps
+            if self.save_steps is None and self.eval_steps is not None:
+                self.save_steps = self.eval_steps
         super()._resolve_strategies()
 
 
