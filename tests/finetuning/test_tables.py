@@ -71,7 +71,7 @@ OBJECTS = [dict(zip(NAMES, row, strict=True)) for row in ROWS]
         ("a.csv", separated(ROWS).encode("utf-16")),
         ("a.csv", b"\xfe\xff" + separated(ROWS).encode("utf-16-be")),
         ("a.csv", separated(ROWS).encode("utf-32")),
-        ("a.csv.gz", gzip.compress(separated(ROWS).encode())),
+        ("a.csv.gz", gzip.compress(separated(ROWS).encode(), mtime=0)),
         ("a.tsv.xz", lzma.compress(separated(ROWS, delimiter="\t").encode())),
         ("a.jsonl", "".join(json.dumps(row) + "\n\n" for row in OBJECTS)),
         ("a.json", "".join(json.dumps(row) + "\n" for row in OBJECTS)),
@@ -79,7 +79,7 @@ OBJECTS = [dict(zip(NAMES, row, strict=True)) for row in ROWS]
         ("a.json", "\n" + json.dumps(OBJECTS, indent=2).replace("\n", "\r\n") + "\n"),
         ("a.jsonl.xz", lzma.compress(json.dumps(OBJECTS).encode("utf-8-sig"))),
         ("a.parquet", parquet({name: [row[name] for row in OBJECTS] for name in NAMES})),
-        ("a.parquet.gz", gzip.compress(parquet({name: [row[name] for row in OBJECTS] for name in NAMES}))),
+        ("a.parquet.gz", gzip.compress(parquet({name: [row[name] for row in OBJECTS] for name in NAMES}), mtime=0)),
     ],
 )
 def test_every_kind_of_file_holds_the_same_rows(tmp_path, name, content):
