@@ -72,7 +72,7 @@ def test_example_of_an_encoding():
     assert encoder._ids[:4].tolist() == [5, 7, 8, 6]
 
 
-def same(tokenizer, sentences, encoder=None):
+def assert_same_ids(tokenizer, sentences, encoder=None):
     ids, lengths = (encoder or Encoder(backend(tokenizer)))(sentences)
     expected = [e.ids for e in backend(tokenizer).encode_batch_fast(sentences, add_special_tokens=False)]
     assert lengths.tolist() == [len(sentence) for sentence in expected]
@@ -82,19 +82,19 @@ def same(tokenizer, sentences, encoder=None):
 @settings(max_examples=max(500, settings.default.max_examples // 4))  # four tokenizers
 @given(sentences=st.lists(st.one_of(st.text(LETTERS), st.text(st.characters(exclude_categories=["Cs"]))), max_size=6))
 def test_cached_words_give_the_tokenizer_s_ids(trained, sentences):
-    same(trained, sentences)
-    same(trained, sentences * 2)
+    assert_same_ids(trained, sentences)
+    assert_same_ids(trained, sentences * 2)
 
 
 def test_emptying_the_cache_changes_nothing(trained, monkeypatch):
     monkeypatch.setattr(encoding, "_REMEMBERED", 3)
     encoder = Encoder(backend(trained))
     for sentences in (["the cat", "a b c d e f g"], ["cat the"], [], ["", " ", "the"], ["b"]):
-        same(trained, sentences, encoder)
+        assert_same_ids(trained, sentences, encoder)
 
 
 def test_special_tokens_in_the_text(trained):
-    same(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
+    assert_same_ids(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
 
 
 def test_a_tokenizer_with_tokens_of_several_words_is_used_itself(trained):
@@ -102,7 +102,7 @@ def test_a_tokenizer_with_tokens_of_several_words_is_used_itself(trained):
     wide = BertTokenizer(vocab=trained.get_vocab())
     wide.add_tokens([AddedToken("the cat", normalized=True)])
     assert not Encoder(backend(wide)).by_word
-    same(wide, ["see the cat sit", "the  cat"])
+    assert_same_ids(wide, ["see the cat sit", "the  cat"])
     other = Tokenizer(BPE({"a": 0, "b": 1, " ": 2}, [], unk_token=None))
     other.normalizer = BertNormalizer()
     assert not Encoder(other).by_word
