@@ -60,17 +60,18 @@ def rows(config: BertConfig, count: int) -> list[dict]:
     return result
 
 
-def trained(kind, model, folder: str, asked: CostArguments, resume: str | None, steps: int) -> tuple[Saves, float]:
+def trained(kind, model, folder: str, options: CostArguments, resume: str | None, steps: int) -> tuple[Saves, float]:
     """(what was saved, seconds from `train` to the end of its first step)."""
     common = {
-        "max_steps": steps, "per_device_train_batch_size": asked.batch_size, "save_strategy": "steps", "save_steps": 1,
+        "max_steps": steps, "per_device_train_batch_size": options.batch_size, "save_strategy": "steps",
+        "save_steps": 1,
         "save_total_limit": 2, "report_to": "none", "disable_tqdm": True, "logging_steps": 10_000, "use_cpu": True,
         "bf16": False,
     }  # fmt: skip
     ours = kind is PreTrainer
     args = (PreTrainingArguments if ours else TrainingArguments)(output_dir=folder, **common)
     clock = Saves()
-    data = rows(model.config, asked.batch_size * asked.saves * 2)
+    data = rows(model.config, options.batch_size * options.saves * 2)
     trainer = kind(model, args, default_data_collator, data, callbacks=[clock])
     begun = time.perf_counter()
     trainer.train(resume_from_checkpoint=resume)
@@ -88,37 +89,37 @@ def hash_rate() -> float:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (asked,) = parse((CostArguments,), argv)
-    config = BertConfig.from_json_file(asked.config_name)
+    (options,) = parse((CostArguments,), argv)
+    config = BertConfig.from_json_file(options.config_name)
     transformers.logging.set_verbosity_error()
-    figures: dict = {"config": asked.config_name, "hash_bytes_per_second": hash_rate()}
+    metrics: dict = {"config": options.config_name, "hash_bytes_per_second": hash_rate()}
     with tempfile.TemporaryDirectory() as folder:
         for name, kind, family in (
             ("ours", PreTrainer, BertForPreTraining),
             ("stock", transformers.Trainer, transformers.BertForPreTraining),
         ):
             place = f"{folder}/{name}"
-            trained(kind, family(config), f"{place}-first", asked, None, 1)  # what is done once in a process
-            clock, fresh = trained(kind, family(config), place, asked, None, asked.saves)
-            figures[name] = {"save_seconds": statistics.median(clock.seconds), "fresh_seconds": fresh}
+            trained(kind, family(config), f"{place}-first", options, None, 1)  # what is done once in a process
+            clock, fresh = trained(kind, family(config), place, options, None, options.saves)
+            metrics[name] = {"save_seconds": statistics.median(clock.seconds), "fresh_seconds": fresh}
             if kind is PreTrainer:
                 newest = checkpointing.checkpoints(Path(place))[0]
                 size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
                 begun = time.perf_counter()
                 checkpointing.newest_verified(Path(place))
                 verified = time.perf_counter() - begun
-                _, resumed = trained(kind, family(config), place, asked, str(newest), asked.saves + 1)
-                figures[name] |= {"checkpoint_bytes": size, "verify_seconds": verified, "resumed_seconds": resumed}
-    ours, stock = figures["ours"], figures["stock"]
-    figures["share_of_15_minutes"] = ours["save_seconds"] / 900
-    figures["resume_adds_seconds"] = ours["verify_seconds"] + ours["resumed_seconds"] - ours["fresh_seconds"]
+                _, resumed = trained(kind, family(config), place, options, str(newest), options.saves + 1)
+                metrics[name] |= {"checkpoint_bytes": size, "verify_seconds": verified, "resumed_seconds": resumed}
+    ours, stock = metrics["ours"], metrics["stock"]
+    metrics["share_of_15_minutes"] = ours["save_seconds"] / 900
+    metrics["resume_adds_seconds"] = ours["verify_seconds"] + ours["resumed_seconds"] - ours["fresh_seconds"]
     print(f"checkpoint: {ours['checkpoint_bytes'] / 1e6:,.0f} MB; SHA-256 here: "
-          f"{figures['hash_bytes_per_second'] / 1e9:.2f} GB/s")  # fmt: skip
+          f"{metrics['hash_bytes_per_second'] / 1e9:.2f} GB/s")  # fmt: skip
     print(f"a save: {ours['save_seconds']:.2f} s (stock {stock['save_seconds']:.2f} s), "
-          f"{figures['share_of_15_minutes']:.2%} of 15 minutes")  # fmt: skip
-    print(f"a resume adds {figures['resume_adds_seconds']:.2f} s: {ours['verify_seconds']:.2f} s to verify "
+          f"{metrics['share_of_15_minutes']:.2%} of 15 minutes")  # fmt: skip
+    print(f"a resume adds {metrics['resume_adds_seconds']:.2f} s: {ours['verify_seconds']:.2f} s to verify "
           f"({ours['checkpoint_bytes'] / ours['verify_seconds'] / 1e9:.2f} GB/s), the rest to restore")  # fmt: skip
-    print(json.dumps(figures))
+    print(json.dumps(metrics))
     return 0
 
 

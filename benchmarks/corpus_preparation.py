@@ -523,10 +523,10 @@ def vocabulary_table(task: Task) -> dict:
     text = size_of(task.texts())
     result = {"text": text, **alone("vocabulary", replace(task, vocab_size=30522), threads=None)}
     result["mb_s"] = text / 1e6 / result["seconds"]
-    figures = (text, result["sample"], result["peak"], result["before"])
+    metrics = (text, result["sample"], result["peak"], result["before"])
     times = (result["seconds"], result["seconds_sampling"], result["seconds_training"])
     head = ["MB", "of it sampled", "peak MB", "before it", "s", "sampling", "training", "pieces"]
-    cells = [*(f"{value / 1e6:.0f}" for value in figures), *(f"{value:.1f}" for value in times)]
+    cells = [*(f"{value / 1e6:.0f}" for value in metrics), *(f"{value:.1f}" for value in times)]
     print_table(head, [[*cells, f"{result['pieces']:,}"]])
     return {"vocabulary": result}
 
@@ -559,25 +559,27 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--memory", action="store_true", help="peak memory of preparing much and strange text")
     parser.add_argument("--long_mb", type=float, default=100.0, help="with --memory: the long document and line")
     parser.add_argument("--vocabulary", action="store_true", help="time and memory of training a vocabulary")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         task = Task(
-            files=expand(asked.train_file),
+            files=expand(options.train_file),
             folder=folder,
-            text_column=asked.text_column,
-            language=asked.language,
-            num_proc=asked.num_proc,
-            max_seq_length=asked.max_seq_length,
-            slice_bytes=1e6 * asked.slice_mb,
-            vocab_size=asked.vocab_size,
+            text_column=options.text_column,
+            language=options.language,
+            num_proc=options.num_proc,
+            max_seq_length=options.max_seq_length,
+            slice_bytes=1e6 * options.slice_mb,
+            vocab_size=options.vocab_size,
         )
-        if asked.vocabulary:
+        if options.vocabulary:
             result = vocabulary_table(task)
         else:
-            task.tokenizer = trained_tokenizer(task, asked.tokenizer_name)
+            task.tokenizer = trained_tokenizer(task, options.tokenizer_name)
             result = (
-                memory_table(task, 1e6 * asked.long_mb) if asked.memory else compare(task, asked.rows, asked.repeats)
+                memory_table(task, 1e6 * options.long_mb)
+                if options.memory
+                else compare(task, options.rows, options.repeats)
             )
     total = time.perf_counter() - begin
     print(json.dumps({"python": sys.version.split()[0], "seconds": total, **result}))

@@ -45,7 +45,9 @@ class Losses(TrainerCallback):
             self.curve.append(logs["loss"])
 
 
-def run(asked: CurveArguments, config: BertConfig, examples, collator, ours: bool, dropout: float, seed: int) -> list:
+def run(
+    options: CurveArguments, config: BertConfig, examples, collator, ours: bool, dropout: float, seed: int
+) -> list:
     """The loss of every step."""
     config = BertConfig.from_dict({**config.to_dict(), "architectures": None})
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
@@ -57,9 +59,9 @@ def run(asked: CurveArguments, config: BertConfig, examples, collator, ours: boo
     losses = Losses()
     with tempfile.TemporaryDirectory() as folder:
         args = PreTrainingArguments(
-            output_dir=folder, max_steps=asked.steps, per_device_train_batch_size=asked.batch_size, bf16=asked.bf16,
-            learning_rate=1e-3, warmup_steps=0.1, logging_steps=1, save_strategy="no", report_to="none",
-            disable_tqdm=True, seed=seed,
+            output_dir=folder, max_steps=options.steps, per_device_train_batch_size=options.batch_size,
+            bf16=options.bf16, learning_rate=1e-3, warmup_steps=0.1, logging_steps=1, save_strategy="no",
+            report_to="none", disable_tqdm=True, seed=seed,
         )  # fmt: skip
         trainer = PreTrainer(model, args, collator, examples, callbacks=[losses])
         trainer.remove_callback(transformers.PrinterCallback)
@@ -70,20 +72,24 @@ def run(asked: CurveArguments, config: BertConfig, examples, collator, ours: boo
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, asked = parse((TokenizerArguments, CorpusArguments, CurveArguments), argv)
+    tokens, text, options = parse((TokenizerArguments, CorpusArguments, CurveArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     tokenizer = tokenizer_for(tokens, text)
-    examples = PreTrainingExamples(corpus_for(text, tokenizer, text.train_file), (Phase(asked.max_seq_length, None),))
+    examples = PreTrainingExamples(
+        corpus_for(text, tokenizer, text.train_file), (Phase(options.max_seq_length, None),)
+    )
     collator = DataCollatorForPreTraining(tokenizer)
-    config = BertConfig.from_json_file(asked.config_name)
+    config = BertConfig.from_json_file(options.config_name)
     config.vocab_size, paper = len(tokenizer), config.hidden_dropout_prob
     runs = {"stock, dropout 0": (False, 0.0, 1), "ours, dropout 0": (True, 0.0, 1)}
     runs |= {f"stock, dropout {paper}": (False, paper, 1), f"ours, dropout {paper}": (True, paper, 1)}
     runs[f"ours, dropout {paper}, another seed"] = (True, paper, 2)
-    curves = {name: run(asked, config, examples, collator, *settings) for name, settings in runs.items()}
-    tenth = max(1, asked.steps // 10)
-    ends = range(tenth, asked.steps + 1, tenth)
-    print(f"{asked.config_name}, {asked.batch_size} × {asked.max_seq_length}, {'bf16' if asked.bf16 else 'fp32'}")
+    curves = {name: run(options, config, examples, collator, *settings) for name, settings in runs.items()}
+    tenth = max(1, options.steps // 10)
+    ends = range(tenth, options.steps + 1, tenth)
+    print(
+        f"{options.config_name}, {options.batch_size} × {options.max_seq_length}, {'bf16' if options.bf16 else 'fp32'}"
+    )
     print(f"{'mean loss up to step':32}" + "".join(f"{end:>9}" for end in ends))
     for name, curve in curves.items():
         print(f"{name:32}" + "".join(f"{statistics.fmean(curve[end - tenth : end]):9.4f}" for end in ends))
@@ -94,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
         what, largest, mean = f"{names[one]} – {names[other]}", max(apart), statistics.fmean(apart)
         distances[what] = {"largest": largest, "mean": mean}
         print(f"{what}: a step differs by {largest:.1e} at most, {mean:.1e} on average")
-    print(json.dumps({**vars(asked), "distances": distances, "curves": curves}))
+    print(json.dumps({**vars(options), "distances": distances, "curves": curves}))
     return 0
 
 

@@ -318,9 +318,9 @@ def lengths_here(text: Text, max_seq_length: int, short_seq_probability: float, 
     return *truncated_lengths(a, b, max_seq_length - SPECIALS), plan.label
 
 
-def leak_of(make: Callable[..., Lengths], text: Text, *asked) -> tuple[LengthLeak, int]:
+def leak_of(make: Callable[..., Lengths], text: Text, *options) -> tuple[LengthLeak, int]:
     """Accuracy of labels predicted from lengths, and the number of pairs."""
-    a, b, label = make(text, *asked)
+    a, b, label = make(text, *options)
     some = np.random.default_rng(0).permutation(len(label))[:LEAK_PAIRS]
     return length_leak(a[some], b[some], label[some]), len(some)
 
@@ -392,14 +392,14 @@ def print_leaks(rows: list[dict]) -> None:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, source, shape, asked = parse(
+    tokens, source, shape, options = parse(
         (TokenizerArguments, CorpusArguments, ExampleArguments, FidelityArguments), argv
     )
     tokenizer = tokenizer_for(tokens, source)
-    text = Text.first(corpus_for(source, tokenizer, source.train_file), asked.documents)
-    theirs = statistics(epoch_2018(text, tokenizer, shape, asked.max_predictions_per_seq, asked.seed))
-    ours = statistics(epoch_here(text, tokenizer, shape, asked.seed))
-    leaks = list(leak_rows(text, shape.short_seq_probability, asked.seed))
+    text = Text.first(corpus_for(source, tokenizer, source.train_file), options.documents)
+    theirs = statistics(epoch_2018(text, tokenizer, shape, options.max_predictions_per_seq, options.seed))
+    ours = statistics(epoch_here(text, tokenizer, shape, options.seed))
+    leaks = list(leak_rows(text, shape.short_seq_probability, options.seed))
     size = {
         "documents": len(text.document_starts),
         "sentences": len(text.token_offsets) - 1,
@@ -413,11 +413,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{name:{width}} {shown(theirs[name]):>9} {shown(ours[name]):>9}  {why}")
     print_leaks(leaks)
     plain = {
-        which: {name: value[0] if isinstance(value, tuple) else value for name, value in figures.items()}
-        for which, figures in (("2018", theirs), ("here", ours))
+        which: {name: value[0] if isinstance(value, tuple) else value for name, value in metrics.items()}
+        for which, metrics in (("2018", theirs), ("here", ours))
     }
-    figures = {**size, "max_seq_length": shape.max_seq_length, **plain, "length_leak": leaks}
-    print(json.dumps(figures).replace("NaN", "null"))
+    metrics = {**size, "max_seq_length": shape.max_seq_length, **plain, "length_leak": leaks}
+    print(json.dumps(metrics).replace("NaN", "null"))
     return 0
 
 

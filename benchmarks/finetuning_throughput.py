@@ -52,7 +52,7 @@ class ThroughputArguments:
     bf16: bool = option(False, "bf16 autocast on all sides.")
 
 
-def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, tokenizer, asked) -> tuple:
+def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, tokenizer, options) -> tuple:
     """(seconds an epoch takes, share of padding in it)."""
     clock, seen = Clock(), []
     kind = FineTuningArguments if side == OURS else TrainingArguments
@@ -65,24 +65,25 @@ def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, 
         seen.append((int(batch["attention_mask"].sum()), batch["attention_mask"].numel()))
         return batch
 
-    steps = min(asked.steps, len(rows) // asked.batch_size - asked.warmup)
+    steps = min(options.steps, len(rows) // options.batch_size - options.warmup)
     with tempfile.TemporaryDirectory() as folder:
         args = kind(
-            output_dir=folder, per_device_train_batch_size=asked.batch_size, max_steps=asked.warmup + steps, seed=1,
+            output_dir=folder, per_device_train_batch_size=options.batch_size, max_steps=options.warmup + steps,
+            seed=1,
             use_cpu=not torch.cuda.is_available(), logging_steps=10_000, save_strategy="no", report_to="none",
-            disable_tqdm=True, bf16=asked.bf16, eval_strategy="no", learning_rate=5e-5,
+            disable_tqdm=True, bf16=options.bf16, eval_strategy="no", learning_rate=5e-5,
         )  # fmt: skip
         data = padded if side == STOCK else rows
         (ResumableTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()
-    seconds = clock.ends[-1] - clock.ends[asked.warmup - 1]
-    tokens, places = (sum(column) for column in zip(*seen[asked.warmup : asked.warmup + steps], strict=True))
+    seconds = clock.ends[-1] - clock.ends[options.warmup - 1]
+    tokens, places = (sum(column) for column in zip(*seen[options.warmup : options.warmup + steps], strict=True))
     all_tokens = sum(map(len, rows["input_ids"]))
     return seconds / tokens * all_tokens, 1 - tokens / places
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    data, asked = parse((ClassificationArguments, ThroughputArguments), argv)
+    data, options = parse((ClassificationArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     data.train_file, data.task = data.train_file or [str(MESSAGES)], data.task or "spam"
     parts = read_all_parts(data)
@@ -93,17 +94,18 @@ def main(argv: list[str] | None = None) -> int:
     rows = encode_texts(parts["train"], numbers, tokenizer, data.max_seq_length).features
     whole = tokenizer(parts["train"].texts, truncation=True, max_length=data.max_seq_length, padding="max_length")
     padded = datasets.Dataset.from_dict({**whole, "labels": rows["labels"]})
-    config = BertConfig.from_json_file(asked.config_name)
+    config = BertConfig.from_json_file(options.config_name)
     config.num_labels = len(names)
     FineTuningArguments(output_dir="unused", report_to="none")  # sets the threads
     seen = {side: [] for side in (STOCK, BETWEEN, OURS)}
-    for _ in range(asked.pairs):
+    for _ in range(options.pairs):
         for side, found in seen.items():
             torch.manual_seed(0)
             model = AutoModelForSequenceClassification.from_config(config)
             model.accepts_loss_kwargs = False
-            found.append(measure(side, model, rows, padded, tokenizer, asked))
-    print(f"{asked.config_name}, {len(rows):,} rows, batches of {asked.batch_size}, {torch.get_num_threads()} threads")
+            found.append(measure(side, model, rows, padded, tokenizer, options))
+    machine = f"{torch.get_num_threads()} threads"
+    print(f"{options.config_name}, {len(rows):,} rows, batches of {options.batch_size}, {machine}")
     print(f"{'':30}{'s an epoch':>12}{'spread':>14}{'padding':>9}{'ratio':>8}")
     result = {}
     for side, found in seen.items():
@@ -113,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         result[side] = {**row, "ratio": round(ratio, 2)}
         spread = f"{min(seconds):.1f}–{max(seconds):.1f}"
         print(f"{side:30}{row['seconds']:12.2f}{spread:>14}{row['padding']:9.1%}{ratio:8.2f}")
-    print(json.dumps({**vars(asked), "rows": len(rows), **result}))
+    print(json.dumps({**vars(options), "rows": len(rows), **result}))
     return 0
 
 

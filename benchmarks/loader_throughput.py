@@ -110,23 +110,23 @@ def rows(corpus, tokenizer, workers: int) -> dict[str, tuple[Iterator[dict], Cal
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, _, asked = parse((TokenizerArguments, CorpusArguments, ExampleArguments, LoaderArguments), argv)
+    tokens, text, _, options = parse((TokenizerArguments, CorpusArguments, ExampleArguments, LoaderArguments), argv)
     torch.set_num_threads(1)
     tokenizer = tokenizer_for(tokens, text)
     corpus = corpus_for(text, tokenizer, text.train_file)
-    table = rows(corpus, tokenizer, asked.workers)
+    table = rows(corpus, tokenizer, options.workers)
     for stream, _ in table.values():
         next(stream)  # maps the files, draws the plan, starts the workers
     seen = {name: [] for name in table}
-    for _ in range(asked.rounds):
+    for _ in range(options.rounds):
         for name, (stream, clock) in table.items():
-            seen[name].append(rate(stream, asked.batches, clock))
-    result = {name: statistics.median(figures) for name, figures in seen.items()}
-    print(f"{corpus.tokens:,} tokens; {asked.rounds} rounds of {asked.batches} batches")
-    for name, figure in result.items():
-        times = f"{figure / result['stock, 512' if ', 512' in name else 'stock, 128']:6.1f} ×"
-        print(f"{name:28}{figure:12,.0f} tokens/s{'' if 'workers' in name else ' a core':8}{times} stock")
-    print(json.dumps({name: round(figure) for name, figure in result.items()}))
+            seen[name].append(rate(stream, options.batches, clock))
+    result = {name: statistics.median(metrics) for name, metrics in seen.items()}
+    print(f"{corpus.tokens:,} tokens; {options.rounds} rounds of {options.batches} batches")
+    for name, metric in result.items():
+        times = f"{metric / result['stock, 512' if ', 512' in name else 'stock, 128']:6.1f} ×"
+        print(f"{name:28}{metric:12,.0f} tokens/s{'' if 'workers' in name else ' a core':8}{times} stock")
+    print(json.dumps({name: round(metric) for name, metric in result.items()}))
     return 0
 
 

@@ -152,20 +152,20 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--characters", type=int, default=3000, help="of a text")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the copies")
-    asked = parser.parse_args(argv)
-    texts, pairs = planted_texts(expand(asked.train_file), asked.texts, asked.characters, Random(asked.seed))
+    options = parser.parse_args(argv)
+    texts, pairs = planted_texts(expand(options.train_file), options.texts, options.characters, Random(options.seed))
 
     # The first call loads modules
     sides = {COUNTING: counted_groups, OURS: near_duplicate_groups}
     near_duplicate_groups(texts[:10])
     turns = {side: [] for side in sides}
-    for _ in range(asked.repeats):
+    for _ in range(options.repeats):
         for side, group in sides.items():
             turns[side].append(measured(group, texts, pairs))
     results = {side: min(own, key=lambda result: result["cpu_seconds"]) for side, own in turns.items()}
 
     planted = ", ".join(f"{len(own)} {kind}" for kind, own in pairs.items())
-    print(f"{len(texts):,} texts of {asked.characters:,} characters; planted copies: {planted}")
+    print(f"{len(texts):,} texts of {options.characters:,} characters; planted copies: {planted}")
     print(f"{'':28} {'CPU s':>7} {'groups':>7}  copies found")
     for side, result in results.items():
         found = ", ".join(f"{count} {kind}" for kind, count in result["found"].items())

@@ -83,17 +83,17 @@ class Side:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (asked,) = parse((PrecisionArguments,), argv)
-    torch.set_num_threads(asked.threads)
+    (options,) = parse((PrecisionArguments,), argv)
+    torch.set_num_threads(options.threads)
     keep_freed_memory()
-    config = BertConfig.from_json_file(asked.config_name)
-    if asked.dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = asked.dropout
-    batch = make_batch(config, asked.batch_size, asked.max_seq_length)
+    config = BertConfig.from_json_file(options.config_name)
+    if options.dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = options.dropout
+    batch = make_batch(config, options.batch_size, options.max_seq_length)
     tokens = int(batch["attention_mask"].sum())
 
     sides = {name: Side(config, name == "bf16") for name in PRECISIONS}
-    for turn in range(asked.turns + 1):
+    for turn in range(options.turns + 1):
         for side in sides.values():
             seconds = side.step(batch)
             if turn:
@@ -105,11 +105,11 @@ def main(argv: list[str] | None = None) -> int:
     choice = choose_on_cpu(cpu_units(), config.hidden_size)
     rule = PRECISIONS[choice.bf16]
     print(f"{torch.cpu.get_capabilities().get('cpu_name', '')}, bf16 units: {cpu_units()}, torch {torch.__version__}")
-    print(f"{asked.config_name}, hidden size {config.hidden_size}, {asked.batch_size} × {asked.max_seq_length}")
+    print(f"{options.config_name}, hidden size {config.hidden_size}, {options.batch_size} × {options.max_seq_length}")
     print("tokens a CPU second: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()))
     print(f"bf16 is {ratio:.2f} × as fast ({min(ratios):.2f} to {max(ratios):.2f}); the rule takes {rule}")
-    figures = {**vars(asked), "hidden_size": config.hidden_size, "units": cpu_units(), "rates": rates}
-    print(json.dumps({**figures, "ratio": ratio, "rule": rule, "torch": torch.__version__}))
+    metrics = {**vars(options), "hidden_size": config.hidden_size, "units": cpu_units(), "rates": rates}
+    print(json.dumps({**metrics, "ratio": ratio, "rule": rule, "torch": torch.__version__}))
     return 0
 
 

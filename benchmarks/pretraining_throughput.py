@@ -39,7 +39,7 @@ from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import one_line_errors
 from bert_hf.models import functional, modeling_bert, unpadded_attention
-from bert_hf.models.flops import matrix_product_rate, training_flops
+from bert_hf.models.flops import matmul_rate, training_flops
 
 STOCK, STILL, PAPER, FAST = "stock", "stock, dropout 0", "ours, paper's dropout", "ours, fast recipe"
 
@@ -91,15 +91,15 @@ class Clock(TrainerCallback):
 
 
 def arguments(
-    folder: str, asked: ThroughputArguments, compiled: bool, kind: type[TrainingArguments]
+    folder: str, options: ThroughputArguments, compiled: bool, kind: type[TrainingArguments]
 ) -> TrainingArguments:
     """The same for every side; ours sets threads and memory, and therefore runs first."""
     return kind(
         output_dir=folder,
-        max_steps=asked.warmup + asked.steps,
-        per_device_train_batch_size=asked.batch_size,
-        use_cpu=asked.device == "cpu",
-        bf16=asked.bf16,
+        max_steps=options.warmup + options.steps,
+        per_device_train_batch_size=options.batch_size,
+        use_cpu=options.device == "cpu",
+        bf16=options.bf16,
         torch_compile=compiled,
         max_grad_norm=1.0,
         warmup_steps=10,
@@ -167,8 +167,8 @@ def without(way: str) -> Iterator[None]:
 class Side:
     """One family of model and Trainer, which keeps its weights from turn to turn."""
 
-    def __init__(self, name: str, config: BertConfig, examples, collator, asked, lacking: str = "nothing"):
-        self.name, self.examples, self.asked, self.lacking = name, examples, asked, lacking
+    def __init__(self, name: str, config: BertConfig, examples, collator, options, lacking: str = "nothing"):
+        self.name, self.examples, self.options, self.lacking = name, examples, options, lacking
         self.stock = name in (STOCK, STILL)
         self.batches = Batches(collator, self.stock)
         torch.manual_seed(0)
@@ -180,17 +180,17 @@ class Side:
         self.rates, self.flops = [], []
 
     def turn(self) -> None:
-        compiled = self.asked.compile_stock if self.stock else self.asked.torch_compile
+        compiled = self.options.compile_stock if self.stock else self.options.torch_compile
         clock = Clock()
         self.batches.seen.clear()
         with tempfile.TemporaryDirectory() as folder:
-            args = arguments(folder, self.asked, compiled, PreTrainingArguments)
+            args = arguments(folder, self.options, compiled, PreTrainingArguments)
             if self.stock:
                 stock_memory()
-                args = arguments(folder, self.asked, compiled, TrainingArguments)
+                args = arguments(folder, self.options, compiled, TrainingArguments)
                 args.remove_unused_columns = False
                 args.train_sampling_strategy = "sequential"
-                total = args.max_steps * self.asked.batch_size
+                total = args.max_steps * self.options.batch_size
                 order = RunSampler(self.examples.phases, self.examples.window_length, total, self.examples.seed)
                 rows = [self.examples[number] for number in order]
                 trainer = Trainer(self.model, args, self.batches, rows, callbacks=[clock])
@@ -198,7 +198,7 @@ class Side:
                 trainer = PreTrainer(self.model, args, self.batches, self.examples, callbacks=[clock])
             with without(self.lacking):
                 trainer.train()
-        first, steps = self.asked.warmup, self.asked.steps
+        first, steps = self.options.warmup, self.options.steps
         seconds = clock.ends[first + steps - 1] - clock.ends[first - 1]
         held = self.batches.seen[first : first + steps]
         total = {name: sum(batch[name] for batch in held) for name in held[0]}
@@ -226,7 +226,7 @@ def profile(side: Side) -> dict[str, float]:
     with torch.profiler.profile() as recorded:
         side.turn()
     del side.rates[-1], side.flops[-1]
-    steps, spent = side.asked.warmup + side.asked.steps, dict.fromkeys([*KINDS, "the rest"], 0.0)
+    steps, spent = side.options.warmup + side.options.steps, dict.fromkeys([*KINDS, "the rest"], 0.0)
     for event in recorded.key_averages():
         name = event.key.lower()
         kind = next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "the rest")
@@ -263,36 +263,36 @@ def report(sides: list[Side], peak: float) -> dict:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, asked = parse((TokenizerArguments, CorpusArguments, ThroughputArguments), argv)
+    tokens, text, options = parse((TokenizerArguments, CorpusArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
-    asked.device = asked.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = tokenizer_for(tokens, text)
     corpus = corpus_for(text, tokenizer, text.train_file)
-    config = BertConfig.from_json_file(asked.config_name)
-    if asked.bf16 is None:
-        on_cpu = asked.device == "cpu"
-        asked.bf16 = (choose_on_cpu(cpu_units(), config.hidden_size) if on_cpu else choose_on_gpu()).bf16
+    config = BertConfig.from_json_file(options.config_name)
+    if options.bf16 is None:
+        on_cpu = options.device == "cpu"
+        options.bf16 = (choose_on_cpu(cpu_units(), config.hidden_size) if on_cpu else choose_on_gpu()).bf16
     collator = DataCollatorForPreTraining(tokenizer)
     names = {"stock": STOCK, "still": STILL, "paper": PAPER, "fast": FAST}
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.
-    examples = PreTrainingExamples(corpus, (Phase(asked.max_seq_length, None),))
-    if asked.ablate:
-        sides = [Side(f"without {way}", config, examples, collator, asked, way) for way in WAYS]
+    examples = PreTrainingExamples(corpus, (Phase(options.max_seq_length, None),))
+    if options.ablate:
+        sides = [Side(f"without {way}", config, examples, collator, options, way) for way in WAYS]
     else:
-        sides = [Side(names[word], config, examples, collator, asked) for word in asked.sides.split(",")]
-    arguments("unused", asked, False, PreTrainingArguments)  # sets the threads
-    dtype = torch.bfloat16 if asked.bf16 else torch.float32
+        sides = [Side(names[word], config, examples, collator, options) for word in options.sides.split(",")]
+    arguments("unused", options, False, PreTrainingArguments)  # sets the threads
+    dtype = torch.bfloat16 if options.bf16 else torch.float32
     print(
-        f"{asked.config_name}, {asked.batch_size} × {asked.max_seq_length}, {asked.device}, "
-        f"{torch.get_num_threads()} threads, {'bf16' if asked.bf16 else 'fp32'}, torch {torch.__version__}"
+        f"{options.config_name}, {options.batch_size} × {options.max_seq_length}, {options.device}, "
+        f"{torch.get_num_threads()} threads, {'bf16' if options.bf16 else 'fp32'}, torch {torch.__version__}"
     )
     peak = 0.0
-    for _ in range(asked.pairs):
-        peak = max(peak, matrix_product_rate(torch.device(asked.device), dtype, seconds=0.5))  # noise only lowers it
+    for _ in range(options.pairs):
+        peak = max(peak, matmul_rate(torch.device(options.device), dtype, seconds=0.5))  # noise only lowers it
         for side in sides:
             side.turn()
-    result = {**vars(asked), **report(sides, peak)}
-    if asked.profile:
+    result = {**vars(options), **report(sides, peak)}
+    if options.profile:
         result["milliseconds"] = report_profiles(sides)
     print(json.dumps(result))
     return 0

@@ -121,14 +121,14 @@ def read_plan(path: Path) -> list[Run]:
     return runs
 
 
-def words_of(run: Run, asked: SearchArguments, folder: Path) -> list[str]:
+def words_of(run: Run, options: SearchArguments, folder: Path) -> list[str]:
     """The command line of a run."""
     flags = {
         **run.flags,
         "max_steps": run.steps(),
-        "train_file": asked.train_file,
-        "validation_file": asked.validation_file,
-        "tokenizer_name": asked.tokenizer_name,
+        "train_file": options.train_file,
+        "validation_file": options.validation_file,
+        "tokenizer_name": options.tokenizer_name,
         "output_dir": str(folder),
     }
     words = []
@@ -138,16 +138,16 @@ def words_of(run: Run, asked: SearchArguments, folder: Path) -> list[str]:
     return words
 
 
-def make(run: Run, asked: SearchArguments) -> bool:
+def make(run: Run, options: SearchArguments) -> bool:
     """Starts or resumes a run; False if another process is running it.
 
     Raises:
         InputError: the run failed; its log is named.
     """
-    folder = Path(asked.work_dir) / run.name
+    folder = Path(options.work_dir) / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.with_suffix(".log")
-    environment = {**os.environ, "OMP_NUM_THREADS": str(asked.threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
 
     with open(folder.with_suffix(".lock"), "w") as lock:
         try:
@@ -156,7 +156,7 @@ def make(run: Run, asked: SearchArguments) -> bool:
             return False
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         with open(log, "a") as output:
-            words = [sys.executable, str(RECIPE), *words_of(run, asked, folder)]
+            words = [sys.executable, str(RECIPE), *words_of(run, options, folder)]
             code = subprocess.run(words, stdout=output, stderr=subprocess.STDOUT, env=environment).returncode
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         _add_seconds(folder, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
@@ -192,7 +192,7 @@ def gather(runs: list[Run], work: Path) -> tuple[list[dict], list[dict]]:
         folder = work / run.name
         if not (folder / "all_results.json").is_file():
             continue
-        figures = json.loads((folder / "all_results.json").read_text())
+        metrics = json.loads((folder / "all_results.json").read_text())
         seconds = json.loads(folder.with_suffix(".seconds.json").read_text())
         rows.append(
             {
@@ -200,7 +200,7 @@ def gather(runs: list[Run], work: Path) -> tuple[list[dict], list[dict]]:
                 "run": run.name,
                 "tokens": run.tokens,
                 "steps": run.steps(),
-                **{name: _rounded(figures.get(name)) for name in (*FIGURES, "unigram_mlm_loss")},
+                **{name: _rounded(metrics.get(name)) for name in (*FIGURES, "unigram_mlm_loss")},
                 "cpu_seconds": round(seconds["cpu_seconds"]),
                 "cpu": seconds["cpu"],
                 "changed": json.dumps(run.changed),
@@ -253,16 +253,16 @@ def draw(rows: list[dict], curves: list[dict], path: Path) -> None:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (asked,) = parse((SearchArguments,), argv)
-    runs = read_plan(Path(asked.plan))
-    work, results = Path(asked.work_dir), Path(asked.results_dir)
+    (options,) = parse((SearchArguments,), argv)
+    runs = read_plan(Path(options.plan))
+    work, results = Path(options.work_dir), Path(options.results_dir)
 
     for run in runs:
         finished = (work / run.name / "all_results.json").is_file()
-        if asked.report or finished or not fnmatch.fnmatch(run.name, asked.only):
+        if options.report or finished or not fnmatch.fnmatch(run.name, options.only):
             continue
         print(f"{run.name}: {run.steps():,} steps", flush=True)
-        if make(run, asked):
+        if make(run, options):
             write(*gather(runs, work), results)
 
     rows, curves = gather(runs, work)

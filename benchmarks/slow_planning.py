@@ -62,8 +62,8 @@ class SlowArguments:
 class Runs:
     """The runs of one comparison, in one folder."""
 
-    def __init__(self, folder: Path, asked: SlowArguments):
-        self.folder, self.asked = folder, asked
+    def __init__(self, folder: Path, options: SlowArguments):
+        self.folder, self.options = folder, options
 
     def prepare(self) -> None:
         """Writes text in two files, a corpus of it, and the model's shape."""
@@ -80,7 +80,7 @@ class Runs:
             "output_dir": self.folder / name, "max_steps": STEPS, "save_steps": 6, "max_eval_samples": 16,
             "logging_steps": 1, "per_device_train_batch_size": 32, "warmup_steps": 5, "bf16": "false",
             "report_to": "none", "disable_tqdm": "true", "use_cpu": "true", "eval_strategy": "no",
-            "hang_timeout": self.asked.hang_timeout, "dataloader_num_workers": self.asked.workers,
+            "hang_timeout": self.options.hang_timeout, "dataloader_num_workers": self.options.workers,
         }  # fmt: skip
         words = [str(word) for flag, value in flags.items() for word in (f"--{flag}", value)]
         command = [sys.executable, "-c", SHIM, str(ROOT / "recipes/pretrain.py"), str(seconds), str(self.mark), *words]
@@ -100,10 +100,10 @@ class Runs:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    (asked,) = parse((SlowArguments,), argv)
+    (options,) = parse((SlowArguments,), argv)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder), asked)
+        runs = Runs(Path(folder), options)
         runs.prepare()
 
         # 1. Without the shim, for comparison
@@ -113,15 +113,15 @@ def main(argv: list[str] | None = None) -> int:
 
         # 2. Slowed, and killed in the middle of planning
         begun = time.monotonic()
-        running = runs.start("slow", asked.seconds)
+        running = runs.start("slow", options.seconds)
         runs.wait_for_planning(running)
-        time.sleep(asked.seconds / 2)
+        time.sleep(options.seconds / 2)
         running.send_signal(signal.SIGKILL)
         rows.append(("slowed, killed while it plans", running.wait(), time.monotonic() - begun, ""))
 
         # 3. The same command again
         begun = time.monotonic()
-        code = runs.start("slow", asked.seconds).wait()
+        code = runs.start("slow", options.seconds).wait()
         resumed = [line for line in (runs.folder / "slow.log").read_text().splitlines() if "resuming from" in line]
         rows.append(("the same command again", code, time.monotonic() - begun, resumed[-1].rpartition("/")[2]))
 
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     for what, code, seconds, remark in rows:
         print(f"{what:32s} exit code {code:4d} {seconds:7.1f} s  {remark}")
     print(f"{'the same':32s} " + (", ".join(f"{name}: {value}" for name, value in equal.items()) or last))
-    print(json.dumps({**vars(asked), "codes": [row[1] for row in rows], "equal": equal}))
+    print(json.dumps({**vars(options), "codes": [row[1] for row in rows], "equal": equal}))
     return 0 if finished and all(equal.values()) else 1
 
 

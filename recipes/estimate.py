@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_estimating(argv, DEFAULT)
     if options is None:  # --check
         return 0
-    tokens, text, network, shape, args, asked = options
+    tokens, text, network, shape, args, estimate_args = options
 
     # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run
     corpus_tokens = trained_tokens(text, args)
@@ -30,11 +30,11 @@ def main(argv: list[str] | None = None) -> int:
     config = planned_shape(network, tokens, text, shape)
 
     # 3. Run: steps at each length, batch, precision, device
-    plan = plan_run(config, corpus_tokens, shape, args, asked)
+    plan = plan_run(config, corpus_tokens, shape, args, estimate_args)
 
     # 4. Report
     print("An estimate, not a measurement.")
-    print(*report(plan, asked.num_devices, asked.price_per_hour, corpus_tokens), sep="\n")
+    print(*report(plan, estimate_args.num_devices, estimate_args.price_per_hour, corpus_tokens), sep="\n")
     return 0
 
 

@@ -30,9 +30,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    asked = parse(argv)
-    figures = evaluate_files(asked.data, asked.predictions, asked.na_prob_file, asked.na_prob_thresh)
-    print(json.dumps(figures, indent=2))
+    args = parse(argv)
+    metrics = evaluate_files(args.data, args.predictions, args.na_prob_file, args.na_prob_thresh)
+    print(json.dumps(metrics, indent=2))
     return 0
 
 

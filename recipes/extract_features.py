@@ -23,24 +23,24 @@ def main(argv: list[str] | None = None) -> int:
     given = parse((FeatureArguments, OutputArguments), argv, preflight=check_features)
     if given is None:  # --check
         return 0
-    asked, out = given
+    feature_args, out = given
     logging.set_verbosity_error()  # the heads of the checkpoint are not read, and that is no fault
     logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers
-    extractor, settings = open_extractor(asked)
+    extractor, settings = open_extractor(feature_args)
 
     # 2. The folder: a new one, or one in which the same features were begun
-    given = {"columns": asked.columns()._asdict(), "texts_per_file": asked.texts_per_file}
-    identity = {**settings, "texts": checksum(asked.train_file), **given}
+    given = {"columns": feature_args.columns()._asdict(), "texts_per_file": feature_args.texts_per_file}
+    identity = {**settings, "texts": checksum(feature_args.train_file), **given}
     folder = open_folder(Path(needed(out.output_dir)), identity, out.overwrite_output_dir)
 
     # 3. Texts → hidden states → files
     if folder.finished:
         print(f"{folder.path} holds these features, already complete")
     else:
-        texts = read_all(asked.train_file, asked.columns())
-        write_features(folder, extractor, texts, asked.texts_per_file, asked.dtype, print)
+        texts = read_all(feature_args.train_file, feature_args.columns())
+        write_features(folder, extractor, texts, feature_args.texts_per_file, feature_args.dtype, print)
     release_lock()
 
     # 4. Report

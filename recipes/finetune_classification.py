@@ -20,13 +20,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_finetuning(ClassificationArguments, ClassificationTask, argv)
     if options is None:  # --check
         return 0
-    asked, args = options
+    task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+    tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: three parts; near-duplicates are in the same one
-    task = ClassificationTask(asked, tokenizer)
+    task = ClassificationTask(task_args, tokenizer)
 
     # 3. Collator: each batch is padded to its longest text
     collator = task.collator()

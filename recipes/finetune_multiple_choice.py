@@ -20,13 +20,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_finetuning(TaskArguments, ChoiceTask, argv)
     if options is None:  # --check
         return 0
-    asked, args = options
+    task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+    tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: three parts, rows of one context in the same one
-    task = ChoiceTask(asked, tokenizer)
+    task = ChoiceTask(task_args, tokenizer)
 
     # 3. Collator: every choice of a batch is padded to the longest
     collator = task.collator()

@@ -21,13 +21,17 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_finetuning(TokenClassificationArguments, TokenClassificationTask, argv)
     if options is None:  # --check
         return 0
-    asked, args = options
+    task_args, args = options
 
     # 1. Tokenizer: the checkpoint's own
-    tokenizer = load_tokenizer(asked.tokenizer_name or asked.model_name_or_path)
+    tokenizer = load_tokenizer(task_args.tokenizer_name or task_args.model_name_or_path)
 
     # 2. Dataset: sentences of labelled words
-    task = FeatureTaggingTask(asked, tokenizer) if asked.feature_based else TokenClassificationTask(asked, tokenizer)
+    task = (
+        FeatureTaggingTask(task_args, tokenizer)
+        if task_args.feature_based
+        else TokenClassificationTask(task_args, tokenizer)
+    )
 
     # 3. Collator: each batch is padded to its longest window
     collator = task.collator()

@@ -23,19 +23,19 @@ def main(argv: list[str] | None = None) -> int:
     given = parse((ProbeArguments, OutputArguments), argv, preflight=check_probe)
     if given is None:  # --check
         return 0
-    asked, out = given
+    probe_args, out = given
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=REPORT_FILES)
     logging.set_verbosity_error()  # the report lists the newly initialized heads
     logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers
-    subject = open_subject(asked)
+    subject = open_subject(probe_args)
 
     # 2. Labelled rows, held-out text, minimal pairs
-    data = read_data(asked, subject.tokenizer)
+    data = read_data(probe_args, subject.tokenizer)
 
     # 3. Every part that has data
-    found = ProbeRun(asked, subject, data, report=lambda line: print(line, flush=True)).run()
+    found = ProbeRun(probe_args, subject, data, report=lambda line: print(line, flush=True)).run()
 
     # 4. JSON, table, picture
     print()

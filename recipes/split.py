@@ -26,23 +26,23 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_splitting(argv)
     if options is None:  # --check
         return 0
-    asked, out = options
+    split_args, out = options
 
     # 1. Rows: text, second text if there is one, and class
-    rows = read_rows_to_split(asked)
+    rows = read_rows_to_split(split_args)
 
     # 2. Folds: stratified by class, groups of near-duplicates in the same part
     groups = row_groups(rows)
-    made = make_folds(rows, groups, asked)
+    made = make_folds(rows, groups, split_args)
 
     # 3. Files
     folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=FOLD_FILES)
-    write_folds(folder, made, asked)
+    write_folds(folder, made, split_args)
 
     # 4. Report
-    print(rows.line(asked.problem_type))
+    print(rows.line(split_args.problem_type))
     print(describe_groups(groups))
-    print(table_of_parts(made, asked.problem_type == "regression"))
+    print(table_of_parts(made, split_args.problem_type == "regression"))
     return 0
 
 

@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.study.arguments import StudyArguments, split_words
+from bert_hf.finetuning.study.arguments import StudyArguments, split_argv
 from bert_hf.finetuning.study.cells import Main
 from bert_hf.finetuning.study.plan import make_plan
 from bert_hf.finetuning.study.study import Study
@@ -24,22 +24,22 @@ from bert_hf.training.run import command
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    words, passed_on = split_words(sys.argv[1:] if argv is None else argv)
-    options = parse((StudyArguments,), words)
+    argv, recipe_argv = split_argv(sys.argv[1:] if argv is None else argv)
+    options = parse((StudyArguments,), argv)
     assert options is not None  # `--check` is one of its options
-    asked: StudyArguments = options[0]
+    study_args: StudyArguments = options[0]
 
     # 1. Recipe: its `main`, called in this process for every cell
-    run_recipe = recipe_main(asked.recipe)
+    run_recipe = recipe_main(study_args.recipe)
 
     # 2. Plan: models × training sizes × folds × seeds × settings
-    plan = make_plan(asked, passed_on)
+    plan = make_plan(study_args, recipe_argv)
 
     # 3. Cells, each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
     study = Study(plan, run_recipe, report=lambda line: print(line, flush=True))
-    return study.check() if asked.check else study.run()
+    return study.check() if study_args.check else study.run()
 
 
 def recipe_main(name: str) -> Main:

@@ -78,12 +78,12 @@ def test_every_kind_of_data_trains(kind, family, documents, trained, folder, tmp
                              use_cpu=True, logging_steps=1, disable_tqdm=True, report_to="none", **keep)  # fmt: skip
     trainer = trainer_class(model, args, DataCollatorForPreTraining(trained), data, data, trained)
     trainer.train()
-    figures = trainer.evaluate()
+    metrics = trainer.evaluate()
 
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     expected = np.log(len(trained)) + np.log(2)  # of an untrained model: all tokens equally likely, and both classes
     assert len(losses) == 3
-    assert all(abs(loss - expected) < 1 for loss in [*losses, figures["eval_loss"]])
+    assert all(abs(loss - expected) < 1 for loss in [*losses, metrics["eval_loss"]])
 
 
 def test_a_row_is_a_dict_and_a_loader_s_row_is_not(store):

@@ -49,9 +49,9 @@ def made(monkeypatch):
         calls.append(given)
         folder = Path(given["--output_dir"])
         folder.mkdir(parents=True)
-        figures = {"eval_mlm_loss": 5.0, "eval_mlm_accuracy": 0.2, "eval_nsp_accuracy": 0.5, "unigram_mlm_loss": 7.0}
-        (folder / "all_results.json").write_text(json.dumps(figures))
-        history = [{"step": 100, **figures}, {"step": 150, "loss": 1.0}]
+        metrics = {"eval_mlm_loss": 5.0, "eval_mlm_accuracy": 0.2, "eval_nsp_accuracy": 0.5, "unigram_mlm_loss": 7.0}
+        (folder / "all_results.json").write_text(json.dumps(metrics))
+        history = [{"step": 100, **metrics}, {"step": 150, "loss": 1.0}]
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
         return SimpleNamespace(returncode=0)
 

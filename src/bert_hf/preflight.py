@@ -72,9 +72,11 @@ def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | N
     return parse(_PRETRAINING, argv, str(default_config), pretraining)
 
 
-def parse_finetuning(asked: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None) -> tuple | None:
+def parse_finetuning(
+    arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
+) -> tuple | None:
     """The options of a recipe `finetune_….py`: (task and model, run)."""
-    return parse((asked, FineTuningArguments), argv, preflight=functools.partial(finetuning, task))
+    return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(finetuning, task))
 
 
 def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
@@ -131,21 +133,21 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     yield from model_on_disk(config, run)
 
 
-def finetuning(task: type[DownstreamTask], asked, run) -> Iterator[str]:
+def finetuning(task: type[DownstreamTask], task_args, run) -> Iterator[str]:
     """The checks of a recipe that fine-tunes."""
-    if asked.model_name_or_path is None:
+    if task_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
 
     # Options and folders
-    yield check_ranges(asked, run)
+    yield check_ranges(task_args, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
-    yield from machine(run, tuple(dict.fromkeys((*task.figures(asked), "loss"))))
-    yield labelled_rows(task, asked)
+    yield from machine(run, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
+    yield labelled_rows(task, task_args)
 
     # Model and tokenizer
-    config = model_shape(None, asked.model_name_or_path, asked.max_seq_length, bert_alone=False)
-    named = asked.tokenizer_name or asked.model_name_or_path
+    config = model_shape(None, task_args.model_name_or_path, task_args.max_seq_length, bert_alone=False)
+    named = task_args.tokenizer_name or task_args.model_name_or_path
     if _is_here(named):
         tokenizer = load_tokenizer(named)
         yield f"tokenizer: {len(tokenizer):,} pieces"
@@ -189,35 +191,35 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
 
-def estimating(tokens, text, network, shape, run, asked) -> Iterator[str]:
+def estimating(tokens, text, network, shape, run, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`, which reads no text and writes nothing."""
-    yield check_ranges(tokens, text, network, shape, run, asked)
+    yield check_ranges(tokens, text, network, shape, run, estimate_args)
     if model_shape(network.config_name, network.model_name_or_path, longest_length(shape)) is not None:
         yield "model: its shape is a BERT's"
 
 
-def splitting(asked, out) -> Iterator[str]:
+def splitting(split_args, out) -> Iterator[str]:
     """The checks of `split.py`."""
-    yield check_ranges(asked)
-    if asked.folds > 1 and asked.test_split_percentage is not None:
-        what = f"the test rows of {asked.folds} folds are {100 / asked.folds:g} %"
+    yield check_ranges(split_args)
+    if split_args.folds > 1 and split_args.test_split_percentage is not None:
+        what = f"the test rows of {split_args.folds} folds are {100 / split_args.folds:g} %"
         raise InputError(what, where="--test_split_percentage", remedy="leave it out, or give --folds 1")
-    test = 100 / asked.folds if asked.folds > 1 else asked.test_split_percentage or TEST_PERCENTAGE
-    if asked.validation_split_percentage + test >= 100:
+    test = 100 / split_args.folds if split_args.folds > 1 else split_args.test_split_percentage or TEST_PERCENTAGE
+    if split_args.validation_split_percentage + test >= 100:
         what = f"with {test:g} % test rows no training rows are left"
         raise InputError(what, where="--validation_split_percentage", remedy="give fewer")
-    yield f"rows: {len(read_rows_to_split(asked)):,}"
+    yield f"rows: {len(read_rows_to_split(split_args)):,}"
     yield writable(needed(out.output_dir))
 
 
 # ---- machine and folders
 
 
-def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
+def machine(run, metrics: tuple[str, ...]) -> Iterator[str]:
     """Refuses precisions, figures, checkpoints, trackers and repositories that do not exist.
 
     Args:
-        figures: names of the figures of an evaluation.
+        metrics: names of the figures of an evaluation.
     """
     # Precision
     if run.bf16 and run.fp16:
@@ -227,8 +229,8 @@ def machine(run, figures: tuple[str, ...]) -> Iterator[str]:
 
     # Figures, checkpoint
     best = run.metric_for_best_model
-    if best is not None and best.removeprefix("eval_") not in figures:
-        remedy = did_you_mean(best.removeprefix("eval_"), figures).strip() or f"one of: {', '.join(figures)}"
+    if best is not None and best.removeprefix("eval_") not in metrics:
+        remedy = did_you_mean(best.removeprefix("eval_"), metrics).strip() or f"one of: {', '.join(metrics)}"
         raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
     if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
         folder = Path(run.resume_from_checkpoint)
@@ -317,9 +319,9 @@ def writable(output_dir: str, option: str = "--output_dir") -> str:
     return f"output: {output_dir} can be written"
 
 
-def _short(place: Path, asked: str) -> Path:
+def _short(place: Path, given: str) -> Path:
     """A parent of the path in the user's spelling."""
-    for path in (Path(asked), *Path(asked).parents):
+    for path in (Path(given), *Path(given).parents):
         if path.expanduser().absolute() == place:
             return path
     return place
@@ -366,37 +368,41 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
     deadline = time.monotonic() + _SECONDS
     checked = []
     for files in given:
-        check = _prepared_corpus if is_prepared(files) else _text_files
+        check = _prepared_corpus if is_prepared(files) else _check_text_files
         checked.append(check(text, files, least if files is text.train_file else 1, deadline))
     return f"text: {', held out: '.join(checked)}"
 
 
-def _prepared_corpus(text: CorpusArguments, files: list[str], least: int, deadline: float) -> str:
+def _prepared_corpus(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
     if not is_url(files[0]):
-        _require_documents(len(open_prepared(text, files[0])), least, files[0])
+        _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
     return "a prepared corpus"
 
 
-def _text_files(text: CorpusArguments, files: list[str], least: int, deadline: float) -> str:
-    """Reads the beginnings of some files until the deadline; where that is all of the text, counts its documents."""
+def _check_text_files(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
+    """Reads the beginnings of some files until the deadline; where that is all of the text, counts its documents.
+
+    Returns:
+        The line to report: files and bytes.
+    """
     sources = inputs_of(text, files)
     local = [source for source in sources if not is_url(source.path)]
-    opened = local[:: max(1, len(local) // _OPENED)]
+    sampled = local[:: max(1, len(local) // _OPENED)]
 
     documents = 0
-    complete = len(opened) == len(sources)
-    for source in opened:
+    complete = len(sampled) == len(sources)  # a URL is not opened
+    for source in sampled:
         if time.monotonic() > deadline:
             complete = False
             break
-        found, all_of_it = _head(source)
+        found, whole = _head(source)
         documents += found
-        complete = complete and all_of_it
+        complete = complete and whole
 
     if complete and not documents:
         raise InputError("no text in it", where=files[0], remedy="give files that hold text")
     if complete:
-        _require_documents(documents, least, files[0])
+        _require_documents(documents, min_documents, files[0])
     return f"{len(sources):,} files, {sum(Path(source.path).stat().st_size for source in local):,} bytes"
 
 
@@ -423,25 +429,29 @@ def _require_documents(documents: int, least: int, where: str) -> None:
         raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
 
 
-def labelled_rows(task: type[DownstreamTask], asked: TaskArguments) -> str:
+def labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) -> str:
     """Reads every row of every part, where the files are not large."""
-    files = [path for given in (asked.train_file, asked.validation_file, asked.test_file) for path in given or ()]
-    if files and not asked.train_file:
+    files = [
+        path
+        for given in (task_args.train_file, task_args.validation_file, task_args.test_file)
+        for path in given or ()
+    ]
+    if files and not task_args.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
-    source = task.source(asked)
+    source = task.source(task_args)
 
     # How many of the rows are held out
-    held_out = 0 if asked.validation_file else asked.validation_split_percentage
-    held_out += asked.test_split_percentage if task.splits_test and not asked.test_file else 0
+    held_out = 0 if task_args.validation_file else task_args.validation_split_percentage
+    held_out += task_args.test_split_percentage if task.splits_test and not task_args.test_file else 0
     if held_out >= 100:
         what, remedy = f"{held_out:g} % of the rows would be held out", "leave some to train on"
         raise InputError(what, where="--test_split_percentage", remedy=remedy)
 
     # The rows
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
-    if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(asked, "data_dir", None)):
+    if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(task_args, "data_dir", None)):
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
-    parts = task.read_given(asked)
+    parts = task.read_given(task_args)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 
 

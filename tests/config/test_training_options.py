@@ -180,7 +180,7 @@ def trained(tmp_path, tokenizer, steps=4, callback=None, **changes):
     return trainer
 
 
-def figures(trainer, name):
+def metrics(trainer, name):
     return [row[name] for row in trainer.state.log_history if name in row]
 
 
@@ -226,7 +226,7 @@ def test_weight_of_the_nsp_loss(tmp_path, tokenizer, plain):
     heavy = trained(tmp_path, tokenizer, steps=1, nsp_loss_weight=3.0)
     row = heavy.state.log_history[0]
     assert row["loss"] == pytest.approx(row["mlm_loss"] + 3 * row["nsp_loss"], rel=1e-5)
-    assert row["mlm_loss"] == figures(plain, "mlm_loss")[0]
+    assert row["mlm_loss"] == metrics(plain, "mlm_loss")[0]
 
 
 @shows("label_smoothing_factor")
@@ -246,7 +246,7 @@ def test_noise_on_the_embeddings_while_fine_tuning(tmp_path):
         trainer = tuned(tmp_path / str(alpha), neftune_noise_alpha=alpha, num_train_epochs=1)
         before = trainer.evaluate()["eval_loss"]
         trainer.train()
-        losses.append((before, figures(trainer, "loss")[0]))
+        losses.append((before, metrics(trainer, "loss")[0]))
         assert not trainer.model.get_input_embeddings()._forward_hooks
     assert losses[0][0] == losses[1][0]  # never in an evaluation
     assert losses[0][1] != losses[1][1]
@@ -319,7 +319,7 @@ def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, pl
         assert files[0].read_bytes() == files[1].read_bytes(), part
     assert history(resumed) == history(whole)
     if name != "adamw_torch":  # which is the fused one up to rounding
-        assert figures(whole, "loss")[-1] != pytest.approx(figures(plain, "loss")[-1], rel=1e-6)
+        assert metrics(whole, "loss")[-1] != pytest.approx(metrics(plain, "loss")[-1], rel=1e-6)
 
 
 @shows("optim_args")
@@ -391,7 +391,7 @@ def test_schedules_that_look_at_the_evaluation_resume_exactly(tmp_path, tokenize
     }  # fmt: skip
     whole = make(tmp_path, tokenizer, steps=6, **changes)
     whole.train()
-    rates = figures(whole, "learning_rate")
+    rates = metrics(whole, "learning_rate")
     assert len(set(rates)) > 1
     resumed = make(tmp_path / "again", tokenizer, steps=6, **changes)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
@@ -457,7 +457,7 @@ def test_activations_are_computed_again(tmp_path, tokenizer, plain):
             layer.output.dense.register_forward_hook(lambda *_, calls=calls: calls.append(1))
         trainer.train()
         passes[name, every] = len(calls)
-        assert figures(trainer, "loss")[0] == pytest.approx(figures(plain, "loss")[0], rel=0.2)
+        assert metrics(trainer, "loss")[0] == pytest.approx(metrics(plain, "loss")[0], rel=0.2)
     layers = len(trainer.model.bert.encoder.layer)
     assert passes["activation", 1] == passes["gradient", 1] == 2 * layers
     assert passes["activation", 3] == passes["gradient", 3] < 2 * layers
@@ -546,11 +546,11 @@ def test_progress_bars(tmp_path, tokenizer):
 @shows("include_num_input_tokens_seen")
 def test_tokens_seen(tmp_path, tokenizer, plain):
     everything, real = (
-        figures(trained(tmp_path, tokenizer, steps=2, include_num_input_tokens_seen=which), "num_input_tokens_seen")[1]
+        metrics(trained(tmp_path, tokenizer, steps=2, include_num_input_tokens_seen=which), "num_input_tokens_seen")[1]
         for which in ("all", "non_padding")
     )
     assert 0 < real < everything
-    assert figures(plain, "num_input_tokens_seen") == []
+    assert metrics(plain, "num_input_tokens_seen") == []
 
 
 @shows("skip_memory_metrics")
@@ -633,7 +633,7 @@ def test_batches_of_an_evaluation(tmp_path, tokenizer, monkeypatch):
 def test_the_best_model_is_kept(tmp_path, greater):
     trainer = tuned(tmp_path, metric_for_best_model="loss", greater_is_better=greater, learning_rate=0.05)
     trainer.train()
-    losses = figures(trainer, "eval_loss")
+    losses = metrics(trainer, "eval_loss")
     best = max(losses) if greater else min(losses)
     assert trainer.state.best_metric == best
     assert trainer.evaluate()["eval_loss"] == pytest.approx(best, rel=1e-6)
@@ -688,7 +688,7 @@ def test_seeds(tmp_path, tokenizer, plain):
     other = trained(
         tmp_path, tokenizer, steps=2, seed=4
     )  # the examples have a seed of their own here: dropout differs
-    assert figures(other, "loss")[0] != figures(plain, "loss")[0]
+    assert metrics(other, "loss")[0] != metrics(plain, "loss")[0]
     common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
     assert PreTrainingArguments(seed=5, **common).data_seed == 5
     assert PreTrainingArguments(seed=5, data_seed=6, **common).data_seed == 6

@@ -14,7 +14,7 @@ from tiny import tiny_tokenizer
 from bert_hf import DataCollatorForPreTraining, PreTrainingExamples
 from bert_hf.data.length_leak import ALLOWED, length_leak
 from bert_hf.data.samplers import Phase
-from bert_hf.data.segment_search import Documents, find_segments, find_sentences
+from bert_hf.data.segment_search import DocumentBounds, find_segments, find_sentences
 from bert_hf.data.sentence_pairs import exchange_segments, plan_epoch
 
 IS_NEXT, NOT_NEXT = 0, 1
@@ -159,8 +159,8 @@ def test_every_one_sentence_document_has_a_pair_and_a_counterpart(sizes, longest
 
     single = starts[ends - starts == 1]
     count = len(single)
-    next_pairs = np.arange(len(plan) - 2 * count, len(plan) - count)
-    single_pairs = np.arange(len(plan) - count, len(plan))
+    next_pairs = np.arange(plan.count - 2 * count, plan.count - count)
+    single_pairs = np.arange(plan.count - count, plan.count)
     assert plan.b_start[single_pairs].tolist() == single.tolist()
     assert (plan.label[next_pairs] == IS_NEXT).all()
     assert (plan.label[single_pairs] == NOT_NEXT).all()
@@ -224,7 +224,7 @@ def test_segments_are_found_in_other_documents_and_near_the_wanted_length(sizes,
     first, offsets = last - sizes, np.cumsum([0, *rng.integers(1, longest + 1, last[-1])])
     excluded = rng.integers(0, len(sizes), 50)
     wanted = rng.integers(1, 300, 50)
-    start, end = find_segments(Documents(first, last, offsets), wanted, rng, excluded)
+    start, end = find_segments(DocumentBounds(first, last, offsets), wanted, rng, excluded)
     document = np.searchsorted(last, start, side="right")
     assert (start < end).all()
     assert (end <= last[document]).all()
@@ -244,7 +244,7 @@ def test_sentences_are_found_at_the_nearest_length(sizes, longest, max_tokens, s
     last = np.cumsum(sizes)
     first, offsets = last - sizes, np.cumsum([0, *rng.integers(1, longest + 1, last[-1])])
     wanted = rng.integers(1, max_tokens + 1, 20)
-    found = find_sentences(Documents(first, last, offsets), wanted, max_tokens, rng)
+    found = find_sentences(DocumentBounds(first, last, offsets), wanted, max_tokens, rng)
     lengths = np.minimum(np.diff(offsets), max_tokens)
     nearest = np.abs(lengths[:, None] - wanted).min(0)
     assert (np.abs(lengths[found] - wanted) == nearest).all()

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.data.segment_search import Documents, find_segments, find_sentences
+from bert_hf.data.segment_search import DocumentBounds, find_segments, find_sentences
 from bert_hf.data.sentence_pairs import (
     _disjoint,
     _draw_cuts,
@@ -66,7 +66,7 @@ def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
     starts, ends, offsets = store(sizes)
     plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.count)
 
 
 def test_replaced_segments_are_exchanged(rng):
@@ -93,7 +93,7 @@ def test_one_document_with_most_of_the_text(rng):
     starts, ends, offsets = store([2000, 80, 80])
     plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(len(plan))
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.count)
     lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
     full = [(lengths[plan.label == label] == 60).mean() for label in (IS_NEXT, NOT_NEXT)]
     assert full[0] > 0.95
@@ -155,11 +155,11 @@ def test_truncation_is_that_of_2018(length_a, length_b):
 # ---- the worked examples of the docstrings
 
 
-def documents_of(*documents: list[int]) -> Documents:
+def documents_of(*documents: list[int]) -> DocumentBounds:
     """Documents with sentences of these numbers of tokens."""
     ends = np.cumsum([len(lengths) for lengths in documents])
     starts = ends - [len(lengths) for lengths in documents]
-    return Documents(starts, ends, np.cumsum(np.concatenate([[0], *documents])))
+    return DocumentBounds(starts, ends, np.cumsum(np.concatenate([[0], *documents])))
 
 
 def first_seed(draw, expected, seeds: int = 2000) -> int:
@@ -185,7 +185,7 @@ def test_example_of_an_epoch():
 
 
 def test_example_of_chunks():
-    chunks = gather_chunks(documents_of([6, 7, 3, 8, 5], [20, 4]), np.array([10, 10]), least=2)
+    chunks = gather_chunks(documents_of([6, 7, 3, 8, 5], [20, 4]), np.array([10, 10]), min_sentences=2)
     assert chunks.tolist() == [[0, 0, 1], [0, 2, 5], [2, 5, 7]]
 
 
@@ -224,7 +224,7 @@ def test_example_of_a_one_sentence_document():
 
 
 def test_example_of_sentences_of_a_length(rng):
-    documents = Documents(np.array([1]), np.array([6]), np.cumsum([0, 99, 4, 7, 30, 7, 8]))
+    documents = DocumentBounds(np.array([1]), np.array([6]), np.cumsum([0, 99, 4, 7, 30, 7, 8]))
     found = np.concatenate([find_sentences(documents, np.array([7, 20]), 60, rng) for _ in range(20)])
     assert set(found[:, 0].tolist()) == {2, 4}
     assert set(found[:, 1].tolist()) == {3}

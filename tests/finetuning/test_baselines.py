@@ -100,17 +100,17 @@ def test_the_svm_is_that_of_scikit_learn(classes):
 
 def test_figures_have_the_name_of_their_baseline():
     train, test = made_rows(200), made_rows(40, seed=1)
-    figures = Baselines(train, ("name0", "name1")).figures(test, AccuracyAndF1Metric())
+    metrics = Baselines(train, ("name0", "name1")).metrics(test, AccuracyAndF1Metric())
     names = {"accuracy", "f1", "matthews_correlation", "combined_score", "average_precision", "recall_at_1_fpr"}
-    assert set(figures) == {
+    assert set(metrics) == {
         f"baseline_{kind}_{name}" for kind in ("majority", "words", "characters") for name in names
     }
 
     majority = max(("name0", "name1"), key=train.labels.count)
-    assert figures["baseline_majority_accuracy"] == test.labels.count(majority) / 40
-    assert figures["baseline_majority_average_precision"] == pytest.approx(test.labels.count("name1") / 40)
-    assert figures["baseline_majority_recall_at_1_fpr"] == 0.0
-    assert figures["baseline_words_f1"] == 1.0
+    assert metrics["baseline_majority_accuracy"] == test.labels.count(majority) / 40
+    assert metrics["baseline_majority_average_precision"] == pytest.approx(test.labels.count("name1") / 40)
+    assert metrics["baseline_majority_recall_at_1_fpr"] == 0.0
+    assert metrics["baseline_words_f1"] == 1.0
 
 
 def test_a_class_without_training_rows_is_never_predicted():
@@ -124,18 +124,18 @@ def test_rows_of_one_class_leave_the_majority():
     train = made_rows(60)
     train.labels = ["name1"] * 60
     test = made_rows(40, seed=1)
-    figures = Baselines(train, ("name0", "name1")).figures(test)
-    assert figures["baseline_majority_accuracy"] == test.labels.count("name1") / 40
-    assert all(name.startswith("baseline_majority_") for name in figures)
+    metrics = Baselines(train, ("name0", "name1")).metrics(test)
+    assert metrics["baseline_majority_accuracy"] == test.labels.count("name1") / 40
+    assert all(name.startswith("baseline_majority_") for name in metrics)
 
 
 def test_regression_sees_the_overlap_of_a_pair():
     train, test = made_pairs(300), made_pairs(60, seed=1)
     fitted = Baselines(train, ())
-    figures = fitted.figures(test)
-    assert figures["baseline_mean_pearson"] == figures["baseline_mean_spearmanr"] == 0.0
-    assert figures["baseline_words_combined_score"] > 0.9
-    assert set(figures) == {
+    metrics = fitted.metrics(test)
+    assert metrics["baseline_mean_pearson"] == metrics["baseline_mean_spearmanr"] == 0.0
+    assert metrics["baseline_words_combined_score"] > 0.9
+    assert set(metrics) == {
         f"baseline_{kind}_{name}"
         for kind in ("mean", "words", "characters")
         for name in ("pearson", "spearmanr", "combined_score")
@@ -176,13 +176,13 @@ def test_noise_is_met_by_strong_regularisation():
 )
 def test_few_rows_choose_nothing(rows):
     fitted = Baselines(rows, sorted(set(rows.labels)))
-    assert [model.C for _, model in fitted.models.values()] == [module._FOR_FEW_ROWS] * 2
+    assert [model.C for _, model in fitted.models.values()] == [module._DEFAULT_STRENGTH] * 2
 
 
 def test_the_messages_of_the_project():
     train, test = split_off(read_labelled([str(MESSAGES)]), 20, seed=0)
-    figures = Baselines(train, ("ham", "spam")).figures(test)
-    assert figures["baseline_characters_accuracy"] > figures["baseline_majority_accuracy"]
+    metrics = Baselines(train, ("ham", "spam")).metrics(test)
+    assert metrics["baseline_characters_accuracy"] > metrics["baseline_majority_accuracy"]
 
 
 # ---- sentences

@@ -277,14 +277,14 @@ def ten_rows(request, tmp_path):
 def fine_tuned(rows, output, **options):
     """The trainer of a finished run on these rows, which are its validation and test rows, too."""
     files = [str(rows)]
-    asked = TaskArguments(
+    task_args = TaskArguments(
         model_name_or_path=str(rows.with_name("bert")), train_file=files, validation_file=files, test_file=files,
         max_seq_length=64,
     )  # fmt: skip
     defaults = {"max_steps": 5, "eval_strategy": "no", "save_strategy": "no", "use_cpu": True, "bf16": False,
                 "disable_tqdm": True, "per_device_train_batch_size": 4, "report_to": "none"}  # fmt: skip
     args = FineTuningArguments(output_dir=str(output), **{**defaults, **options})
-    task = ChoiceTask(asked, load_tokenizer(str(asked.model_name_or_path)))
+    task = ChoiceTask(task_args, load_tokenizer(str(task_args.model_name_or_path)))
     model, about = load_task_model(task, seed=0)
     begun = start_finetuning(task, args, model, about)
     trainer = make_trainer(task, args, model, task.collator())

@@ -14,7 +14,7 @@ from bert_hf.finetuning.tagging.entities import (
     is_iob1,
     overall,
     split_tag,
-    tagging_figures,
+    tagging_metrics,
     to_iob2,
 )
 
@@ -98,7 +98,7 @@ def test_figures_equal_a_count_by_hand():
         "f1_Y": 0,
         "f1_Z": 0,
     }
-    assert tagging_figures(GOLD, PREDICTED) == pytest.approx(expected, abs=1e-12)
+    assert tagging_metrics(GOLD, PREDICTED) == pytest.approx(expected, abs=1e-12)
 
     table = entity_table(GOLD, PREDICTED).splitlines()
     assert table[1].split() == ["X", "2", "3", "0.3333", "0.5000", "0.4000"]
@@ -115,7 +115,7 @@ def test_wrong_type_and_wrong_border_are_wrong():
 
 
 def test_figures_without_entities_are_zero():
-    assert tagging_figures([["O", "O"]], [["O", "O"]]) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 1}
+    assert tagging_metrics([["O", "O"]], [["O", "O"]]) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 1}
     assert overall({}) == Counts(0, 0, 0)
 
 

@@ -41,10 +41,10 @@ def test_predictions_and_loss_are_those_of_the_rows_one_by_one(tmp_path, kind):
     logits, loss = by_hand(trainer, "test")
 
     found = trainer.predict_part("test", "test")
-    assert found.figures["test_loss"] == pytest.approx(loss, rel=1e-5)
+    assert found.metrics["test_loss"] == pytest.approx(loss, rel=1e-5)
     for expected, got in zip(logits, found.values, strict=True):
         np.testing.assert_allclose(got[: len(expected)] if kind is Tokens else got, expected, atol=1e-5)
-    assert "share_of_class_0" in " ".join(found.figures)
+    assert "share_of_class_0" in " ".join(found.metrics)
 
 
 def test_a_part_without_labels_is_predicted(tmp_path):
@@ -55,7 +55,7 @@ def test_a_part_without_labels_is_predicted(tmp_path):
     }
     found = trainer.predict_part("test", "test")
     assert found.values.shape == (len(trainer.task.parts["test"]), 3)
-    assert "test_loss" not in found.figures
+    assert "test_loss" not in found.metrics
 
 
 # ---- the best evaluation
@@ -67,22 +67,22 @@ class Scripted(RandomTask):
     script: tuple = ()
 
     def evaluate(self, part, predictions, labels):
-        figure, loss = self.script[min(self.evaluations, len(self.script) - 1)]
+        metric, loss = self.script[min(self.evaluations, len(self.script) - 1)]
         self.evaluations += 1
-        return {"share_of_class_0": figure, "loss": loss}
+        return {"share_of_class_0": metric, "loss": loss}
 
 
 def evaluated(folder, script, early_stopping_patience=None, **options):
-    asked = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
+    task_args = TaskArguments("checkpoint", min_steps=0, early_stopping_patience=early_stopping_patience)
     strategies = {"eval_strategy": "epoch", "save_strategy": "epoch", **options}
     trainer = make_finetuner(
-        folder, Scripted, asked=asked, num_train_epochs=len(script), load_best_model_at_end=True,
+        folder, Scripted, task_args=task_args, num_train_epochs=len(script), load_best_model_at_end=True,
         metric_for_best_model="share_of_class_0", greater_is_better=True, per_device_train_batch_size=18,
         save_total_limit=9, **strategies,
     )  # fmt: skip
     trainer.task.script, trainer.task.evaluations = script, 0
-    if asked.early_stopping_patience:
-        trainer.add_callback(run.EarlyStop(asked.early_stopping_patience))
+    if task_args.early_stopping_patience:
+        trainer.add_callback(run.EarlyStop(task_args.early_stopping_patience))
     trainer.train()
     return trainer
 
@@ -121,14 +121,14 @@ def test_the_best_weights_are_saved_between_two_checkpoints(tmp_path):
     assert (tmp_path / "checkpoint-2").is_dir()
 
 
-@pytest.mark.parametrize(("rows", "figure"), [(199, "loss"), (200, "share_of_class_0")])
-def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, figure):
+@pytest.mark.parametrize(("rows", "metric"), [(199, "loss"), (200, "share_of_class_0")])
+def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     trainer = make_finetuner(tmp_path)
     trainer.task.parts["validation"] = trainer.task.parts["train"][:1] * rows
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", bf16=False)
-    run.choose_best_figure(args, trainer.task)
-    assert args.metric_for_best_model == figure
-    assert args.greater_is_better == (figure != "loss")
+    run.choose_best_metric(args, trainer.task)
+    assert args.metric_for_best_model == metric
+    assert args.greater_is_better == (metric != "loss")
 
 
 # ---- what is chosen by width and rows
@@ -213,9 +213,9 @@ def checkpoint(tmp_path, tokenizer):
 
 
 def fine_tune(checkpoint, folder, tokenizer, **options):
-    asked = TaskArguments(str(checkpoint), max_seq_length=32, write_predictions=True, **options)
+    task_args = TaskArguments(str(checkpoint), max_seq_length=32, write_predictions=True, **options)
     args = FineTuningArguments(str(folder), use_cpu=True, report_to="none", bf16=False, disable_tqdm=True)
-    task = RandomTask(asked, tokenizer)
+    task = RandomTask(task_args, tokenizer)
     try:
         model, about = load_task_model(task, args.seed)
         begun = run.start_finetuning(task, args, model, about)
@@ -228,13 +228,13 @@ def fine_tune(checkpoint, folder, tokenizer, **options):
 
 def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert not fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
-    figures = json.loads((tmp_path / "run/all_results.json").read_text())
-    assert {"eval_loss", "eval_share_of_class_0", "test_loss", "test_share_of_class_0", "train_loss"} <= set(figures)
+    metrics = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert {"eval_loss", "eval_share_of_class_0", "test_loss", "test_share_of_class_0", "train_loss"} <= set(metrics)
     assert len((tmp_path / "run/test.txt").read_text().split()) == 18
     card = (tmp_path / "run/README.md").read_text()
     assert "# run" in card
     assert "widget" not in card
-    assert f"{'test_loss'.ljust(28)}{figures['test_loss']:12.4f}" in capsys.readouterr().out
+    assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
 
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
     with pytest.raises(InputError, match=r"another run: fine_tuning differ \(reinit_layers: 1, was 0\)"):
@@ -243,8 +243,8 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
 
 def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
     fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, evaluate_test=False)
-    figures = json.loads((tmp_path / "run/all_results.json").read_text())
-    assert not [name for name in figures if name.startswith(("test_", "baseline_"))]
+    metrics = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert not [name for name in metrics if name.startswith(("test_", "baseline_"))]
 
 
 def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):

@@ -232,7 +232,7 @@ def test_wrong_folders(tmp_path):
 def test_the_nine_tasks_of_the_benchmark():
     assert tuple(task for task, row in TASKS.items() if row.hub_id == "nyu-mll/glue") == GLUE
     assert all(TASKS[task].config == task for task in GLUE)
-    selecting = {task: TASKS[task].metric.figures[0] for task in GLUE}
+    selecting = {task: TASKS[task].metric.metric_names[0] for task in GLUE}
     assert selecting == {
         "cola": "matthews_correlation",
         "mrpc": "combined_score",

@@ -19,9 +19,9 @@ def write(folder, name, content) -> list[str]:
 
 
 def test_labels_of_a_task_have_fixed_ids():
-    asked = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
-    parts = read_all_parts(asked)
-    assert class_names(parts, asked) == ("ham", "spam")
+    task_args = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
+    parts = read_all_parts(task_args)
+    assert class_names(parts, task_args) == ("ham", "spam")
     assert sum(map(len, parts.values())) == len(MESSAGES.read_text().splitlines())
     assert list(parts) == ["train", "validation", "test"]
 

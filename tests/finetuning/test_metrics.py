@@ -13,11 +13,11 @@ from bert_hf.finetuning.metrics import (
     CorrelationMetric,
     LocalMetric,
     MatthewsMetric,
-    classification_figures,
+    classification_metrics,
     confusion,
-    ranking_figures,
+    ranking_metrics,
     recall_at_false_positives,
-    regression_figures,
+    regression_metrics,
 )
 
 # 10 rows: 3 true positives, 1 false positive, 2 false negatives, 4 true negatives
@@ -56,7 +56,7 @@ def test_each_metric_equals_its_literal(metric, guess, true, expected):
     assert metric.compute(predictions=guess, references=true) == {
         name: close(value) for name, value in expected.items()
     }
-    assert set(metric.figures) == set(expected)
+    assert set(metric.metric_names) == set(expected)
 
 
 def test_the_literals_are_those_of_the_libraries():
@@ -73,24 +73,24 @@ def test_random_rows_equal_the_libraries():
     scores, gold = rng.normal(size=(2, 500))
     gold = np.round(gold + scores, 1)  # with ties
 
-    figures = ClassificationMetric(3).compute(predictions=guess, references=true)
-    assert figures == {
+    metrics = ClassificationMetric(3).compute(predictions=guess, references=true)
+    assert metrics == {
         "accuracy": close(accuracy_score(true, guess)),
         "f1": close(f1_score(true, guess, average="macro")),
         "matthews_correlation": close(matthews_corrcoef(true, guess)),
     }
-    figures = regression_figures(scores[:, None], gold)
-    assert figures["pearson"] == close(pearsonr(scores, gold).statistic)
-    assert figures["spearmanr"] == close(spearmanr(scores, gold).statistic)
+    metrics = regression_metrics(scores[:, None], gold)
+    assert metrics["pearson"] == close(pearsonr(scores, gold).statistic)
+    assert metrics["spearmanr"] == close(spearmanr(scores, gold).statistic)
 
 
 @pytest.mark.parametrize(
     "metric", [MatthewsMetric(), AccuracyAndF1Metric(), ClassificationMetric(), ClassificationMetric(3)]
 )
 def test_equal_predictions_are_no_error(metric):
-    figures = metric.compute(predictions=[0] * 10, references=TRUE)
-    assert figures.get("matthews_correlation", 0.0) == 0.0
-    assert figures.get("f1", 0.0) < 0.5
+    metrics = metric.compute(predictions=[0] * 10, references=TRUE)
+    assert metrics.get("matthews_correlation", 0.0) == 0.0
+    assert metrics.get("f1", 0.0) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,17 @@ def test_equal_predictions_are_no_error(metric):
 )
 def test_a_constant_has_no_correlation(scores, gold):
     """And no warning: warnings are errors in these tests."""
-    assert regression_figures(np.array(scores), np.array(gold)) == dict.fromkeys(CorrelationMetric.figures, 0.0)
+    assert regression_metrics(np.array(scores), np.array(gold)) == dict.fromkeys(CorrelationMetric.metric_names, 0.0)
 
 
 def test_predictions_that_differ_by_rounding_give_a_number():
-    figures = regression_figures(2.5 + 1e-15 * np.array([0.0, 1.0, 0.0, 1.0]), np.array(GOLD))
-    assert all(np.isfinite(value) for value in figures.values())
+    metrics = regression_metrics(2.5 + 1e-15 * np.array([0.0, 1.0, 0.0, 1.0]), np.array(GOLD))
+    assert all(np.isfinite(value) for value in metrics.values())
 
 
 def test_more_classes_are_macro_averaged():
-    figures = ClassificationMetric(3).compute(predictions=[0, 1, 1], references=[0, 1, 2])
-    assert figures["f1"] == close((1 + 2 / 3 + 0) / 3)
+    metrics = ClassificationMetric(3).compute(predictions=[0, 1, 1], references=[0, 1, 2])
+    assert metrics["f1"] == close((1 + 2 / 3 + 0) / 3)
 
 
 def test_batches_add_up():
@@ -157,15 +157,15 @@ def test_ranking_figures_equal_scikit_learn(seed):
     scores = logits[:, 1] - logits[:, 0]
 
     false, true, _ = roc_curve(references, scores, drop_intermediate=False)
-    figures = ranking_figures(logits, references)
-    assert figures["average_precision"] == close(average_precision_score(references, scores))
-    assert figures["recall_at_1_fpr"] == close(true[false <= 0.01].max())
+    metrics = ranking_metrics(logits, references)
+    assert metrics["average_precision"] == close(average_precision_score(references, scores))
+    assert metrics["recall_at_1_fpr"] == close(true[false <= 0.01].max())
 
 
 def test_a_class_without_rows():
     scores = np.arange(4.0)
-    assert ranking_figures(scores, np.zeros(4, int)) == {"average_precision": 0.0, "recall_at_1_fpr": 0.0}
-    assert ranking_figures(scores, np.ones(4, int)) == {"average_precision": 1.0, "recall_at_1_fpr": 1.0}
+    assert ranking_metrics(scores, np.zeros(4, int)) == {"average_precision": 0.0, "recall_at_1_fpr": 0.0}
+    assert ranking_metrics(scores, np.ones(4, int)) == {"average_precision": 1.0, "recall_at_1_fpr": 1.0}
 
 
 # ---- all figures of a task
@@ -173,8 +173,8 @@ def test_a_class_without_rows():
 
 def test_figures_of_two_classes():
     logits = np.array([[0.0, 1.0 if guess else -1.0] for guess in GUESS])
-    figures = classification_figures(logits, np.array(TRUE), AccuracyAndF1Metric())
-    assert figures == {
+    metrics = classification_metrics(logits, np.array(TRUE), AccuracyAndF1Metric())
+    assert metrics == {
         "accuracy": close(ACCURACY),
         "f1": close(F1),
         "matthews_correlation": close(MATTHEWS),
@@ -186,11 +186,11 @@ def test_figures_of_two_classes():
 
 def test_figures_of_three_classes():
     logits = np.eye(3)[[0, 1, 1]]
-    assert set(classification_figures(logits, np.array([0, 1, 2]))) == set(ClassificationMetric.figures)
+    assert set(classification_metrics(logits, np.array([0, 1, 2]))) == set(ClassificationMetric.metric_names)
 
 
 def test_the_first_figure_selects_a_model():
-    selecting = {metric.__name__: metric.figures[0] for metric in LocalMetric.__subclasses__()}
+    selecting = {metric.__name__: metric.metric_names[0] for metric in LocalMetric.__subclasses__()}
     assert selecting == {
         "ClassificationMetric": "f1",
         "AccuracyMetric": "accuracy",

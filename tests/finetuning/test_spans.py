@@ -23,7 +23,7 @@ from bert_hf.finetuning.squad.windows import (
     WindowShape,
     answer_tokens,
     make_windows,
-    window_limits,
+    span_limits,
     window_starts,
 )
 
@@ -104,7 +104,7 @@ def test_windows_cover_the_context(tokens, capacity, shared):
 def test_a_span_is_predicted_where_it_has_most_context(capacity, shared, tokens):
     starts = window_starts(tokens, capacity, shared)
     spans = [(start, min(capacity, tokens - start)) for start in starts]
-    limits = [window_limits(tokens, capacity, starts, window, shift=0) for window in range(len(starts))]
+    limits = [span_limits(tokens, capacity, starts, window, shift=0) for window in range(len(starts))]
     for first in range(0, tokens, max(1, tokens // 60)):
         for last in range(first, min(tokens, first + capacity), max(1, capacity // 12)):
             found = [

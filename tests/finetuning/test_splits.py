@@ -185,9 +185,9 @@ def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):
 
 def test_the_messages_of_the_project():
     """384 of them, none a near-duplicate of another."""
-    asked = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
-    parts = read_all_parts(asked)
-    assert class_names(parts, asked) == ("ham", "spam")
+    task_args = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
+    parts = read_all_parts(task_args)
+    assert class_names(parts, task_args) == ("ham", "spam")
     labels = Counter(label for rows in parts.values() for label in rows.class_names())
     assert labels == {"ham": 228, "spam": 156}
     assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384

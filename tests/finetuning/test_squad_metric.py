@@ -78,15 +78,15 @@ def test_figures_of_the_official_script():
 
 
 def test_odds_above_the_threshold_count_as_no_answer():
-    figures = official_figures(GOLD, TEXTS, ODDS, threshold=0.3)
-    assert (figures["HasAns_exact"], figures["NoAns_exact"]) == (pytest.approx(100 / 3), 100.0)
+    metrics = official_figures(GOLD, TEXTS, ODDS, threshold=0.3)
+    assert (metrics["HasAns_exact"], metrics["NoAns_exact"]) == (pytest.approx(100 / 3), 100.0)
 
 
 def test_a_question_without_prediction_counts_zero():
     texts = {name: text for name, text in TEXTS.items() if name not in ("a", "c")}
-    figures = official_figures(GOLD, {**texts, "other": "x"}, ODDS)
-    assert (figures["total"], figures["exact"], figures["NoAns_exact"]) == (5, 0.0, 0.0)
-    assert figures["best_f1"] == pytest.approx(100 * (1 + 2 / 3) / 5)  # d as no answer, b
+    metrics = official_figures(GOLD, {**texts, "other": "x"}, ODDS)
+    assert (metrics["total"], metrics["exact"], metrics["NoAns_exact"]) == (5, 0.0, 0.0)
+    assert metrics["best_f1"] == pytest.approx(100 * (1 + 2 / 3) / 5)  # d as no answer, b
 
 
 def test_without_odds_and_without_unanswerable_questions():
@@ -125,11 +125,11 @@ def test_equal_odds_count_in_the_order_of_their_file(tmp_path):
         contents["odds"] = {name: 0.5 if name in "abc" else 0.6 for name in order}
         for name, content in contents.items():
             (tmp_path / name).with_suffix(".json").write_text(json.dumps(content))
-        figures = evaluate_files(*(str(tmp_path / f"{name}.json") for name in contents))
+        metrics = evaluate_files(*(str(tmp_path / f"{name}.json") for name in contents))
 
         best, threshold = best_of_the_official_script(dict.fromkeys("abcde", 1.0), contents["odds"])
-        assert (figures["best_exact"], figures["best_exact_thresh"]) == (20.0 * best, threshold)
-        found.add(figures["best_exact"])
+        assert (metrics["best_exact"], metrics["best_exact_thresh"]) == (20.0 * best, threshold)
+        found.add(metrics["best_exact"])
     assert len(found) > 1  # the order matters
 
 

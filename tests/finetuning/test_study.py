@@ -14,12 +14,12 @@ from helpers.studies import FakeRecipe, Killed, make_study, options, parsed, wri
 from PIL import Image
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.metrics import RANKING_FIGURES
+from bert_hf.finetuning.metrics import RANKING_METRICS
 from bert_hf.finetuning.study import report
-from bert_hf.finetuning.study.arguments import split_words
+from bert_hf.finetuning.study.arguments import split_argv
 from bert_hf.finetuning.study.choice import choose_settings
 from bert_hf.finetuning.study.comparison import paired_difference, summarize
-from bert_hf.finetuning.study.figures import _USUAL, Row, Scores, collect, usual_figures
+from bert_hf.finetuning.study.metrics import _USUAL, Row, Scores, collect, usual_metrics
 from bert_hf.finetuning.study.picture import draw_study
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
 from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
@@ -36,7 +36,7 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def words(tmp_path):
+def argv(tmp_path):
     """A study of 2 models × 2 sizes × 2 folds × 2 seeds."""
     folds = write_folds(tmp_path / "folds")
     cells = ["--folds_dir", str(folds), "--train_sizes", "12", "all", "--seeds", "1", "2"]
@@ -52,15 +52,15 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def test_unknown_options_are_for_the_recipe():
-    words = ["--seeds", "1", "2", "--config", "a.yaml", "--check", "--learning_rate=1e-4", "--grid", "x=1,2", "--no"]
-    ours, passed_on = split_words(words)
+    argv = ["--seeds", "1", "2", "--config", "a.yaml", "--check", "--learning_rate=1e-4", "--grid", "x=1,2", "--no"]
+    ours, recipe_argv = split_argv(argv)
     assert ours == ["--seeds", "1", "2", "--check", "--grid", "x=1,2"]
-    assert passed_on == ["--config", "a.yaml", "--learning_rate=1e-4", "--no"]
+    assert recipe_argv == ["--config", "a.yaml", "--learning_rate=1e-4", "--no"]
 
 
-def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(words, tmp_path):
+def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path):
     recipe = FakeRecipe()
-    study, _ = make_study(words, recipe)
+    study, _ = make_study(argv, recipe)
     assert study.run() == 0
     assert len(recipe.calls) == 16
     fold = f"{tmp_path}/folds/fold-0"
@@ -93,21 +93,21 @@ def test_an_adapted_model_has_a_checkpoint_for_each_fold(tmp_path):
     folds = write_folds(tmp_path / "folds")
     for fold in range(2):
         (tmp_path / f"adapted-{fold}").mkdir()
-    words = ["--models", f"adapted={tmp_path}/adapted-{{fold}}", "--folds_dir", str(folds), "--seeds", "1"]
-    plan = make_plan(parsed(words), [])
+    argv = ["--models", f"adapted={tmp_path}/adapted-{{fold}}", "--folds_dir", str(folds), "--seeds", "1"]
+    plan = make_plan(parsed(argv), [])
     cells = [cell for group in plan.groups() for cell in plan.final_cells(*group, ())]
-    paths = [options(plan.words(cell))["model_name_or_path"] for cell in cells]
+    paths = [options(plan.argv(cell))["model_name_or_path"] for cell in cells]
     assert paths == [f"{tmp_path}/adapted-0", f"{tmp_path}/adapted-1"]
 
     (tmp_path / "adapted-1").rmdir()
     with pytest.raises(InputError, match="no checkpoint of adapted for fold 1"):
-        make_plan(parsed(words), [])
+        make_plan(parsed(argv), [])
 
 
 def test_without_folds_the_recipe_is_told_where_its_data_are(tmp_path):
-    words = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out"), "--task", "mrpc", "--data_dir", "glue"]
+    argv = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out"), "--task", "mrpc", "--data_dir", "glue"]
     recipe = FakeRecipe()
-    study, said = make_study(words, recipe)
+    study, said = make_study(argv, recipe)
     assert study.run() == 0
     assert [(call["task"], call["data_dir"]) for call in recipe.calls] == [("mrpc", "glue")] * 2
     assert all("train_file" not in call for call in recipe.calls)
@@ -147,19 +147,19 @@ def test_a_bad_plan_is_refused(given, line, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folds"]
 
 
-def test_a_foreign_folder_is_refused(words, tmp_path):
+def test_a_foreign_folder_is_refused(argv, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.txt").write_text("mine")
-    study, _ = make_study(words, FakeRecipe())
+    study, _ = make_study(argv, FakeRecipe())
     with pytest.raises(InputError, match="holds files that bert_hf did not write"):
         study.run()
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
-def test_what_the_recipe_refuses_leaves_nothing(words, tmp_path):
+def test_what_the_recipe_refuses_leaves_nothing(argv, tmp_path):
     recipe = FakeRecipe()
     recipe.checks = []
-    study, _ = make_study([*words, "--num_train_epochs", "many"], recipe)
+    study, _ = make_study([*argv, "--num_train_epochs", "many"], recipe)
     with pytest.raises(ValueError, match="many"):
         study.run()
     assert not (tmp_path / "out").exists()
@@ -218,8 +218,8 @@ def test_a_fifth_of_a_subset_validates_and_the_rest_trains_on_every_class():
     assert all(set(classes[~part]) == {0, 1, 2} for part in parts)
 
 
-def test_files_of_subsets(words, tmp_path):
-    study, _ = make_study([*words, "--grid", "learning_rate=1e-4,3e-4"], FakeRecipe())
+def test_files_of_subsets(argv, tmp_path):
+    study, _ = make_study([*argv, "--grid", "learning_rate=1e-4,3e-4"], FakeRecipe())
     assert study.run() == 0
     files = {path.name: read(path) for path in (tmp_path / "out/subsets/fold-1").iterdir()}
     assert sorted(files) == ["12-train-1.jsonl", "12-train-2.jsonl", "12-validation-1.jsonl",
@@ -240,21 +240,21 @@ def read(path: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("grid", [[], ["--grid", "learning_rate=1e-4,3e-4", "weight_decay=0,0.1"]])
-def test_killed_three_times_it_ends_with_the_same_bytes(words, tmp_path, grid):
-    study, _ = make_study([*words, *grid], FakeRecipe())
+def test_killed_three_times_it_ends_with_the_same_bytes(argv, tmp_path, grid):
+    study, _ = make_study([*argv, *grid], FakeRecipe())
     assert study.run() == 0
     undisturbed = {name: (tmp_path / "out" / name).read_bytes() for name in ("study.csv", "study.md")}
 
-    words[words.index("--output_dir") + 1] = str(tmp_path / "killed")
+    argv[argv.index("--output_dir") + 1] = str(tmp_path / "killed")
     calls = []
     for kill in (3, 5, 4):
         recipe = FakeRecipe(kill_at=(kill,))
-        study, _ = make_study([*words, *grid], recipe)
+        study, _ = make_study([*argv, *grid], recipe)
         with pytest.raises(Killed):
             study.run()
         calls += recipe.calls
     recipe = FakeRecipe()
-    study, _ = make_study([*words, *grid], recipe)
+    study, _ = make_study([*argv, *grid], recipe)
     assert study.run() == 0
     calls += recipe.calls
 
@@ -264,40 +264,40 @@ def test_killed_three_times_it_ends_with_the_same_bytes(words, tmp_path, grid):
     assert len(counts) == len(table(tmp_path / "out"))
 
 
-def test_a_finished_study_is_only_read(words, tmp_path):
-    make_study(words, FakeRecipe())[0].run()
+def test_a_finished_study_is_only_read(argv, tmp_path):
+    make_study(argv, FakeRecipe())[0].run()
     before = (tmp_path / "out/study.csv").read_bytes()
     recipe = FakeRecipe()
-    assert make_study(words, recipe)[0].run() == 0
+    assert make_study(argv, recipe)[0].run() == 0
     assert recipe.calls == recipe.checks == []
     assert (tmp_path / "out/study.csv").read_bytes() == before
 
 
-def test_a_larger_plan_runs_only_what_is_new(words):
-    make_study(words, FakeRecipe())[0].run()
-    words[words.index("--seeds") + 2] = "7"
+def test_a_larger_plan_runs_only_what_is_new(argv):
+    make_study(argv, FakeRecipe())[0].run()
+    argv[argv.index("--seeds") + 2] = "7"
     recipe = FakeRecipe()
-    assert make_study(words, recipe)[0].run() == 0
+    assert make_study(argv, recipe)[0].run() == 0
     assert {call["seed"] for call in recipe.calls} == {"7"}
 
 
-def test_with_another_option_the_recipe_decides_whether_it_is_the_same_run(words, tmp_path, capsys):
-    make_study(words, FakeRecipe())[0].run()
+def test_with_another_option_the_recipe_decides_whether_it_is_the_same_run(argv, tmp_path, capsys):
+    make_study(argv, FakeRecipe())[0].run()
     recipe = FakeRecipe()
-    assert make_study([*words, "--logging_steps", "5"], recipe)[0].run() == 0
+    assert make_study([*argv, "--logging_steps", "5"], recipe)[0].run() == 0
     assert len(recipe.calls) == 16
-    assert make_study([*words, "--learning_rate", "1"], FakeRecipe())[0].run() == 2
+    assert make_study([*argv, "--learning_rate", "1"], FakeRecipe())[0].run() == 2
     line = capsys.readouterr().err
     assert line.startswith("error: cell one/fold-0/size-12/seed-1: ")
     assert "holds another run" in line
 
 
-def test_a_cell_of_other_files_is_refused(words, tmp_path):
-    make_study(words, FakeRecipe())[0].run()
+def test_a_cell_of_other_files_is_refused(argv, tmp_path):
+    make_study(argv, FakeRecipe())[0].run()
     path = tmp_path / "folds/fold-0/test.jsonl"
     path.write_text(path.read_text().replace("test 0 3", "other"))
     with pytest.raises(InputError, match=r"seed-1: the cell was run with other files \(test\)"):
-        make_study(words, FakeRecipe())[0].run()
+        make_study(argv, FakeRecipe())[0].run()
 
 
 def test_a_checkpoint_with_other_weights_is_another_model(tmp_path):
@@ -305,13 +305,13 @@ def test_a_checkpoint_with_other_weights_is_another_model(tmp_path):
         (tmp_path / "mini").mkdir(exist_ok=True)
         (tmp_path / "mini" / name).write_text(name)
     models = ["--models", f"mini={tmp_path}/mini", f"random={tmp_path}/mini:from_scratch"]
-    words = [*models, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
-    assert make_study(words, FakeRecipe())[0].run() == 0
+    argv = [*models, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    assert make_study(argv, FakeRecipe())[0].run() == 0
     (tmp_path / "mini/model.safetensors").write_text("trained longer")
     with pytest.raises(InputError, match=r"cells/mini/.* other files \(model\)"):
-        make_study(words, FakeRecipe())[0].run()
-    words[1] = words.pop(2)  # random weights alone
-    assert make_study(words, FakeRecipe())[0].run() == 0
+        make_study(argv, FakeRecipe())[0].run()
+    argv[1] = argv.pop(2)  # random weights alone
+    assert make_study(argv, FakeRecipe())[0].run() == 0
 
 
 @pytest.mark.parametrize("changed", ["a.yaml", "train.tsv", "more-1.tsv", "glue/dev.tsv"])
@@ -322,22 +322,22 @@ def test_a_cell_whose_named_files_changed_is_refused(changed, tmp_path, monkeypa
     for name in ("train.tsv", "more-1.tsv", "glue/dev.tsv"):
         Path(name).write_text("ham\tx\n")
     Path("a.yaml").write_text("learning_rate: 1e-4\ntrain_file: [train.tsv, 'more-*.tsv']\ndata_dir: elsewhere\n")
-    words = [*MODELS, "--seeds", "1", "--output_dir", "out", "--config=a.yaml", "--data_dir", "glue"]
-    assert make_study(words, FakeRecipe())[0].run() == 0
+    argv = [*MODELS, "--seeds", "1", "--output_dir", "out", "--config=a.yaml", "--data_dir", "glue"]
+    assert make_study(argv, FakeRecipe())[0].run() == 0
     recipe = FakeRecipe()
-    assert make_study(words, recipe)[0].run() == 0
+    assert make_study(argv, recipe)[0].run() == 0
     assert recipe.calls == []
 
     with open(changed, "a") as file:
         file.write("\n")
     with pytest.raises(InputError, match=rf"seed-1: the cell was run with other files \({changed}\)"):
-        make_study(words, FakeRecipe())[0].run()
+        make_study(argv, FakeRecipe())[0].run()
 
 
 @pytest.mark.parametrize("code", [2, 70, 75, 143])
-def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(words, code, tmp_path, capsys):
+def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(argv, code, tmp_path, capsys):
     recipe = FakeRecipe(codes={3: code})
-    study, said = make_study(words, recipe)
+    study, said = make_study(argv, recipe)
     assert study.run() == code
     assert len(recipe.calls) == 3
     assert len(table(tmp_path / "out")) == 2  # of the finished cells
@@ -346,30 +346,30 @@ def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(words, code, tmp_
     assert not any(text.startswith("##") for text in said)
 
 
-def test_weights_of_finished_cells_are_removed_unless_they_are_kept(words, tmp_path):
-    make_study([*words, "--keep_models"], FakeRecipe())[0].run()
+def test_weights_of_finished_cells_are_removed_unless_they_are_kept(argv, tmp_path):
+    make_study([*argv, "--keep_models"], FakeRecipe())[0].run()
     run = tmp_path / "out/cells/one/fold-0/size-all/seed-1/run"
     assert (run / "model.safetensors").is_file()
-    make_study(words, FakeRecipe())[0].run()
+    make_study(argv, FakeRecipe())[0].run()
     assert sorted(path.name for path in run.iterdir()) == ["all_results.json", "run.json"]
 
 
 # ---- settings
 
 
-def test_settings_are_chosen_on_validation_rows_and_only_the_chosen_ones_meet_the_test(words, tmp_path):
+def test_settings_are_chosen_on_validation_rows_and_only_the_chosen_ones_meet_the_test(argv, tmp_path):
     recipe = FakeRecipe()
-    study, said = make_study([*words, "--grid", "learning_rate=1e-4,3e-4,1e-3"], recipe)
+    study, said = make_study([*argv, "--grid", "learning_rate=1e-4,3e-4,1e-3"], recipe)
     assert study.run() == 0
-    searching = [call for call in recipe.calls if call["output_dir"].endswith(",search/run")]
-    final = [call for call in recipe.calls if call not in searching]
-    assert (len(searching), len(final)) == (16 * 3, 16)
-    assert {call["evaluate_test"] for call in searching} == {"false"}
+    tuning = [call for call in recipe.calls if call["output_dir"].endswith(",search/run")]
+    final = [call for call in recipe.calls if call not in tuning]
+    assert (len(tuning), len(final)) == (16 * 3, 16)
+    assert {call["evaluate_test"] for call in tuning} == {"false"}
     assert all("evaluate_test" not in call for call in final)
     assert {call["learning_rate"] for call in final} == {"3e-4"}
 
     # With a subset both parts are of it; the chosen cell trains on all of it
-    small = [call for call in searching if "size-12" in call["output_dir"]]
+    small = [call for call in tuning if "size-12" in call["output_dir"]]
     assert {Path(call["validation_file"]).name for call in small} == {"12-validation-1.jsonl", "12-validation-2.jsonl"}
     rows = table(tmp_path / "out")
     assert all(row["test_f1"] == "" and row["eval_f1"] for row in rows if row["phase"] == "search")
@@ -379,7 +379,7 @@ def test_settings_are_chosen_on_validation_rows_and_only_the_chosen_ones_meet_th
 
 
 @pytest.mark.parametrize(
-    ("figures", "validation_rows", "chosen"),
+    ("metrics", "validation_rows", "chosen"),
     [
         ({"a": [(0.9, 0.5), (0.5, 0.5)], "b": [(0.8, 0.9), (0.7, 0.9)]}, 500, "b"),  # the mean, not the best seed
         ({"a": [(0.9, 0.5), (0.5, 0.5)], "b": [(0.8, 0.9), (0.7, 0.9)]}, 50, "a"),  # few rows: the loss
@@ -388,24 +388,24 @@ def test_settings_are_chosen_on_validation_rows_and_only_the_chosen_ones_meet_th
         ({"a": [(0.8, 0.4)], "b": [(0.8, 0.4)]}, 500, "a"),
     ],
 )
-def test_choice_by_hand(figures, validation_rows, chosen):
-    rows = [row(settings=(("x", name),), eval_f1=f1, eval_loss=loss, searching=True)
-            for name, pairs in figures.items() for f1, loss in pairs]  # fmt: skip
+def test_choice_by_hand(metrics, validation_rows, chosen):
+    rows = [row(settings=(("x", name),), eval_f1=f1, eval_loss=loss, tuning=True)
+            for name, pairs in metrics.items() for f1, loss in pairs]  # fmt: skip
     assert choose_settings(rows, "f1", validation_rows) == (("x", chosen),)
     if validation_rows == 500:
-        assert choose_settings(rows, "loss", 500) == (("x", min(figures, key=lambda name: figures[name][0][1])),)
+        assert choose_settings(rows, "loss", 500) == (("x", min(metrics, key=lambda name: metrics[name][0][1])),)
 
 
-def row(settings=(), searching=False, model="m", fold=0, size=None, seed=1, **figures):
-    cell = Cell(Model(model, "path"), Fold(fold), size, seed, settings, searching)
-    return Row(cell, size, figures)
+def row(settings=(), tuning=False, model="m", fold=0, size=None, seed=1, **metrics):
+    cell = Cell(Model(model, "path"), Fold(fold), size, seed, settings, tuning)
+    return Row(cell, size, metrics)
 
 
 # ---- tables
 
 
-def test_the_table_has_a_row_for_each_cell_and_no_times(words, tmp_path):
-    make_study(words, FakeRecipe())[0].run()
+def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):
+    make_study(argv, FakeRecipe())[0].run()
     rows = table(tmp_path / "out")
     assert list(rows[0]) == [
         "model", "train_size", "train_rows", "fold", "seed", "phase", "eval_f1", "eval_loss", "test_average_precision",
@@ -419,8 +419,8 @@ def test_the_table_has_a_row_for_each_cell_and_no_times(words, tmp_path):
     assert {row["train_rows"] for row in rows if row["train_size"] == "all"} == {"60"}
 
 
-def test_the_page_says_what_the_table_holds(words, tmp_path):
-    study, said = make_study([*words, "--figures", "f1"], FakeRecipe())
+def test_the_page_says_what_the_table_holds(argv, tmp_path):
+    study, said = make_study([*argv, "--metrics", "f1"], FakeRecipe())
     assert study.run() == 0
     rows = table(tmp_path / "out")
     values = {
@@ -438,13 +438,13 @@ def test_the_page_says_what_the_table_holds(words, tmp_path):
     assert all(line in page for line in said if line.startswith("|"))
 
 
-def test_a_figure_or_reference_that_is_not_there(words):
-    make_study(words, FakeRecipe())[0].run()
-    with pytest.raises(InputError, match="--figures: the cells have no figure 'f2'; one of: average_precision, f1"):
-        make_study([*words, "--figures", "f2"], FakeRecipe())[0].run()
+def test_a_figure_or_reference_that_is_not_there(argv):
+    make_study(argv, FakeRecipe())[0].run()
+    with pytest.raises(InputError, match="--metrics: the cells have no figure 'f2'; one of: average_precision, f1"):
+        make_study([*argv, "--metrics", "f2"], FakeRecipe())[0].run()
     with pytest.raises(InputError, match=r"no model or baseline 'baseline_words'; .*baseline_majority"):
-        make_study([*words, "--reference", "baseline_words"], FakeRecipe())[0].run()
-    study, said = make_study([*words, "--reference", "baseline_characters"], FakeRecipe())
+        make_study([*argv, "--reference", "baseline_words"], FakeRecipe())[0].run()
+    study, said = make_study([*argv, "--reference", "baseline_characters"], FakeRecipe())
     assert study.run() == 0
     assert "### f1: difference from baseline_characters" in said
 
@@ -466,17 +466,17 @@ def test_the_figure_of_the_benchmark_is_compared_first(options, names, expected,
     Path("a.yaml").write_text("task: cola\n")
     plan = make_plan(parsed(MODELS), options.split())
     rows = [row(**{f"eval_{name}": 0.5 for name in names.split()})]
-    assert usual_figures(rows, "eval_", plan.task_figure) == expected
+    assert usual_metrics(rows, "eval_", plan.task_metric) == expected
 
 
 def test_the_usual_figures_are_figures_of_the_metrics():
-    known = {name for task in TASKS.values() for name in task.metric.figures}
-    assert set(_USUAL) <= known | {*RANKING_FIGURES, "exact_match"}
+    known = {name for task in TASKS.values() for name in task.metric.metric_names}
+    assert set(_USUAL) <= known | {*RANKING_METRICS, "exact_match"}
 
 
 def test_without_test_labels_validation_figures_are_compared(tmp_path):
-    words = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
-    study, said = make_study(words, FakeRecipe(test_labels=False))
+    argv = [*MODELS, "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    study, said = make_study(argv, FakeRecipe(test_labels=False))
     assert study.run() == 0
     assert "## Validation f1" in said
     assert "The test rows have no labels." in (tmp_path / "out/study.md").read_text()
@@ -485,9 +485,9 @@ def test_without_test_labels_validation_figures_are_compared(tmp_path):
 
 
 def test_a_baseline_belongs_to_the_longest_figure_name():
-    figures = {"test_precision": 0.1, "test_average_precision": 0.2, "test_f1": 0.3}
+    metrics = {"test_precision": 0.1, "test_average_precision": 0.2, "test_f1": 0.3}
     baselines = {"baseline_words_average_precision": 0.4, "baseline_words_precision": 0.5, "baseline_f1": 0.6}
-    rows = [row(**figures, **baselines)]
+    rows = [row(**metrics, **baselines)]
     assert collect(rows, "average_precision").baselines == {"baseline_words": {None: {0: [0.4]}}}
     assert collect(rows, "precision").baselines == {"baseline_words": {None: {0: [0.5]}}}
     assert collect(rows, "f1").baselines == {"baseline": {None: {0: [0.6]}}}

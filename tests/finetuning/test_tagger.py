@@ -78,7 +78,7 @@ def test_a_word_in_several_windows_has_the_features_of_its_own():
     found = features_of(model, (5,), [words], longest=4)
     windows = make_windows(tokenize_words([words], tiny_tokenizer()), 4)
     own = int(windows.window_of_word[6])
-    first, last = int(windows.first[own]), int(windows.last[own])
+    first, last = int(windows.start[own]), int(windows.end[own])
     with torch.no_grad():
         states = model(torch.tensor([[2, *range(5 + first, 5 + last), 3]])).last_hidden_state[0]
     torch.testing.assert_close(found[6][0], states[6 - first + 1], atol=1e-6, rtol=0)
@@ -194,8 +194,8 @@ def test_the_key_depends_on_weights_and_words():
 
 def trainer_of(folder, **options):
     """A trainer of a tagger without dropout, by plain gradient steps."""
-    asked = asked_for(folder, feature_based="weighted_last_4", lstm_hidden_size=8, model_name_or_path="none")
-    task = FeatureTaggingTask(asked, tiny_tokenizer())
+    task_args = asked_for(folder, feature_based="weighted_last_4", lstm_hidden_size=8, model_name_or_path="none")
+    task = FeatureTaggingTask(task_args, tiny_tokenizer())
     defaults = {
         "learning_rate": 0.5, "optim": "sgd", "max_steps": 2, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_strategy": "no", "train_sampling_strategy": "sequential", "report_to": "none",

@@ -44,7 +44,7 @@ def pieces_of(counts: list[list[int]]) -> WordPieces:
 
 
 def spans(windows: Windows) -> list[tuple[int, int]]:
-    return list(zip(windows.first.tolist(), windows.last.tolist(), strict=True))
+    return list(zip(windows.start.tolist(), windows.end.tolist(), strict=True))
 
 
 # ---- tokenizing words
@@ -129,7 +129,7 @@ def test_windows_of_any_sentences(counts, longest, data):
             continue
 
         own = windows.window_of_word[word]
-        ids = pieces.ids[starts[windows.first[own]] : starts[windows.last[own]]]
+        ids = pieces.ids[starts[windows.start[own]] : starts[windows.end[own]]]
         assert ids[places[word] - 1] == starts[word]
         rivals = [w for w in owners if owners[w] == {sentence_of_word[word]}]
         assert context(pieces, windows, word, own) == max(context(pieces, windows, word, w) for w in rivals)
@@ -137,7 +137,7 @@ def test_windows_of_any_sentences(counts, longest, data):
 
 def context(pieces: WordPieces, windows: Windows, word: int, window: int) -> int:
     """Pieces on the shorter side of a word in a window, by counting; -1: it is not in it."""
-    first, last = int(windows.first[window]), int(windows.last[window])
+    first, last = int(windows.start[window]), int(windows.end[window])
     if not first <= word < last:
         return -1
     sizes = np.diff(pieces.starts)
@@ -171,7 +171,7 @@ def test_random_words_through_a_tokenizer_come_back_once(words, longest, joined)
         if window < 0:
             returned.append(None)
             continue
-        ids = pieces.ids[pieces.starts[windows.first[window]] : pieces.starts[windows.last[window]]]
+        ids = pieces.ids[pieces.starts[windows.start[window]] : pieces.starts[windows.end[window]]]
         assert len(ids) <= longest
         returned.append(int(ids[place]))
 
@@ -228,22 +228,22 @@ def test_the_labels_themselves_as_predictions_give_every_tag_back(tmp_path, cont
         assert all(row["length"] <= length for row in features)
         assert (gold != -100).sum() == sum(map(len, rows.words))  # each word is labelled once
         assert task.predicted_tags(part, gold) == rows.tags
-        figures = task.evaluate(part, gold, gold)
-        assert [figures["f1"], figures["f1_person"], figures["accuracy"]] == [1, 1, 1]
+        metrics = task.evaluate(part, gold, gold)
+        assert [metrics["f1"], metrics["f1_person"], metrics["accuracy"]] == [1, 1, 1]
 
 
 def test_document_context_is_of_the_document(tmp_path):
     file = tmp_path / "a.conll"
     file.write_text("w1 O\n\nw2 B-X\n\n-DOCSTART- O\n\nw3 O\n")
     given = {part: [str(file)] for part in ("train_file", "validation_file")}
-    asked = asked_for(tmp_path, **given, test_file=None, max_seq_length=8, document_context=True)
-    task = TokenClassificationTask(asked, tiny_tokenizer())
+    task_args = asked_for(tmp_path, **given, test_file=None, max_seq_length=8, document_context=True)
+    task = TokenClassificationTask(task_args, tiny_tokenizer())
     assert [row["input_ids"][1:-1] for row in task.encoded("train").to_list()] == [[6, 7], [6, 7], [8]]
     assert [row["labels"] for row in task.encoded("train").to_list()][1] == [-100, -100, 1, -100]
     assert "no borders" not in task.describe()
 
     file.write_text("w1 O\n\nw2 B-X\n")
-    assert "each file counts as one document" in TokenClassificationTask(asked, tiny_tokenizer()).describe()
+    assert "each file counts as one document" in TokenClassificationTask(task_args, tiny_tokenizer()).describe()
 
 
 def test_validation_sentences_are_split_off(tmp_path):
@@ -251,14 +251,14 @@ def test_validation_sentences_are_split_off(tmp_path):
     words = ["".join(rng.choice(list(LETTERS), 5)) for _ in range(400)]
     words[380:] = words[:20]  # the last five sentences repeat the first five
     (tmp_path / "a.conll").write_text("".join(f"{word}\tO\n" + "\n" * (n % 4 == 3) for n, word in enumerate(words)))
-    asked = asked_for(
+    task_args = asked_for(
         tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None,
         validation_split_percentage=20,
     )  # fmt: skip
-    parts = TokenClassificationTask.read(asked)
+    parts = TokenClassificationTask.read(task_args)
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 80, "validation": 20}
     assert not {tuple(words) for words in parts["train"].words} & {tuple(words) for words in parts["validation"].words}
-    assert parts["validation"] == TokenClassificationTask.read(asked)["validation"]
+    assert parts["validation"] == TokenClassificationTask.read(task_args)["validation"]
 
     # Whole documents, where the data have them
     rows = parts["train"]
@@ -270,9 +270,9 @@ def test_validation_sentences_are_split_off(tmp_path):
 
 def test_too_few_sentences_to_split(tmp_path):
     (tmp_path / "a.conll").write_text("a\tO\n\na\tB-X\n")
-    asked = asked_for(tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None)
+    task_args = asked_for(tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None)
     with pytest.raises(InputError, match=r"a\.conll: no two documents, or sentences that differ"):
-        TokenClassificationTask.read(asked)
+        TokenClassificationTask.read(task_args)
 
 
 def test_samples_keep_every_label(tmp_path):
@@ -294,13 +294,13 @@ def test_the_validation_split_of_a_hub_data_set_adds_no_labels(tmp_path, monkeyp
         (tmp_path / f"{part}.conll").write_text(content)
     splits = {part: read_tagged([str(tmp_path / f"{part}.conll")]) for part in tagged}
     monkeypatch.setattr(words, "read_tagged_hub", lambda name, config: dict(splits))
-    asked = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
+    task_args = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
     with pytest.raises(InputError, match=r"validation\.conll:3: label 'B-product' is not in the training rows"):
-        TokenClassificationTask.read(asked)
+        TokenClassificationTask.read(task_args)
 
     # Where it is split off the training rows, its labels are classes
     splits["train"] = splits.pop("validation")
-    assert TokenClassificationTask(asked, tiny_tokenizer()).labels == ("O", "B-product")
+    assert TokenClassificationTask(task_args, tiny_tokenizer()).labels == ("O", "B-product")
 
 
 def test_the_inputs_of_an_epoch_are_windows(tmp_path):

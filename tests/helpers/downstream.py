@@ -28,7 +28,7 @@ class RandomTask(DownstreamTask):
     pipeline_tag = "text-classification"
 
     @classmethod
-    def read(cls, asked):
+    def read(cls, task_args):
         rng = np.random.default_rng(0)
         lengths = np.sort(rng.integers(4, 20, ROWS))  # so that micro-batches hold very different numbers of labels
         rows = [cls.row(rng, rng.integers(5, 99, length)) for length in lengths]
@@ -52,7 +52,7 @@ class RandomTask(DownstreamTask):
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
     @classmethod
-    def figures(cls, asked):
+    def metric_names(cls, task_args):
         return ("share_of_class_0", "loss")
 
     def evaluate(self, part, predictions, labels):
@@ -144,8 +144,8 @@ def make_model(kind: type[RandomTask], task: RandomTask, dropout: float = 0.0):
     return kind.auto_class.from_config(tiny_config(dropout, **task.config_options()))
 
 
-def make_finetuner(folder, kind: type[RandomTask] = RandomTask, dropout: float = 0.0, asked=None, **options):
-    task = kind(asked or TaskArguments("checkpoint", min_steps=0), tiny_tokenizer())
+def make_finetuner(folder, kind: type[RandomTask] = RandomTask, dropout: float = 0.0, task_args=None, **options):
+    task = kind(task_args or TaskArguments("checkpoint", min_steps=0), tiny_tokenizer())
     defaults = {
         "learning_rate": 0.1, "optim": "sgd", "num_train_epochs": 1, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_minutes": 0, "train_sampling_strategy": "sequential", "report_to": "none",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.finetuning.study.arguments import StudyArguments, split_words
+from bert_hf.finetuning.study.arguments import StudyArguments, split_argv
 from bert_hf.finetuning.study.plan import make_plan
 from bert_hf.finetuning.study.study import Study
 
@@ -32,11 +32,11 @@ class FakeRecipe:
         self.calls: list[dict[str, str]] = []
         self.checks: list[dict[str, str]] = []
 
-    def __call__(self, words: list[str]) -> int:
-        return one_line_errors(self._run)(words)
+    def __call__(self, argv: list[str]) -> int:
+        return one_line_errors(self._run)(argv)
 
-    def _run(self, words: list[str]) -> int:
-        given = options(words)
+    def _run(self, argv: list[str]) -> int:
+        given = options(argv)
         if "check" in given:
             self.checks.append(given)
             if "num_train_epochs" in given:
@@ -63,19 +63,19 @@ class FakeRecipe:
 
         (run / "model.safetensors").write_text("weights")
         (run / "checkpoint-2").mkdir(exist_ok=True)
-        figures = figures_of(given)
+        metrics = metrics_of(given)
         if not self.test_labels:
-            figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
-        (run / "all_results.json").write_text(json.dumps(figures))
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("test_")}
+        (run / "all_results.json").write_text(json.dumps(metrics))
         (run / "run.json").write_text(json.dumps({**record, "finished": True}))
         return 0
 
 
-def options(words: list[str]) -> dict[str, str]:
+def options(argv: list[str]) -> dict[str, str]:
     """The command line by option; the last value of each counts."""
     found: dict[str, str] = {}
     name = ""
-    for word in words:
+    for word in argv:
         if word.startswith("--"):
             name, _, value = word[2:].partition("=")
             found[name] = value
@@ -84,7 +84,7 @@ def options(words: list[str]) -> dict[str, str]:
     return found
 
 
-def figures_of(given: dict[str, str]) -> dict[str, float]:
+def metrics_of(given: dict[str, str]) -> dict[str, float]:
     """Figures that look like those of a run; a learning rate of 3e-4 is the best one on validation rows."""
     read = [Path(given[name]).read_text() for name in ("train_file", "test_file") if given.get(name)]
     names = ("model_name_or_path", "from_scratch", "seed", "learning_rate")
@@ -92,13 +92,13 @@ def figures_of(given: dict[str, str]) -> dict[str, float]:
     draw = random.Random(hashlib.sha256(key.encode()).digest())
     better = 0.3 * (given.get("learning_rate") == "3e-4")
 
-    figures = {"eval_f1": 0.5 + better + 0.1 * draw.random(), "eval_loss": 0.9 - better, "eval_runtime": draw.random()}
-    figures |= {"train_loss": 0.1, "epoch": 3.0}
+    metrics = {"eval_f1": 0.5 + better + 0.1 * draw.random(), "eval_loss": 0.9 - better, "eval_runtime": draw.random()}
+    metrics |= {"train_loss": 0.1, "epoch": 3.0}
     if given.get("evaluate_test", "true") == "true":
-        figures |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
-        figures |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
-        figures |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
-    return figures
+        metrics |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
+        metrics |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
+        metrics |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
+    return metrics
 
 
 def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
@@ -114,15 +114,15 @@ def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
     return folder
 
 
-def make_study(words: list[str], recipe: FakeRecipe) -> tuple[Study, list[str]]:
+def make_study(argv: list[str], recipe: FakeRecipe) -> tuple[Study, list[str]]:
     """A study of a command line, and the list to which its printed lines are added."""
-    ours, passed_on = split_words(words)
-    asked = parsed(ours)
+    ours, recipe_argv = split_argv(argv)
+    study_args = parsed(ours)
     said: list[str] = []
-    return Study(make_plan(asked, passed_on), recipe, said.append), said
+    return Study(make_plan(study_args, recipe_argv), recipe, said.append), said
 
 
-def parsed(words: list[str]) -> StudyArguments:
-    result = parse((StudyArguments,), words)
+def parsed(argv: list[str]) -> StudyArguments:
+    result = parse((StudyArguments,), argv)
     assert result is not None
     return result[0]

@@ -16,11 +16,11 @@ from bert_hf.models.cost import (
     LAUNCH_SECONDS,
     Plan,
     activation_bytes,
-    aligned,
     all_reduce_seconds,
     device_bytes,
     expected_mfu,
     find_device,
+    format_table,
     largest_micro_batch,
     run_seconds,
     state_bytes,
@@ -28,7 +28,7 @@ from bert_hf.models.cost import (
     steps_of,
     token_bytes,
 )
-from bert_hf.models.flops import matrix_product_rate, parameter_count, read_config, training_flops
+from bert_hf.models.flops import matmul_rate, parameter_count, read_config, training_flops
 from bert_hf.models.modeling_bert import BertForPreTraining
 
 ROOT = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ def test_dropout_costs_a_cpu():
 
 def test_the_cpu_is_measured():
     device = find_device("cpu", memory=8e9)
-    assert 0.1 < device.peak / matrix_product_rate(torch.device("cpu"), torch.float32) < 10  # the machine may be busy
+    assert 0.1 < device.peak / matmul_rate(torch.device("cpu"), torch.float32) < 10  # the machine may be busy
     step = step_time(plan("tiny", device=device), 128, 1)
     assert step.update == step.launching == 0
 
@@ -313,5 +313,5 @@ def test_faults_are_one_line(tmp_path):
 
 
 def test_a_table_is_aligned():
-    assert aligned([["", "a"], ["row", "12"]]) == ["      a", "row  12"]
+    assert format_table([["", "a"], ["row", "12"]]) == ["      a", "row  12"]
     assert FILL < 1

@@ -83,8 +83,8 @@ def same_bytes(first, second, step):
 def test_a_healthy_run_is_not_disturbed(tmp_path, tokenizer, caplog):
     """Dropout on, an evaluation before the first step: with the check and without it, the same bytes."""
     runs = {}
-    for asked in ("auto", "on"):
-        runs[asked] = train(tmp_path / asked, tokenizer, steps=6, fast_path=asked, eval_on_start=True)
+    for mode in ("auto", "on"):
+        runs[mode] = train(tmp_path / mode, tokenizer, steps=6, fast_path=mode, eval_on_start=True)
     assert runs["auto"]._fast_path.checked == ["evaluation", "training"]
     assert runs["on"]._fast_path.checked == []
     assert runs["auto"].model.fast_path

@@ -86,14 +86,14 @@ class TwoClasses(ClassificationTask):
     """Texts that need no file."""
 
     @classmethod
-    def read(cls, asked):
+    def read(cls, task_args):
         return {"train": LabelledTexts(["one", "another"], ["a", "b"])}
 
 
 def open_as_classifier(where, **options) -> str:
     """Opens a checkpoint for fine-tuning; returns what is said about its new weights."""
-    asked = ClassificationArguments(str(where), max_seq_length=32, **options)
-    return load_task_model(TwoClasses(asked, tiny_tokenizer()), seed=0)[1]
+    task_args = ClassificationArguments(str(where), max_seq_length=32, **options)
+    return load_task_model(TwoClasses(task_args, tiny_tokenizer()), seed=0)[1]
 
 
 def open_as_both(where, tokenizer) -> None:

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.many_runs import fastest_product
+from helpers.many_runs import benchmark_matmul
 from helpers.trainer_runs import make
 from tiny import tiny_config
 
 from bert_hf.models import cost, flops
-from bert_hf.models.flops import model_product_rate
+from bert_hf.models.flops import model_matmul_rate
 from bert_hf.training import throughput
 from bert_hf.training import trainer as trainer_module
 
@@ -21,7 +21,7 @@ OPTIONS = {"steps": 4, "logging_steps": 2, "save_strategy": "no", "eval_strategy
 @pytest.fixture(autouse=True)
 def measured(monkeypatch):
     """Other tests take a constant."""
-    monkeypatch.setattr(flops, "_fastest_product", fastest_product)
+    monkeypatch.setattr(flops, "_benchmark_matmul", benchmark_matmul)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_time_of_measuring_is_not_the_run_s(tmp_path, tokenizer, monkeypatch
         return 1e15
 
     monkeypatch.setattr(throughput, "time", clock)
-    monkeypatch.setattr(trainer_module, "model_product_rate", measure)
+    monkeypatch.setattr(trainer_module, "model_matmul_rate", measure)
     trainer = make(tmp_path, tokenizer, **OPTIONS)
     trainer.train()
     assert late.seconds == 1e6
@@ -75,11 +75,13 @@ def test_the_products_are_those_of_the_model(monkeypatch):
         shapes.append(shape)
         return float(shape == (38, 32, 1000))  # the head's is the fastest
 
-    monkeypatch.setattr(flops, "_fastest_product", measure)
-    assert model_product_rate(CPU, torch.float32, config, 256) == 1.0
+    monkeypatch.setattr(flops, "_benchmark_matmul", measure)
+    assert model_matmul_rate(CPU, torch.float32, config, 256) == 1.0
     assert {(256, 32, 32), (256, 32, 64), (256, 64, 32), (1024, 1024, 1024)} <= set(shapes)
 
 
 def test_the_fastest_round_counts():
-    rates = [flops._fastest_product(CPU, torch.float32, shape, seconds=0.02) for shape in ((64, 64, 64), (7, 300, 11))]
+    rates = [
+        flops._benchmark_matmul(CPU, torch.float32, shape, seconds=0.02) for shape in ((64, 64, 64), (7, 300, 11))
+    ]
     assert all(1e6 < rate < 1e15 for rate in rates)

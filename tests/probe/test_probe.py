@@ -48,7 +48,7 @@ from bert_hf.probe.geometry import effective_rank, mean_pairwise_cosine, probe_g
 from bert_hf.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
 from bert_hf.probe.language import Disturber, frequency_bands, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject, batches_by_length
-from bert_hf.probe.tuning import classify, figures, fine_tune, probe_few_labels
+from bert_hf.probe.tuning import classify, fine_tune, metrics, probe_few_labels
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -324,14 +324,14 @@ def test_losses_equal_those_of_the_stock_model(subject):
         assert following[row] == pytest.approx((logits[0] - logits[1]).item(), abs=1e-4)
     by_length = sorted(range(len(order)), key=order.__getitem__)
     assert losses == pytest.approx([expected[number] for number in by_length], abs=1e-4)
-    figures = probe_masked_lm(text, subject, lambda examples: language_outputs(model, examples, subject))
-    assert figures["loss"] == pytest.approx(np.mean(expected), abs=1e-5)
-    assert figures["nats_per_character"] == pytest.approx(np.mean(expected) / 3.0, abs=1e-5)
-    assert figures["accuracy"] == correct.mean()
+    metrics = probe_masked_lm(text, subject, lambda examples: language_outputs(model, examples, subject))
+    assert metrics["loss"] == pytest.approx(np.mean(expected), abs=1e-5)
+    assert metrics["nats_per_character"] == pytest.approx(np.mean(expected) / 3.0, abs=1e-5)
+    assert metrics["accuracy"] == correct.mean()
     assert (shown == MASK).all()
-    assert figures["masked_loss"] == figures["loss"]
+    assert metrics["masked_loss"] == metrics["loss"]
     shares = (text.counts + 1) / (text.counts + 1).sum()
-    assert figures["unigram_loss"] == pytest.approx(-np.log(shares[targets]).mean())
+    assert metrics["unigram_loss"] == pytest.approx(-np.log(shares[targets]).mean())
 
 
 def test_the_loss_at_mask_leaves_out_what_is_shown(subject):
@@ -394,10 +394,10 @@ def test_next_sentence_evidence_is_told_apart(subject):
 
 def test_held_out_examples_are_those_of_pretraining(subject, documents, tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(documents).replace("Document", "w1"))
-    asked = ProbeArguments(
+    probe_args = ProbeArguments(
         validation_file=[str(tmp_path / "text.txt")], max_seq_length=32, cache_dir=str(tmp_path / "cache")
     )
-    held_out = read_held_out(asked, subject.tokenizer)
+    held_out = read_held_out(probe_args, subject.tokenizer)
     texts = tuple((tmp_path / "text.txt").read_text().split("\n\n"))
     corpus = prepare([Texts(texts)], subject.tokenizer, tmp_path / "corpus")
     examples = PreTrainingExamples(corpus, seed=0, fixed=True)
@@ -541,9 +541,11 @@ def test_three_classes_are_judged_by_macro_f1():
 
 def test_fine_tuning_learns_and_is_repeatable(subject):
     task = toy_task(200)
-    asked = ProbeArguments(tune_labels=100, tune_steps=30, tune_learning_rate=2e-3, max_seq_length=32, tune_draws=1)
-    found = probe_few_labels(task, subject, asked)
-    assert found == probe_few_labels(task, subject, asked)
+    probe_args = ProbeArguments(
+        tune_labels=100, tune_steps=30, tune_learning_rate=2e-3, max_seq_length=32, tune_draws=1
+    )
+    found = probe_few_labels(task, subject, probe_args)
+    assert found == probe_few_labels(task, subject, probe_args)
     assert found["learning_rate"] == 2e-3
     assert {name: len(values) for name, values in found["scores"].items()} == dict.fromkeys(found["scores"], 1)
     assert np.mean(found["scores"]["random"]) > 0.65
@@ -568,12 +570,12 @@ def test_the_classifier_starts_from_the_checkpoint_or_from_nothing(subject):
 
 
 def test_one_step_of_fine_tuning_is_the_stock_model_under_adamw(subject):
-    asked = ProbeArguments(tune_steps=1, tune_batch_size=4, tune_learning_rate=1e-2)
+    probe_args = ProbeArguments(tune_steps=1, tune_batch_size=4, tune_learning_rate=1e-2)
     task = toy_task(4)
     rows = task.encoded(subject.tokenizer, 32)
     tuned = subject.load_classifier(2, 0, random=False)
     expected = subject.load_classifier(2, 0, random=False)
-    fine_tune(tuned, rows, task.labels, subject, asked)
+    fine_tune(tuned, rows, task.labels, subject, probe_args)
     assert classify(tuned, rows, subject).shape == (4, 2)
 
     batch = subject.tokenizer(task.texts, padding=True, return_tensors="pt")
@@ -592,9 +594,9 @@ def test_one_step_of_fine_tuning_is_the_stock_model_under_adamw(subject):
 
 def test_figures_of_two_and_three_classes():
     labels = np.array([0, 1, 1])
-    assert figures(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), labels) == (1.0, 1.0)
-    assert figures(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, 2.0]]), labels)[0] == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert figures(np.eye(3), np.array([0, 1, 2])) == (1.0, 1.0)
+    assert metrics(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), labels) == (1.0, 1.0)
+    assert metrics(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, 2.0]]), labels)[0] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert metrics(np.eye(3), np.array([0, 1, 2])) == (1.0, 1.0)
 
 
 # ---- data and batches
@@ -603,11 +605,11 @@ def test_figures_of_two_and_three_classes():
 def test_pairs_of_texts_and_a_sample_of_rows(tmp_path, subject):
     lines = "".join(f"{n % 2}\tw{n} w1\tw2 w{n}\n" for n in range(40))
     (tmp_path / "train.tsv").write_text("gold\tfirst\tsecond\n" + lines)
-    asked = ProbeArguments(
+    probe_args = ProbeArguments(
         train_file=[str(tmp_path / "train.tsv")], text_column="first", text_pair_column="second",
         label_column="gold", max_rows=30,
     )  # fmt: skip
-    (task,) = read_tasks(asked)
+    (task,) = read_tasks(probe_args)
     assert task.name == f"{tmp_path.name}-train"
     assert (len(task), len(task.pairs), len(task.labels), task.label_names) == (30, 30, 30, ("0", "1"))
     assert task.texts == sorted(task.texts, key=lambda text: int(text.split()[0][1:]))

@@ -97,9 +97,9 @@ def test_pretrain_cut_off_and_resumed_is_the_uninterrupted_run(place, pretrained
     assert "resuming from" in capsys.readouterr().out
     first, second = (load_file(place / run / "model.safetensors") for run in ("pretrained", "cut"))
     assert all(torch.equal(first[name], second[name]) for name in first)
-    figures = [json.loads((place / run / "all_results.json").read_text()) for run in ("pretrained", "cut")]
+    metrics = [json.loads((place / run / "all_results.json").read_text()) for run in ("pretrained", "cut")]
     for name in ("eval_mlm_loss", "eval_nsp_accuracy", "train_loss", "unigram_mlm_loss"):
-        assert figures[0][name] == figures[1][name]
+        assert metrics[0][name] == metrics[1][name]
 
 
 def test_the_folder_holds_what_is_promised(pretrained):
@@ -121,10 +121,10 @@ def test_the_folder_holds_what_is_promised(pretrained):
     with Image.open(folder / "loss.png") as picture:
         assert picture.size[0] > 600
     assert checkpointing.newest_verified(folder).name == "checkpoint-8"
-    figures = json.loads((folder / "all_results.json").read_text())
-    assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= figures.keys()
+    metrics = json.loads((folder / "all_results.json").read_text())
+    assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= metrics.keys()
     card = (folder / "README.md").read_text()
-    assert f"{figures['eval_mlm_loss']:.4f}" in card
+    assert f"{metrics['eval_mlm_loss']:.4f}" in card
     assert "not stated by the user" in card
     _, loaded = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(loaded.values())
@@ -194,14 +194,14 @@ def test_finetune(place, pretrained, capsys):
     said = capsys.readouterr().out
     assert "newly initialized: classifier.bias, classifier.weight" in said  # one new layer and nothing else
     assert "this model    majority       words  characters" in said
-    figures = json.loads((place / "spam/all_results.json").read_text())
+    metrics = json.loads((place / "spam/all_results.json").read_text())
     assert {
         "eval_f1",
         "test_f1",
         "test_accuracy",
         "test_average_precision",
         "baseline_characters_f1",
-    } <= figures.keys()
+    } <= metrics.keys()
     answer = pipeline("text-classification", str(place / "spam"))("You have won a prize!")
     assert answer[0]["label"] in ("ham", "spam")
     assert not [path for path in (place / "spam").rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
@@ -270,7 +270,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
         paces.append(len(self.ends))
         return 50.0  # seconds a step
 
-    monkeypatch.setattr(step_budget._Pace, "seconds_per_step", pace)
+    monkeypatch.setattr(step_budget._StepTimer, "seconds_per_step", pace)
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)  # and not since pytest was started
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]
     assert pretrain(place, *words, output="hours") == 0
@@ -297,7 +297,9 @@ def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
 
 
 def test_a_signal_while_speed_is_measured_leaves_nothing(place, corpus, capsys, monkeypatch):
-    monkeypatch.setattr(step_budget._Pace, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(
+        step_budget._StepTimer, "on_step_end", lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGTERM)
+    )
     words = ["--max_steps", "-1", "--max_hours", "0.25"]
     assert pretrain(place, *words, output="measured") == 143
     assert "stopped: asked to end while speed was measured" in capsys.readouterr().err

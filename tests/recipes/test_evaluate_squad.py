@@ -63,8 +63,8 @@ def test_missing_predictions_count_zero_and_are_reported(place, capsys):
     (place / "predictions.json").write_text(json.dumps({"a": "Alps", "other": "x"}))
     assert evaluate(place) == 0
     said = capsys.readouterr()
-    figures = json.loads(said.out)
-    assert (figures["exact"], figures["total"]) == (pytest.approx(100 / 3), 3)
+    metrics = json.loads(said.out)
+    assert (metrics["exact"], metrics["total"]) == (pytest.approx(100 / 3), 3)
     assert said.err == (f"warning: {place}/predictions.json: 2 of 3 questions have no prediction and count 0: b, c\n")
 
 

@@ -39,8 +39,8 @@ def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "10 train, 10 validation, 10 test rows" in said
     assert "test_accuracy" in said
-    figures = json.loads((tmp_path / "run/all_results.json").read_text())
-    assert {"eval_accuracy", "eval_loss", "test_accuracy", "baseline_accuracy"} <= figures.keys()
+    metrics = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert {"eval_accuracy", "eval_loss", "test_accuracy", "baseline_accuracy"} <= metrics.keys()
 
     # The stock class, on inputs that the stock tokenizer makes, gives the predictions and figures of the run
     model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "run")
@@ -58,10 +58,10 @@ def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
         losses.append(output.loss.item())
     written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()[1:]
     assert [int(line.split("\t")[1]) for line in written] == chosen
-    assert figures["test_accuracy"] == np.mean(
+    assert metrics["test_accuracy"] == np.mean(
         [choice == row["label"] for choice, row in zip(chosen, rows, strict=True)]
     )
-    assert figures["test_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+    assert metrics["test_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
 
 
 def test_a_killed_run_resumes_and_ends_with_the_same_weights(place, tmp_path, monkeypatch):
@@ -83,8 +83,8 @@ def test_rows_without_labels_are_predicted(place, tmp_path):
     assert tune(place, tmp_path / "run", "--test_file", str(place / "unlabelled.jsonl"), "--min_steps", "1") == 0
     written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()
     assert len(written) == 11
-    figures = json.loads((tmp_path / "run/all_results.json").read_text())
-    assert not {"test_accuracy", "test_loss", "baseline_accuracy"} & figures.keys()
+    metrics = json.loads((tmp_path / "run/all_results.json").read_text())
+    assert not {"test_accuracy", "test_loss", "baseline_accuracy"} & metrics.keys()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def probe(place, checkpoint, output, *words):
     return code, json.loads((place / output / "probe.json").read_text()) if code == 0 else None
 
 
-def figures(found):
+def metrics(found):
     return {part: found[part] for part in PARTS}
 
 
@@ -75,7 +75,7 @@ def test_all_parts_and_the_same_code_for_a_stock_checkpoint_and_ours(place, caps
     ours = BertForPreTraining.from_pretrained(place / "stock")
     ours.save_pretrained(place / "ours")
     save_tokenizer(tiny_tokenizer(), place / "ours")
-    assert figures(probe(place, "ours", "ours-report")[1]) == figures(found)
+    assert metrics(probe(place, "ours", "ours-report")[1]) == metrics(found)
 
 
 def test_a_checkpoint_without_heads_is_probed_in_the_other_parts(place):

@@ -75,9 +75,9 @@ def test_squad_1(place, capsys):
     assert "\ntrain: 80 windows, " in f"\n{said}"
     assert "the best loss on 12 validation rows decides" in said
 
-    figures = results(place, "squad")
+    metrics = results(place, "squad")
     found = official(place, "dev.json", "squad", capsys)
-    assert {name: figures[f"eval_{name}"] for name in found} == found
+    assert {name: metrics[f"eval_{name}"] for name in found} == found
     assert set(found) == {"exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total"}
     assert not (place / "squad/null_odds.json").exists()
     config = json.loads((place / "squad/config.json").read_text())
@@ -94,12 +94,12 @@ def test_squad_2_stores_the_threshold_of_the_validation_questions(place, capsys)
     assert f"threshold of the null odds: {threshold:.4f} (best F1 of the validation)" in said
 
     # The predictions for the test questions are those at this threshold, and so are their figures
-    figures = results(place, "squad2")
-    assert figures["eval_best_f1_thresh"] == threshold
+    metrics = results(place, "squad2")
+    assert metrics["eval_best_f1_thresh"] == threshold
     found = official(place, "test2.json", "squad2", capsys)
-    assert {name: figures[f"test_{name}"] for name in found} == found
-    assert "test_best_f1" not in figures
-    assert figures["eval_best_f1"] >= figures["eval_f1"]
+    assert {name: metrics[f"test_{name}"] for name in found} == found
+    assert "test_best_f1" not in metrics
+    assert metrics["eval_best_f1"] >= metrics["eval_f1"]
     odds = json.loads((place / "squad2/null_odds.json").read_text())
     texts = json.loads((place / "squad2/predictions.json").read_text())
     assert {name: text == "" for name, text in texts.items()} == {name: odds[name] > threshold for name in odds}
@@ -173,9 +173,9 @@ def test_unlabelled_test_questions_do_not_make_a_run_one_of_squad_2(place, capsy
     words = [*files_of(place, ""), "--test_file", str(place / "hidden.json"), "--max_steps", "1"]
     assert fine_tune(place, "hidden", *words) == 0
     assert "test: 24 windows, its questions have no answers and are predicted only" in capsys.readouterr().out
-    figures = results(place, "hidden")
-    assert "eval_f1" in figures
-    assert not [name for name in figures if name in ("eval_best_f1", "test_f1", "test_total")]
+    metrics = results(place, "hidden")
+    assert "eval_f1" in metrics
+    assert not [name for name in metrics if name in ("eval_best_f1", "test_f1", "test_total")]
     texts = json.loads((place / "hidden/predictions.json").read_text())
     assert len(texts) == 12
     assert all(name.startswith("hidden-") and text for name, text in texts.items())

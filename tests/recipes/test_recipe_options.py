@@ -32,7 +32,7 @@ def pretrain(place, output, *words):
     )  # fmt: skip
 
 
-def figures(place, output):
+def metrics(place, output):
     """Logged figures of the evaluations at both lengths, by step; and those of the finished run."""
     history = json.loads((place / output / "trainer_state.json").read_text())["log_history"]
     evaluations = [row for row in history if any(name.startswith("eval_") for name in row)]
@@ -46,7 +46,7 @@ def figures(place, output):
 @pytest.fixture(scope="module")
 def whole(place):
     assert pretrain(place, "whole", "--do_train", "--do_eval") == 0
-    return figures(place, "whole")
+    return metrics(place, "whole")
 
 
 def intercept(patch, action):
@@ -107,7 +107,7 @@ def test_a_signal_in_the_long_evaluation_changes_nothing(place, whole, monkeypat
         assert pretrain(place, "cut") == 143
     assert "after step 6, which is saved" in capsys.readouterr().err
     assert pretrain(place, "cut") == 0
-    assert figures(place, "cut")[0] == whole[0]
+    assert metrics(place, "cut")[0] == whole[0]
 
 
 def test_a_run_that_cannot_learn_is_told_so(place, capsys):

@@ -30,8 +30,8 @@ def place(tmp_path_factory):
         for part, count in (("train", 48), ("validation", 24), ("test", 24)):
             lines = []
             for number in range(count):
-                words = [*rng.choice(PIECES[:60], 2), f"w{10 + number % 2}", *rng.choice(PIECES[:60], 6)]
-                lines.append(json.dumps({"text": " ".join(words), "label": ("ham", "spam")[number % 2]}) + "\n")
+                argv = [*rng.choice(PIECES[:60], 2), f"w{10 + number % 2}", *rng.choice(PIECES[:60], 6)]
+                lines.append(json.dumps({"text": " ".join(argv), "label": ("ham", "spam")[number % 2]}) + "\n")
             (folder / f"folds/fold-{fold}/{part}.jsonl").write_text("".join(lines))
 
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def place(tmp_path_factory):
     return folder
 
 
-def words(place, output, *others, models=("narrow", "wide"), steps=4):
+def argv(place, output, *others, models=("narrow", "wide"), steps=4):
     named = [f"{name}={place / name}" for name in models]
     data = ["--folds_dir", str(place / "folds"), "--output_dir", str(place / output)]
     run = ["--max_seq_length", "32", "--use_cpu", "--bf16", "false", "--num_train_epochs", "1"]
@@ -58,11 +58,11 @@ def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys):
     (place / "one-fold").mkdir()
     (place / "one-fold/fold-0").symlink_to(place / "folds/fold-0")
     plan = ("--keep_models", "--train_sizes", "20", "--seeds", "1", "--folds_dir", str(place / "one-fold"))
-    assert recipe("study")(words(place, "both", *plan)) == 0
+    assert recipe("study")(argv(place, "both", *plan)) == 0
     said = capsys.readouterr().out
     assert "2 of 2: wide/fold-0/size-20/seed-1: test_f1" in said
     assert "step " not in said  # the recipe's own lines are in the cells' logs
-    assert recipe("study")(words(place, "alone", *plan, models=("wide",))) == 0
+    assert recipe("study")(argv(place, "alone", *plan, models=("wide",))) == 0
 
     cell = "cells/wide/fold-0/size-20/seed-1/run/model.safetensors"
     assert (place / "both" / cell).read_bytes() == (place / "alone" / cell).read_bytes()
@@ -71,7 +71,7 @@ def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys):
 
 
 def test_check_asks_the_recipe_and_writes_nothing(place, capsys):
-    assert recipe("study")(words(place, "checked", "--train_sizes", "20", "--check", "true")) == 0
+    assert recipe("study")(argv(place, "checked", "--train_sizes", "20", "--check", "true")) == 0
     said = capsys.readouterr().out
     assert "12 cells: 2 models × 1 sizes × 2 folds × 3 seeds" in said
     assert said.count("numbers: ") == 2  # the recipe's check, once for each model
@@ -93,7 +93,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(place, capsys, given, line):
     given = [word.format(place=place) for word in given]
     if "--grid" in given:
         line = line.replace("warmup_steps=0", "warmup_steps=x")
-    assert recipe("study")(words(place, "bad", *given)) == 2
+    assert recipe("study")(argv(place, "bad", *given)) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {line}")
     assert said.count("\n") == 1
@@ -105,10 +105,10 @@ def test_killed_three_times_it_ends_with_the_same_bytes(place):
     """SIGKILL, SIGTERM (with exit code 143) and SIGKILL, each while a cell trains."""
     plan = ("--seeds", "1", "2", "--train_sizes", "20", "all", "--save_steps", "10", "--logging_steps", "5")
     size = {"models": ("narrow",), "steps": 60}
-    assert recipe("study")(words(place, "undisturbed", *plan, **size)) == 0
+    assert recipe("study")(argv(place, "undisturbed", *plan, **size)) == 0
 
     folder = place / "killed"
-    command = [sys.executable, str(ROOT / "recipes/study.py"), *words(place, "killed", *plan, **size)]
+    command = [sys.executable, str(ROOT / "recipes/study.py"), *argv(place, "killed", *plan, **size)]
     for number, kind in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
         wait_for_checkpoint(folder, unfinished_after=2 * number + 1, process=process)
@@ -156,7 +156,7 @@ def test_memory_does_not_grow_with_the_number_of_cells(place, monkeypatch):
 
     monkeypatch.setattr(CellRunner, "run", measured)
     seeds = [str(seed) for seed in range(15)]
-    assert recipe("study")(words(place, "many", "--train_sizes", "10", "--seeds", *seeds, models=("narrow",))) == 0
+    assert recipe("study")(argv(place, "many", "--train_sizes", "10", "--seeds", *seeds, models=("narrow",))) == 0
     assert len(seen) == 30
     assert seen[-1][0] - seen[5][0] < 20
     assert seen[-1][1:] == seen[5][1:]

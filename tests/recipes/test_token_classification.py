@@ -57,11 +57,11 @@ def test_every_word_of_the_test_file_is_predicted(place, tuned):
     assert (words, gold) == (rows.words, rows.tags)
 
     # The figures are those of the file, and the words were learned
-    figures = json.loads((tuned / "all_results.json").read_text())
+    metrics = json.loads((tuned / "all_results.json").read_text())
     counts = count_entities(gold, predicted)
-    assert figures["test_f1"] == pytest.approx(overall(counts).f1, abs=1e-12)
-    assert figures["test_f1_person"] == pytest.approx(counts["person"].f1, abs=1e-12)
-    assert figures["test_f1"] > 0.6
+    assert metrics["test_f1"] == pytest.approx(overall(counts).f1, abs=1e-12)
+    assert metrics["test_f1_person"] == pytest.approx(counts["person"].f1, abs=1e-12)
+    assert metrics["test_f1"] > 0.6
 
 
 def test_the_pipeline_finds_the_entities(tuned):

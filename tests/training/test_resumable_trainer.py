@@ -153,14 +153,14 @@ def test_exact_whatever_the_intervals(tmp_path, tokenizer, save_steps, eval_step
 def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **options):
     """A run in which the loss of one micro-batch is not finite."""
     trainer = make(folder, tokenizer, logging_steps=1, **options)
-    original, seen = trainer._finite.check_loss, []
+    original, seen = trainer._finite.record_loss, []
 
     def loss(loss, rows):
         seen.append(rows)
         bad = trainer.state.global_step + 1 == step and len(seen) == micro_batch + 1
         return original(loss * value if bad else loss, rows)
 
-    trainer._finite.check_loss = loss
+    trainer._finite.record_loss = loss
     trainer.add_callback(At("on_step_begin", step - 1, seen.clear))  # counts the micro-batches of that step alone
     return trainer
 
@@ -373,7 +373,7 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     state_file.save_state(checkpoint / "rank_1.safetensors", state)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
-    resumed._load_rank_log(str(checkpoint))
+    resumed._restore_resume_state(str(checkpoint))
     assert resumed._log_sums.values() == (3 * one).tolist()
     assert resumed._tr_loss.item() == pytest.approx(state["log"]["loss"].item() - 2)
 

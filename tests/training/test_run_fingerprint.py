@@ -59,7 +59,9 @@ def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):
 
 def test_the_order_of_old_lists_is_kept_for_classifiers(config, tmp_path):
     args = FineTuningArguments(str(tmp_path), learning_rate=3e-4, num_train_epochs=2, bf16=False, use_cpu=True)
-    task = SimpleNamespace(asked=ClassificationArguments("checkpoint"), fingerprint=dict, tokenizer=tiny_tokenizer())
+    task = SimpleNamespace(
+        task_args=ClassificationArguments("checkpoint"), fingerprint=dict, tokenizer=tiny_tokenizer()
+    )
     made = identity_of(task, args, SimpleNamespace(config=config))
     old = [3e-4, 0.01, 1e-6, "OptimizerNames.ADAMW_TORCH_FUSED", False, False], [-1, 2, 0.1, "SchedulerType.LINEAR"]
     assert list(made["optimizer"].values())[: len(old[0])] == old[0]

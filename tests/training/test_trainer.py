@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from helpers.many_runs import fastest_product
+from helpers.many_runs import benchmark_matmul
 from helpers.trainer_runs import history, make, ready_rows, weights
 from safetensors.torch import load_file
 from tiny import TinyStore, tiny_config
@@ -14,7 +14,7 @@ from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, 
 from bert_hf.data.samplers import Phase
 from bert_hf.models import flops
 from bert_hf.training import checkpointing
-from bert_hf.training.pretraining_losses import pretraining_figures
+from bert_hf.training.pretraining_losses import pretraining_metrics
 
 
 @pytest.mark.parametrize("stop", [3, 6, 9])
@@ -161,15 +161,15 @@ def test_evaluation_counts_every_example_once(tmp_path, tokenizer):
         outputs = trainer.model.eval()(**batch)
     logits = outputs.prediction_logits.flatten(0, 1)[positions]
     labels = batch["labels"].flatten()[positions]
-    figures = trainer.evaluate()
+    metrics = trainer.evaluate()
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
-    assert figures["eval_mlm_loss"] == pytest.approx(expected, rel=1e-5)
-    assert figures["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).double().mean().item())
+    assert metrics["eval_mlm_loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).double().mean().item())
     guesses = outputs.seq_relationship_logits.argmax(-1)
     accuracy = (guesses == batch["next_sentence_label"]).double().mean().item()
-    assert figures["eval_nsp_accuracy"] == pytest.approx(accuracy)
-    assert figures["eval_loss"] == pytest.approx(figures["eval_mlm_loss"] + figures["eval_nsp_loss"])
-    assert trainer.evaluate()["eval_loss"] == figures["eval_loss"]  # pairs and masks are fixed
+    assert metrics["eval_nsp_accuracy"] == pytest.approx(accuracy)
+    assert metrics["eval_loss"] == pytest.approx(metrics["eval_mlm_loss"] + metrics["eval_nsp_loss"])
+    assert trainer.evaluate()["eval_loss"] == metrics["eval_loss"]  # pairs and masks are fixed
 
 
 @pytest.mark.parametrize("family", ["ours", "stock"])
@@ -198,7 +198,7 @@ def test_masked_lm_alone(tmp_path, tokenizer):
 
 
 def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch):
-    monkeypatch.setattr(flops, "_fastest_product", fastest_product)
+    monkeypatch.setattr(flops, "_benchmark_matmul", benchmark_matmul)
     trainer = make(tmp_path, tokenizer, steps=5)
     metrics = trainer.train().metrics
     assert metrics["train_tokens_per_second"] > 0
@@ -207,7 +207,7 @@ def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch):
 
 def test_figures_of_nothing_are_nothing():
     counts = dict.fromkeys(("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct"), 0)
-    assert pretraining_figures(counts) == {"loss": 0.0}
+    assert pretraining_metrics(counts) == {"loss": 0.0}
 
 
 def test_weights_on_disk_are_the_trained_ones(tmp_path, tokenizer):

@@ -46,7 +46,7 @@ class FineTuningArguments(RunArguments):
     )
 
     def __post_init__(self):
-        self.best_figure_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:

@@ -56,11 +56,11 @@ def _in_recipes(reason: str, **more) -> tuple[Refusal, ...]:
 def _without_workers(name: str) -> Callable[[Any], bool]:
     """True if the option is given, but batches are made in the training process."""
 
-    def has_no_effect(asked) -> bool:
-        workers = asked.dataloader_num_workers
+    def has_no_effect(args) -> bool:
+        workers = args.dataloader_num_workers
         if workers is None:  # the default: none on a CPU
-            workers = 0 if asked.use_cpu or not torch.accelerator.is_available() else 1
-        return bool(getattr(asked, name)) and workers == 0
+            workers = 0 if args.use_cpu or not torch.accelerator.is_available() else 1
+        return bool(getattr(args, name)) and workers == 0
 
     return has_no_effect
 
@@ -70,13 +70,13 @@ def _by_epochs(name: str) -> tuple[Refusal, ...]:
         "pre-training is one sequence of numbered examples, which has no epochs that end",
         NUMBERED,
         remedy="give steps",
-        when=lambda asked: getattr(asked, name) == "epoch",
+        when=lambda args: getattr(args, name) == "epoch",
     )
 
 
-def _accelerator_config(asked) -> bool:
+def _accelerator_config(args) -> bool:
     """True if --accelerator_config asks for more than `non_blocking`."""
-    given = asked.accelerator_config
+    given = args.accelerator_config
     if isinstance(given, str):
         given = json.loads(given if given.startswith("{") else Path(given).read_text())
     if isinstance(given, AcceleratorConfig):
@@ -87,9 +87,9 @@ def _accelerator_config(asked) -> bool:
     return any(value != standard.get(name) for name, value in given.items() if name != "non_blocking")
 
 
-def _other_rank(asked) -> bool:
+def _other_rank(args) -> bool:
     """True if --local_rank contradicts the launcher."""
-    return asked.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
+    return args.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 WORKS: tuple[Refusal, ...] = ()
@@ -169,12 +169,12 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "include_num_input_tokens_seen": _refused(
         "it is no, all or non_padding",
         remedy="give one of them",
-        when=lambda asked: asked.include_num_input_tokens_seen not in ("no", "all", "non_padding", True, False),
+        when=lambda args: args.include_num_input_tokens_seen not in ("no", "all", "non_padding", True, False),
     ),
     "skip_memory_metrics": _in_recipes(
         "figures of memory need the package psutil",
         remedy="install it, or leave the option out",
-        when=lambda asked: not asked.skip_memory_metrics and importlib.util.find_spec("psutil") is None,
+        when=lambda args: not args.skip_memory_metrics and importlib.util.find_spec("psutil") is None,
     ),
     "debug": _refused("a loss or gradient that is not finite ends the run anyway, and its rows are named"),
     "report_to": WORKS,
@@ -223,7 +223,7 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "hub_strategy": _in_recipes(
         "the finished run is pushed, once",
         remedy="leave the option out, or give end",
-        when=lambda asked: asked.hub_strategy != "end",
+        when=lambda args: args.hub_strategy != "end",
     ),
     "hub_always_push": _in_recipes("the finished run is pushed, once"),
     # ---- randomness, device
@@ -270,7 +270,7 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "ddp_backend": WORKS,
     "ddp_timeout": _in_recipes(
         "Trainer does not pass it on where a CPU trains",
-        when=lambda asked: asked.ddp_timeout != 1800 and (asked.use_cpu or not torch.accelerator.is_available()),
+        when=lambda args: args.ddp_timeout != 1800 and (args.use_cpu or not torch.accelerator.is_available()),
     ),
     "fsdp": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
     "fsdp_config": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
@@ -294,11 +294,11 @@ def defaults_of(kind: type) -> dict[str, Any]:
     return defaults
 
 
-def check_options(asked, defaults: Mapping[str, Any], by: frozenset[str]) -> str:
+def check_options(args, defaults: Mapping[str, Any], by: frozenset[str]) -> str:
     """Refuses the first option that does not work.
 
     Args:
-        asked: the values, in a `TrainingArguments` or in a namespace before one is built.
+        args: the values, in a `TrainingArguments` or in a namespace before one is built.
         defaults: the default of each field (`defaults_of`).
         by: which refusals apply: `BY_PRETRAINING`, `BY_FINETUNING`, or those of a Trainer.
 
@@ -308,9 +308,9 @@ def check_options(asked, defaults: Mapping[str, Any], by: frozenset[str]) -> str
     Raises:
         InputError: names the option and the reason.
     """
-    fields = [field.name for field in dataclasses.fields(TrainingArguments) if hasattr(asked, field.name)]
+    fields = [field.name for field in dataclasses.fields(TrainingArguments) if hasattr(args, field.name)]
     for name in fields:
-        value, default = getattr(asked, name), defaults.get(name)
+        value, default = getattr(args, name), defaults.get(name)
         changed = value != default and bool(value or default)  # None, "" and [] all mean: not set
 
         if name not in OPTIONS and changed:
@@ -318,7 +318,7 @@ def check_options(asked, defaults: Mapping[str, Any], by: frozenset[str]) -> str
             raise InputError(what, where=f"--{name}", remedy=_LEAVE_OUT)
 
         for refused in OPTIONS.get(name, ()):
-            if refused.by & by and (changed if refused.when is None else refused.when(asked)):
+            if refused.by & by and (changed if refused.when is None else refused.when(args)):
                 raise InputError(refused.reason, where=f"--{name}", remedy=refused.remedy)
 
     return f"options: {len(fields)} checked"

@@ -178,7 +178,7 @@ class HubShard:
     def read(self) -> Iterator[Piece]:
         """Its rows, a document each."""
         with access_errors(self.dataset, _HUB_REMEDY):
-            shard = _stream(self.dataset, self.config, self.split).shard(self.shards, self.index)
+            shard = _load_streaming(self.dataset, self.config, self.split).shard(self.shards, self.index)
             rows = ((None, row) for row in shard)
             for text in _row_texts(rows, self.text_column, self.dataset):
                 if text:
@@ -188,7 +188,7 @@ class HubShard:
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
 
-def _stream(dataset: str, config: str | None, split: str):
+def _load_streaming(dataset: str, config: str | None, split: str):
     import datasets
 
     return datasets.load_dataset(dataset, config, split=split, streaming=True)
@@ -197,7 +197,7 @@ def _stream(dataset: str, config: str | None, split: str):
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
     """The shards of a Hub dataset's `train` split."""
     with access_errors(dataset, _HUB_REMEDY):
-        count = _stream(dataset, config, "train").num_shards
+        count = _load_streaming(dataset, config, "train").num_shards
     return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
 
 

@@ -14,7 +14,7 @@ _SENTENCE_CANDIDATES = 4  # sentences of the right length among which the one wi
 _SENTENCES_SEARCHED = 2**20  # at least; bounds the memory of the search in a window of many million sentences
 
 
-class Documents(NamedTuple):
+class DocumentBounds(NamedTuple):
     """Documents, or parts of them, as ranges of sentences. D documents, S sentences."""
 
     starts: np.ndarray  # (D,) first sentence of each document, ascending
@@ -37,7 +37,7 @@ class Documents(NamedTuple):
         return after - before_is_nearer
 
 
-def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
+def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
     """For each wanted length some sentences of that length, or of the nearest that there is.
 
     Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
@@ -76,7 +76,7 @@ def find_sentences(documents: Documents, wanted: np.ndarray, max_tokens: int, rn
 
 
 def find_segments(
-    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None = None
+    documents: DocumentBounds, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each wanted length a segment of about that length, within a document: the nearest of some draws.
 
@@ -105,7 +105,7 @@ def find_segments(
 
 
 def _draw_sentences(
-    documents: Documents, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None
+    documents: DocumentBounds, wanted: np.ndarray, rng: Generator, excluded: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random sentences, uniform over those of the documents that are long enough; if none is, of the longest one.
 

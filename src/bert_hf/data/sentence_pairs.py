@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from bert_hf.data.segment_search import Documents, find_segments, find_sentences
+from bert_hf.data.segment_search import DocumentBounds, find_segments, find_sentences
 
 IS_NEXT, NOT_NEXT = 0, 1  # labels, with Google's and transformers' meaning
 
@@ -39,8 +39,14 @@ class EpochPlan(NamedTuple):
     b_end: np.ndarray
     label: np.ndarray
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """Number of pairs."""
         return len(self.label)
+
+    def joined(self, other: "EpochPlan") -> "EpochPlan":
+        """These pairs, and then those of another plan."""
+        return EpochPlan(*map(np.concatenate, zip(self, other, strict=True)))
 
 
 def plan_epoch(
@@ -73,19 +79,19 @@ def plan_epoch(
     Raises:
         ValueError: pairs are required, but there are fewer than two documents, or only one-sentence documents.
     """
-    documents = Documents(document_starts, document_ends, token_offsets)
+    documents = DocumentBounds(document_starts, document_ends, token_offsets)
     target = _draw_targets(len(document_starts), max_tokens, short_seq_probability, rng)
 
     if nsp:
         return _plan_pairs(documents, target, max_tokens, rng)
 
-    start, end = gather_chunks(documents, target, least=1)[1:]
+    start, end = gather_chunks(documents, target, min_sentences=1)[1:]
     return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
 
 
-def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: Generator) -> EpochPlan:
+def _plan_pairs(documents: DocumentBounds, target: np.ndarray, max_tokens: int, rng: Generator) -> EpochPlan:
     """The pairs of all chunks, and those of the one-sentence documents."""
-    chunks = gather_chunks(documents, target, least=2)
+    chunks = gather_chunks(documents, target, min_sentences=2)
     start, end = chunks[1:]
     several = end - start > 1
     if len(documents.starts) < 2 or not several.any():
@@ -96,7 +102,7 @@ def _plan_pairs(documents: Documents, target: np.ndarray, max_tokens: int, rng: 
         return chunk_pairs
 
     single_pairs = _pair_single_sentences(documents, start[~several], target, max_tokens, rng)
-    return EpochPlan(*map(np.concatenate, zip(chunk_pairs, single_pairs, strict=True)))
+    return chunk_pairs.joined(single_pairs)
 
 
 def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: Generator) -> np.ndarray:
@@ -107,13 +113,13 @@ def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: Ge
     return target
 
 
-def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> np.ndarray:
-    """Cuts every document into chunks of at least `target` tokens and `least` sentences.
+def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: int) -> np.ndarray:
+    """Cuts every document into chunks of at least `target` tokens and `min_sentences` sentences.
 
     The last chunk of a document may be shorter. A last sentence that would be alone joins the chunk before it.
 
-    Example: two documents with sentences of 6, 7, 3, 8, 5 and of 20, 4 tokens; target 10, least 2. Each round of the
-    loop cuts one chunk off every document that has sentences left:
+    Example: two documents with sentences of 6, 7, 3, 8, 5 and of 20, 4 tokens; target 10, min_sentences 2. Each
+    round of the loop cuts one chunk off every document that has sentences left:
         round 1: [6, 7] has 13 tokens · [20] reaches the target, but a chunk has two sentences: [20, 4]
         round 2: [3, 8] has 11 tokens, and the last sentence would be alone: [3, 8, 5]
     Result: document 0, 0, 1; start 0, 2, 5; end 2, 5, 7.
@@ -128,8 +134,8 @@ def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> np.nd
     while len(document):
         last = documents.ends[document]
         end = np.searchsorted(documents.offsets, documents.offsets[position] + target[document])
-        end = np.minimum(np.maximum(end, position + least), last)
-        end = np.where(last - end < least, last, end)
+        end = np.minimum(np.maximum(end, position + min_sentences), last)
+        end = np.where(last - end < min_sentences, last, end)
         rounds.append(np.stack([document, position, end]))
 
         unfinished = end < last
@@ -143,7 +149,7 @@ def gather_chunks(documents: Documents, target: np.ndarray, least: int) -> np.nd
 # ---- chunks of two or more sentences
 
 
-def _pair_chunks(documents: Documents, chunks: np.ndarray, rng: Generator) -> EpochPlan:
+def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
     """Cuts every chunk into A and B, and replaces B in half of them.
 
     The replaced segments are exchanged among the NOT_NEXT pairs (`exchange_segments`). Where one document holds so
@@ -155,20 +161,22 @@ def _pair_chunks(documents: Documents, chunks: np.ndarray, rng: Generator) -> Ep
     Args:
         chunks: (3, chunks) as `gather_chunks` returns them.
     """
-    exchanged, unmatched, unused = _exchange_half(documents, chunks, rng)
+    exchanged, unmatched, unused = _cut_and_exchange(documents, chunks, rng)
     repeated = _pair_twice(documents, chunks[:, unused], rng)
-    pairs = EpochPlan(*map(np.concatenate, zip(exchanged, repeated, strict=True)))
+    pairs = exchanged.joined(repeated)
     document = np.concatenate([chunks[0], np.tile(chunks[0, unused], 2)])
 
     # These NOT_NEXT pairs still have their own B: any segment of another document that is as long replaces it.
-    drawn = np.concatenate([unmatched, np.arange(len(pairs) - len(unused), len(pairs))])
-    length = documents.tokens(pairs.b_start[drawn], pairs.b_end[drawn])
-    pairs.b_start[drawn], pairs.b_end[drawn] = find_segments(documents, length, rng, excluded=document[drawn])
+    needs_b = np.concatenate([unmatched, np.arange(pairs.count - len(unused), pairs.count)])
+    length = documents.tokens(pairs.b_start[needs_b], pairs.b_end[needs_b])
+    b_start, b_end = find_segments(documents, length, rng, excluded=document[needs_b])
+    pairs.b_start[needs_b] = b_start
+    pairs.b_end[needs_b] = b_end
     return pairs
 
 
-def _exchange_half(
-    documents: Documents, chunks: np.ndarray, rng: Generator
+def _cut_and_exchange(
+    documents: DocumentBounds, chunks: np.ndarray, rng: Generator
 ) -> tuple[EpochPlan, np.ndarray, np.ndarray]:
     """Cuts every chunk into A and B. A coin makes half of the pairs NOT_NEXT, and these exchange their B.
 
@@ -182,11 +190,12 @@ def _exchange_half(
     label = np.where(rng.random(len(start)) < 0.5, NOT_NEXT, IS_NEXT)
 
     replaced = np.flatnonzero(label == NOT_NEXT)
-    partner, unmatched = exchange_segments(document[replaced], documents.tokens(cut, end)[replaced], rng)
+    partner, found_none = exchange_segments(document[replaced], documents.tokens(cut, end)[replaced], rng)
     partner = replaced[partner]
-    unused = partner[unmatched]
-    unmatched = replaced[unmatched]
+    unused = partner[found_none]
+    unmatched = replaced[found_none]
 
+    # Unmatched pairs keep their own B, which `_pair_chunks` replaces
     b_start = cut.copy()
     b_end = end.copy()
     b_start[replaced] = cut[partner]
@@ -196,7 +205,7 @@ def _exchange_half(
     return EpochPlan(start, cut, b_start, b_end, label), unmatched, unused
 
 
-def _pair_twice(documents: Documents, chunks: np.ndarray, rng: Generator) -> EpochPlan:
+def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
     """Each chunk cut into A and B twice: first all as IS_NEXT, then all as NOT_NEXT that have their own B for now."""
     twice = np.tile(chunks, 2)
     start, end = twice[1:]
@@ -204,7 +213,7 @@ def _pair_twice(documents: Documents, chunks: np.ndarray, rng: Generator) -> Epo
     return EpochPlan(start, cut, cut.copy(), end.copy(), np.repeat([IS_NEXT, NOT_NEXT], chunks.shape[1]))
 
 
-def _draw_cuts(documents: Documents, chunks: np.ndarray, rng: Generator) -> np.ndarray:
+def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> np.ndarray:
     """(chunks,) the sentence at which B begins, uniform over the boundaries inside each chunk.
 
     B is never longer than the longest *other* document: no segment could replace it at its own length, and a long B
@@ -305,7 +314,7 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
 
 
 def _pair_single_sentences(
-    documents: Documents, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
+    documents: DocumentBounds, single: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> EpochPlan:
     """Two pairs for each one-sentence document, of one distribution of lengths: one IS_NEXT, one NOT_NEXT.
 
@@ -335,11 +344,11 @@ def _pair_single_sentences(
 
 
 def _draw_second_segments(
-    documents: Documents, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
+    documents: DocumentBounds, wanted: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each wanted length a segment, B, of that length or the nearest, that has a sentence before it."""
     several = documents.ends - documents.starts > 1
-    followers = Documents(documents.starts[several] + 1, documents.ends[several], documents.offsets)
+    followers = DocumentBounds(documents.starts[several] + 1, documents.ends[several], documents.offsets)
 
     # Of several sentences that are as long as wanted, the one with the longest A: fewer padding tokens.
     candidates = find_sentences(followers, wanted, max_tokens, rng)
@@ -357,7 +366,9 @@ def _draw_second_segments(
     return b_start, b_end
 
 
-def _start_of_a(documents: Documents, b_start: np.ndarray, target: np.ndarray, length_b: np.ndarray) -> np.ndarray:
+def _start_of_a(
+    documents: DocumentBounds, b_start: np.ndarray, target: np.ndarray, length_b: np.ndarray
+) -> np.ndarray:
     """The sentence from which on A and B reach their document's target, or the first one of the document."""
     document = np.searchsorted(documents.ends, b_start, side="right")
     begin = documents.offsets[b_start] - (target[document] - length_b)

@@ -50,18 +50,18 @@ class FeatureArguments:
         return Columns(self.text_column, self.text_pair_column, self.id_column)
 
 
-def chosen_layers(asked: list[int], depth: int) -> list[int]:
+def chosen_layers(feature_args: list[int], depth: int) -> list[int]:
     """Layer numbers counted from the embeddings (0), in the order asked for.
 
     Args:
-        asked: negative numbers count from the last layer, as in `hidden_states[-1]`.
+        feature_args: negative numbers count from the last layer, as in `hidden_states[-1]`.
         depth: layers of the network.
 
     Raises:
         InputError: there is no such layer, or one is named twice.
     """
     chosen: list[int] = []
-    for number in asked:
+    for number in feature_args:
         if not -depth - 1 <= number <= depth:
             remedy = f"give numbers from {-depth - 1} to {depth}"
             raise InputError(f"no layer {number} in a network of {depth}", where="--layers", remedy=remedy)
@@ -73,30 +73,30 @@ def chosen_layers(asked: list[int], depth: int) -> list[int]:
     return chosen
 
 
-def check_features(asked: FeatureArguments, out: OutputArguments) -> Iterator[str]:
+def check_features(feature_args: FeatureArguments, out: OutputArguments) -> Iterator[str]:
     """Checks options, paths, all texts and the model's shape; a line for each check (see `preflight.py`)."""
-    if asked.model_name_or_path is None:
+    if feature_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
-    if asked.train_file is None:
+    if feature_args.train_file is None:
         raise InputError("no texts are named", where="--train_file", remedy="give files of them")
     if out.output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")
 
     # Options and folders
-    yield check_ranges(asked)
+    yield check_ranges(feature_args)
     yield output_folder(out.output_dir, out.overwrite_output_dir, RECORD)
 
     # Every row: a fault in the last one would otherwise end the run after hours
-    files = expand(asked.train_file)
+    files = expand(feature_args.train_file)
     local = [path for path in files if not is_url(path)]
-    texts = sum(1 for path in local for _ in read_texts(path, asked.columns()))
+    texts = sum(1 for path in local for _ in read_texts(path, feature_args.columns()))
     if not texts and len(local) == len(files):
         raise InputError("no texts in it", where=files[0], remedy="give files that hold text")
     yield f"texts: {texts:,} in {len(local):,} files"
 
     # Model
-    config = model_shape(None, asked.model_name_or_path, asked.max_seq_length)
-    assert asked.layers is not None
+    config = model_shape(None, feature_args.model_name_or_path, feature_args.max_seq_length)
+    assert feature_args.layers is not None
     if isinstance(config, BertConfig):
-        chosen_layers(asked.layers, config.num_hidden_layers)
+        chosen_layers(feature_args.layers, config.num_hidden_layers)
         yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"

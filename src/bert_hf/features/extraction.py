@@ -185,7 +185,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
-def open_extractor(asked: FeatureArguments) -> tuple[FeatureExtractor, dict]:
+def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel` on the GPU, where there is one; sets the threads of a CPU.
 
     Returns:
@@ -194,17 +194,16 @@ def open_extractor(asked: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     Raises:
         InputError: nothing can be loaded from there, or tokenizer, length, layers and network do not fit.
     """
-    where = str(asked.model_name_or_path)
+    where = str(feature_args.model_name_or_path)
     folder = find_checkpoint(where)
     config = BertConfig.from_pretrained(folder)
-    tokenizer = load_tokenizer(asked.tokenizer_name or where)
+    tokenizer = load_tokenizer(feature_args.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
-    if asked.max_seq_length > config.max_position_embeddings:
-        what = (
-            f"--max_seq_length {asked.max_seq_length} is beyond the model's {config.max_position_embeddings} positions"
-        )
+    if feature_args.max_seq_length > config.max_position_embeddings:
+        most = config.max_position_embeddings
+        what = f"--max_seq_length {feature_args.max_seq_length} is beyond the model's {most} positions"
         raise InputError(what, where=where, remedy="lower it")
-    layers = chosen_layers(asked.layers or [-1], config.num_hidden_layers)
+    layers = chosen_layers(feature_args.layers or [-1], config.num_hidden_layers)
 
     model, _ = load_network(AutoModel, folder, where, ("pooler.",), dtype=torch.float32)  # the pooler is not read
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
@@ -214,22 +213,22 @@ def open_extractor(asked: FeatureArguments) -> tuple[FeatureExtractor, dict]:
         torch.set_num_threads(cpu_threads())
 
     rust = backend(tokenizer)
-    rust.enable_truncation(asked.max_seq_length, strategy="longest_first")
+    rust.enable_truncation(feature_args.max_seq_length, strategy="longest_first")
     extractor = FeatureExtractor(
         model.to(device).eval(),
         rust,
         cast(int, tokenizer.pad_token_id),
         layers,
-        asked.pooling,
-        asked.per_device_eval_batch_size,
+        feature_args.pooling,
+        feature_args.per_device_eval_batch_size,
     )
     return extractor, {
         "checkpoint": _checksum(folder),
         "tokenizer": text_checksum(fingerprint_text(tokenizer))[:16],
         "layers": layers,
-        "pooling": asked.pooling,
-        "max_seq_length": asked.max_seq_length,
-        "dtype": asked.dtype,
+        "pooling": feature_args.pooling,
+        "max_seq_length": feature_args.max_seq_length,
+        "dtype": feature_args.dtype,
     }
 
 

@@ -21,12 +21,12 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.finetuning.labelled.long_texts import HEAD_SHARE, longest_first
 from bert_hf.finetuning.labelled.texts import LabelledTexts
-from bert_hf.finetuning.metrics import LocalMetric, classification_figures, regression_figures
+from bert_hf.finetuning.metrics import LocalMetric, classification_metrics, regression_metrics
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
 _FOLDS = 3
 _FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
-_FOR_FEW_ROWS = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
+_DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
 _MOST_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
 
 _VECTORS = {
@@ -143,21 +143,21 @@ class Baselines:
             model = self._linear(strength).fit(features.transform(train), self.targets)
             self.models[kind] = (features, model)
 
-    def figures(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
-        """Figures of labelled rows, named `baseline_<kind>_<figure>`.
+    def metrics(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
+        """Figures of labelled rows, named `baseline_<kind>_<metric>`.
 
         Args:
             rows: cut like the training rows.
-            metric: of the task's benchmark (see `classification_figures`).
+            metric: of the task's benchmark (see `classification_metrics`).
         """
         references = self._targets(rows)
         result = {}
         for kind, scores in self.predict(rows).items():
             if self.labels:
-                figures = classification_figures(scores, references, metric)
+                metrics = classification_metrics(scores, references, metric)
             else:
-                figures = regression_figures(scores, references)
-            result |= {f"baseline_{kind}_{name}": value for name, value in figures.items()}
+                metrics = regression_metrics(scores, references)
+            result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
         return result
 
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
@@ -198,36 +198,37 @@ class Baselines:
     def _choose_strength(self, kind: str, train: LabelledTexts) -> float:
         """The strength with the best figures over the folds: Matthews correlation, or the (negative) squared error.
 
-        Matthews correlation, because F1 of a frequent positive class is high for the majority already.
+        Matthews correlation, because F1 of a frequent positive class is high for the majority already. With few rows,
+        or a class that is not in every fold, nothing is chosen.
         """
         fewest = min(np.unique(self.targets, return_counts=True)[1]) if self.labels else _FOLDS
         if len(train) < _FEW_ROWS or fewest < _FOLDS:
-            return _FOR_FEW_ROWS
+            return _DEFAULT_STRENGTH
 
         drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MOST_ROWS])
         targets = self.targets[drawn]
         splitter = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
-        figures = np.zeros(len(_STRENGTHS))
+        scores = np.zeros(len(_STRENGTHS))
         for fitted, held_out in splitter.split(drawn, targets):
             features = TextFeatures(kind).fit(train.take(drawn[fitted]))
-            inside = features.transform(train.take(drawn[fitted]))
-            outside = features.transform(train.take(drawn[held_out]))
+            fitted_features = features.transform(train.take(drawn[fitted]))
+            held_out_features = features.transform(train.take(drawn[held_out]))
             for number, strength in enumerate(_STRENGTHS):
-                model = self._linear(strength).fit(inside, targets[fitted])
-                guesses = model.predict(outside)
+                model = self._linear(strength).fit(fitted_features, targets[fitted])
+                predictions = model.predict(held_out_features)
                 if self.labels:
-                    figures[number] += matthews_corrcoef(targets[held_out], guesses)
+                    scores[number] += matthews_corrcoef(targets[held_out], predictions)
                 else:
-                    figures[number] -= np.mean((targets[held_out] - guesses) ** 2)
-        return _STRENGTHS[int(np.argmax(figures))]
+                    scores[number] -= np.mean((targets[held_out] - predictions) ** 2)
+        return _STRENGTHS[int(np.argmax(scores))]
 
 
 # ---- sentences
 
 
-def best_baseline(baselines: dict[str, float], figure: str) -> tuple[str, float] | None:
+def best_baseline(baselines: dict[str, float], metric: str) -> tuple[str, float] | None:
     """(kind, value) of the baseline with the highest figure; None where none has it."""
-    ending = f"_{figure}"
+    ending = f"_{metric}"
     found = {
         name.removeprefix("baseline_").removesuffix(ending): value
         for name, value in baselines.items()
@@ -236,18 +237,18 @@ def best_baseline(baselines: dict[str, float], figure: str) -> tuple[str, float]
     return max(found.items(), key=lambda item: item[1]) if found else None
 
 
-def who_is_ahead(value: float, baselines: dict[str, float], figure: str) -> str:
+def who_is_ahead(value: float, baselines: dict[str, float], metric: str) -> str:
     """A sentence that compares the model's figure with the best baseline's; "" where there is none.
 
     >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
     'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022.'
     """
-    best = best_baseline(baselines, figure)
+    best = best_baseline(baselines, metric)
     if best is None:
         return ""
 
     kind, other = best
-    name = figure.replace("_", " ")
+    name = metric.replace("_", " ")
     difference = f"by {abs(value - other):.3f}"
     if f"{value:.3f}" == f"{other:.3f}":
         return f"The model and the best baseline are level: {name} {value:.3f} ({kind})."

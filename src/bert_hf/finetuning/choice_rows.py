@@ -1,6 +1,6 @@
 """Reads multiple-choice rows (a context, several continuations or answers, the right one), and splits them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import datasets
@@ -49,7 +49,7 @@ class ChoiceRow(NamedTuple):
 # ---- all rows
 
 
-def read_parts(asked: TaskArguments, source: str | None) -> dict[str, list[ChoiceRow]]:
+def read_parts(task_args: TaskArguments, source: str | None) -> dict[str, list[ChoiceRow]]:
     """`train`, `validation` and `test`; those that are not given are split off the training rows.
 
     Args:
@@ -59,16 +59,19 @@ def read_parts(asked: TaskArguments, source: str | None) -> dict[str, list[Choic
         InputError: with file and line.
     """
     if source is None:
-        given = dict(zip(PARTS, (asked.train_file, asked.validation_file, asked.test_file), strict=True))
+        given = dict(zip(PARTS, (task_args.train_file, task_args.validation_file, task_args.test_file), strict=True))
         parts = {part: _file_rows(files) for part, files in given.items() if files}
     else:
-        parts = _hub_rows(source, asked.dataset_config_name)
+        parts = _hub_rows(source, task_args.dataset_config_name)
     _check(parts)
 
     rest = 100.0
-    for part, share in (("test", asked.test_split_percentage), ("validation", asked.validation_split_percentage)):
+    for part, share in (
+        ("test", task_args.test_split_percentage),
+        ("validation", task_args.validation_split_percentage),
+    ):
         if part not in parts:
-            parts["train"], parts[part] = split_off(parts["train"], share * 100 / rest, asked.split_seed)
+            parts["train"], parts[part] = split_off(parts["train"], share * 100 / rest, task_args.split_seed)
             rest -= share
     return {part: parts[part] for part in PARTS}
 
@@ -150,6 +153,11 @@ def _hub_rows(name: str, config: str | None) -> dict[str, list[ChoiceRow]]:
 # ---- one row
 
 
+def _first_filled(row: dict[str, Any], names: Iterable[str]) -> Any:
+    """The first of these columns that holds something; "" where none does."""
+    return next((row[name] for name in names if row.get(name)), "")
+
+
 def parse_row(row: dict[str, Any], where: str, line: int | None) -> ChoiceRow:
     """A row of SWAG (sent1, sent2, ending0, …, label) or a general one (context, question, choices, label).
 
@@ -172,13 +180,13 @@ def parse_row(row: dict[str, Any], where: str, line: int | None) -> ChoiceRow:
         if not isinstance(choice, str) or not choice.strip():
             raise fault(f"choice {number} is empty, or no text", "correct or remove the row")
 
-    texts = [next((row[name] for name in names if row.get(name)), "") for names in (_CONTEXTS, _QUESTIONS)]
+    texts = [_first_filled(row, names) for names in (_CONTEXTS, _QUESTIONS)]
     if not all(isinstance(text, str) for text in texts) or not "".join(texts).strip():
         raise fault("the row has no context and no question", _COLUMNS)
 
-    known = row.get("label") not in (None, "", -1, "-1")
-    label = _label(row["label"], len(choices)) if known else None
-    if known and label is None:
+    has_label = row.get("label") not in (None, "", -1, "-1")
+    label = _label(row["label"], len(choices)) if has_label else None
+    if has_label and label is None:
         what = f"label {row['label']!r} is none of the {len(choices)} choices"
         raise fault(what, f"give 0 to {len(choices) - 1}, or A to {chr(ord('A') + len(choices) - 1)}")
 

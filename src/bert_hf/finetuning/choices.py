@@ -34,18 +34,18 @@ class ChoiceTask(DownstreamTask):
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "multiple-choice"
 
-    def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):
-        super().__init__(asked, tokenizer)
+    def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(task_args, tokenizer)
         self._encoded = {
-            part: encode_choices(rows, tokenizer, asked.max_seq_length) for part, rows in self.parts.items()
+            part: encode_choices(rows, tokenizer, task_args.max_seq_length) for part, rows in self.parts.items()
         }
 
     # ---- rows
 
     @classmethod
-    def read(cls, asked: TaskArguments) -> dict[str, list[ChoiceRow]]:
-        source = cls.source(asked)
-        return read_parts(asked, None if asked.train_file else source)
+    def read(cls, task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
+        source = cls.source(task_args)
+        return read_parts(task_args, None if task_args.train_file else source)
 
     @property
     def choices(self) -> int:
@@ -57,7 +57,7 @@ class ChoiceTask(DownstreamTask):
         for part, (_, contexts, choices) in self._encoded.items():
             cut = [f"{count:,} {name}" for name, count in (("contexts", contexts), ("choices", choices)) if count]
             if cut:
-                line += f"; {' and '.join(cut)} of {part} were cut to {self.asked.max_seq_length} tokens"
+                line += f"; {' and '.join(cut)} of {part} were cut to {self.task_args.max_seq_length} tokens"
         return line
 
     def encoded(self, part: str) -> datasets.Dataset:
@@ -77,7 +77,7 @@ class ChoiceTask(DownstreamTask):
     # ---- predictions
 
     @classmethod
-    def figures(cls, asked: TaskArguments) -> tuple[str, ...]:
+    def metric_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
         return ("accuracy", "loss")
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:

@@ -19,12 +19,12 @@ from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
-    RANKING_FIGURES,
+    RANKING_METRICS,
     ClassificationMetric,
     CorrelationMetric,
-    classification_figures,
+    classification_metrics,
     confusion,
-    regression_figures,
+    regression_metrics,
 )
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.finetuning.tasks import TASKS
@@ -42,35 +42,35 @@ class ClassificationTask(DownstreamTask):
     auto_class = AutoModelForSequenceClassification
     new_layers = ("classifier.", "bert.pooler.")  # a checkpoint with a masked-LM head alone has no pooler
     pipeline_tag = "text-classification"
-    asked: ClassificationArguments
+    task_args: ClassificationArguments
 
-    def __init__(self, asked: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
-        super().__init__(asked, tokenizer)
-        self.regression = is_regression(asked)
+    def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
+        super().__init__(task_args, tokenizer)
+        self.regression = is_regression(task_args)
         self.smooths_labels = not self.regression
         self._inputs: dict[str, EncodedTexts] = {}
 
     # ---- rows
 
     @classmethod
-    def read(cls, asked: Any) -> dict[str, LabelledTexts]:
-        return read_all_parts(asked)
+    def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
+        return read_all_parts(task_args)
 
     @classmethod
-    def read_given(cls, asked: Any) -> dict[str, LabelledTexts]:
-        return read_given_parts(asked)
+    def read_given(cls, task_args: Any) -> dict[str, LabelledTexts]:
+        return read_given_parts(task_args)
 
     @classmethod
-    def class_names(cls, asked: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
-        return class_names(parts, asked)
+    def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
+        return class_names(parts, task_args)
 
     @classmethod
-    def source(cls, asked: Any) -> str:
-        return source_of(asked)
+    def source(cls, task_args: Any) -> str:
+        return source_of(task_args)
 
     def describe(self) -> str:
         problem = "regression" if self.regression else None
-        given = {"train": True, "validation": self.asked.validation_file, "test": self.asked.test_file}
+        given = {"train": True, "validation": self.task_args.validation_file, "test": self.task_args.test_file}
         lines = [f"{part}: {self.parts[part].line(problem)}" for part, files in given.items() if files]
 
         return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(self.positions)])])
@@ -91,7 +91,7 @@ class ClassificationTask(DownstreamTask):
             targets = self.targets(part)
             labels = None if targets is None else targets.tolist()
             self._inputs[part] = encode_texts(
-                self.parts[part], labels, self.tokenizer, self.asked.max_seq_length, self.asked.long_texts
+                self.parts[part], labels, self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts
             )
         return self._inputs[part]
 
@@ -127,22 +127,22 @@ class ClassificationTask(DownstreamTask):
     # ---- predictions
 
     @classmethod
-    def figures(cls, asked: Any) -> tuple[str, ...]:
-        metric = TASKS[asked.task].metric if asked.task in TASKS else None
-        if is_regression(asked):
-            return (*CorrelationMetric.figures, "loss")
-        own = metric.figures if metric else ()
-        return tuple(dict.fromkeys((*own, *ClassificationMetric.figures, *RANKING_FIGURES, "loss")))
+    def metric_names(cls, task_args: Any) -> tuple[str, ...]:
+        metric = TASKS[task_args.task].metric if task_args.task in TASKS else None
+        if is_regression(task_args):
+            return (*CorrelationMetric.metric_names, "loss")
+        own = metric.metric_names if metric else ()
+        return tuple(dict.fromkeys((*own, *ClassificationMetric.metric_names, *RANKING_METRICS, "loss")))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
         assert targets is not None
         loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
-            return {**regression_figures(logits, targets), **loss}
-        metric = TASKS[self.asked.task].metric if self.asked.task else None
+            return {**regression_metrics(logits, targets), **loss}
+        metric = TASKS[self.task_args.task].metric if self.task_args.task else None
         known = metric() if metric not in (None, ClassificationMetric) else None
-        return {**classification_figures(logits, targets, known), **loss}
+        return {**classification_metrics(logits, targets, known), **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -158,8 +158,8 @@ class ClassificationTask(DownstreamTask):
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)
         values = logits[:, 0] if self.regression else np.argmax(logits, axis=-1)
-        if self.asked.task and part in TASKS[self.asked.task].submissions:
-            write_submission(folder, self.asked.task, part, values)
+        if self.task_args.task and part in TASKS[self.task_args.task].submissions:
+            write_submission(folder, self.task_args.task, part, values)
             return
 
         shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]
@@ -170,7 +170,7 @@ class ClassificationTask(DownstreamTask):
 
     def fingerprint(self) -> dict:
         rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
-        long_texts = None if self.asked.long_texts == "head" else self.asked.long_texts
+        long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
         data = hashlib.sha256(rows).hexdigest()[:16]
         return {"data": data, "labels": list(self.labels), "long_texts": long_texts}
 
@@ -184,36 +184,36 @@ pipeline("text-classification", model="{model}")({text})"""
 
     def settings(self) -> dict:
         kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
-        return {**kind, "long texts": self.asked.long_texts}
+        return {**kind, "long texts": self.task_args.long_texts}
 
     def _judged(self) -> str:
         """The part whose figures are reported: test, or validation where test has no labels."""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
-        how = (self.tokenizer, self.asked.max_seq_length, self.asked.long_texts)
+        how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
-        metric = TASKS[self.asked.task].metric if self.asked.task else None
+        metric = TASKS[self.task_args.task].metric if self.task_args.task else None
         own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
-        return Baselines(train, self.labels).figures(judged, own)
+        return Baselines(train, self.labels).metrics(judged, own)
 
-    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
-        first = self.figures(self.asked)[0]
-        judged = "test" if f"test_{first}" in figures else "validation"  # test rows may have no labels
+    def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
+        first = self.metric_names(self.task_args)[0]
+        judged = "test" if f"test_{first}" in metrics else "validation"  # test rows may have no labels
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
         # A row a figure: the model's and the baselines'
         lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
-        for name in self.figures(self.asked):
-            if f"{prefix}_{name}" not in figures:
+        for name in self.metric_names(self.task_args):
+            if f"{prefix}_{name}" not in metrics:
                 continue
-            values = [figures[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
+            values = [metrics[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
             cells = ("" if value is None else f"{value:.4f}" for value in values)
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        lines.append(who_is_ahead(figures[f"{prefix}_{first}"], baselines, first))
+        lines.append(who_is_ahead(metrics[f"{prefix}_{first}"], baselines, first))
         if predictions is not None and not self.regression:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
             lines.append(one_class_warning(guesses, self.labels))

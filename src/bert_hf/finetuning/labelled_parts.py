@@ -13,59 +13,64 @@ from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, thr
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 
-def is_regression(asked: ClassificationArguments) -> bool:
+def is_regression(task_args: ClassificationArguments) -> bool:
     """Whether labels are numbers: by --problem_type, else by the task."""
-    if asked.problem_type is not None:
-        return asked.problem_type == REGRESSION
-    return asked.task in TASKS and TASKS[asked.task].regression
+    if task_args.problem_type is not None:
+        return task_args.problem_type == REGRESSION
+    return task_args.task in TASKS and TASKS[task_args.task].regression
 
 
-def source_of(asked: ClassificationArguments) -> str:
+def source_of(task_args: ClassificationArguments) -> str:
     """Where the rows come from, in words.
 
     Raises:
         InputError: nothing is named, the task is unknown, or options contradict each other.
     """
-    if asked.task is not None and asked.task not in TASKS:
-        remedy = did_you_mean(asked.task, TASKS).strip() or f"one of: {', '.join(TASKS)}"
-        raise InputError(f"unknown task {asked.task!r}", where="--task", remedy=remedy)
-    if asked.data_dir is not None and (asked.task is None or asked.train_file):
-        what = "it is the folder of a task's own files" if asked.task is None else "--train_file is given as well"
+    if task_args.task is not None and task_args.task not in TASKS:
+        remedy = did_you_mean(task_args.task, TASKS).strip() or f"one of: {', '.join(TASKS)}"
+        raise InputError(f"unknown task {task_args.task!r}", where="--task", remedy=remedy)
+    if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
+        what = "it is the folder of a task's own files" if task_args.task is None else "--train_file is given as well"
         raise InputError(what, where="--data_dir", remedy="give --task and --data_dir, or --train_file")
 
-    if asked.write_predictions and asked.max_eval_samples and asked.task and TASKS[asked.task].submissions:
+    if (
+        task_args.write_predictions
+        and task_args.max_eval_samples
+        and task_args.task
+        and TASKS[task_args.task].submissions
+    ):
         what = "a submission needs all test rows"
         raise InputError(what, where="--max_eval_samples", remedy="leave out this option or --write_predictions")
 
-    if asked.train_file:
+    if task_args.train_file:
         return "files"
-    named = asked.data_dir or asked.dataset_name or (TASKS[asked.task].hub_id if asked.task else None)
+    named = task_args.data_dir or task_args.dataset_name or (TASKS[task_args.task].hub_id if task_args.task else None)
     if named is None:
         remedy = "give --train_file, --dataset_name or --task"
         raise InputError("no data are named", where="--train_file", remedy=remedy)
     return named
 
 
-def class_names(parts: dict[str, LabelledTexts], asked: ClassificationArguments) -> tuple[str, ...]:
+def class_names(parts: dict[str, LabelledTexts], task_args: ClassificationArguments) -> tuple[str, ...]:
     """Class names by id; empty for a regression."""
-    return () if is_regression(asked) else order_labels(set(parts["train"].class_names()), asked.task)
+    return () if is_regression(task_args) else order_labels(set(parts["train"].class_names()), task_args.task)
 
 
-def read_given_parts(asked: ClassificationArguments) -> dict[str, LabelledTexts]:
+def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTexts]:
     """The parts that files or a Hub dataset hold, checked; `notes` of the training rows say what is worth knowing.
 
     Raises:
         InputError: with file and line; no data named; pairs in one part and single texts in another; one class only;
             or a label that training does not have.
     """
-    source_of(asked)
-    parts, notes = _read(asked)
+    source_of(task_args)
+    parts, notes = _read(task_args)
     _check_pairs(parts)
-    if asked.drop_rare is not None and not is_regression(asked):
-        parts = drop_rare(parts, asked.drop_rare)
+    if task_args.drop_rare is not None and not is_regression(task_args):
+        parts = drop_rare(parts, task_args.drop_rare)
     parts["train"].notes += notes
 
-    if is_regression(asked):
+    if is_regression(task_args):
         for rows in parts.values():
             if rows.labels is not None:
                 rows.numbers()
@@ -76,28 +81,31 @@ def read_given_parts(asked: ClassificationArguments) -> dict[str, LabelledTexts]
         remedy = "give rows of two labels or more"
         raise InputError(f"only one label: {min(labels)}", where=parts["train"].file(), remedy=remedy)
     for name, rows in parts.items():
-        _check_labels(rows, class_names(parts, asked), name)
+        _check_labels(rows, class_names(parts, task_args), name)
     return parts
 
 
-def _read(asked: ClassificationArguments) -> tuple[dict[str, LabelledTexts], list[str]]:
+def _read(task_args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], list[str]]:
     """The parts, and remarks on them."""
-    task = TASKS[asked.task] if asked.task else Task("", None, None, ())
-    if asked.data_dir is not None:
-        return read_task_folder(str(asked.task), asked.data_dir)
+    task = TASKS[task_args.task] if task_args.task else Task("", None, None, ())
+    if task_args.data_dir is not None:
+        return read_task_folder(str(task_args.task), task_args.data_dir)
 
-    problem = REGRESSION if is_regression(asked) else CLASSES if asked.task else asked.problem_type
+    problem = REGRESSION if is_regression(task_args) else CLASSES if task_args.task else task_args.problem_type
     notes = [task.note] if task.note else []
-    if asked.train_file:
-        named = NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column, problem)
-        files = files_of_parts(asked.train_file, asked.validation_file, asked.test_file)
-        return read_parts(files, named, asked.encoding), notes
+    if task_args.train_file:
+        named = NamedColumns(task_args.text_column, task_args.text_pair_column, task_args.label_column, problem)
+        files = files_of_parts(task_args.train_file, task_args.validation_file, task_args.test_file)
+        return read_parts(files, named, task_args.encoding), notes
 
     named = NamedColumns(
-        asked.text_column or task.text, asked.text_pair_column or task.pair, asked.label_column or task.label, problem
+        task_args.text_column or task.text,
+        task_args.text_pair_column or task.pair,
+        task_args.label_column or task.label,
+        problem,
     )
-    config = asked.dataset_config_name or task.config
-    splits = read_hub(asked.dataset_name or task.hub_id, config, named, task.splits.values())
+    config = task_args.dataset_config_name or task.config
+    splits = read_hub(task_args.dataset_name or task.hub_id, config, named, task.splits.values())
     parts = {part: splits[split] for part, split in task.splits.items() if split in splits}
     if task.benchmark and not task.test_has_labels:  # the Hub has -1, which is a number like others in a regression
         parts |= {part: replace(rows, labels=None) for part, rows in parts.items() if part.startswith("test")}
@@ -126,29 +134,29 @@ def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> No
             raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)
 
 
-def read_all_parts(asked: ClassificationArguments) -> dict[str, LabelledTexts]:
+def read_all_parts(task_args: ClassificationArguments) -> dict[str, LabelledTexts]:
     """`train`, `validation` and `test`, and further parts of the task; those that are not given are split off.
 
     Raises:
         InputError: see `read_given_parts`; or there are too few rows to split off.
     """
-    given = read_given_parts(asked)
+    given = read_given_parts(task_args)
     train = given["train"]
     if others := {name: rows for name, rows in given.items() if name != "train"}:
         train.notes.append(describe_overlap(train, others))
-    regression = is_regression(asked)
-    validation, test = asked.validation_split_percentage, asked.test_split_percentage
+    regression = is_regression(task_args)
+    validation, test = task_args.validation_split_percentage, task_args.test_split_percentage
 
     if "test" in given and "validation" in given:
         split = given
     elif "test" in given:
-        rest, held = split_off(train, validation, asked.split_seed, regression)
+        rest, held = split_off(train, validation, task_args.split_seed, regression)
         split = {"train": rest, "validation": held}
     elif "validation" in given:
-        rest, held = split_off(train, test, asked.split_seed, regression)
+        rest, held = split_off(train, test, task_args.split_seed, regression)
         split = {"train": rest, "test": held}
     else:
-        split = three_parts(train, validation, test, asked.split_seed, regression)
+        split = three_parts(train, validation, test, task_args.split_seed, regression)
 
     split["train"].notes = train.notes
     return {"train": split["train"], **{name: rows for name, rows in (given | split).items() if name != "train"}}

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
-RANKING_FIGURES = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_figures`
+RANKING_METRICS = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_metrics`
 _PER_CENT = 1  # false positives at which `recall_at_1_fpr` is taken
 
 
@@ -25,11 +25,11 @@ class LocalMetric(evaluate.Metric):
     """An `evaluate.Metric` whose code is in this module.
 
     Attributes:
-        figures: names of what it computes; the first is the one by which a model is selected.
+        metric_names: of what it computes; the first is the one by which a model is selected.
         value: type of predictions and references.
     """
 
-    figures: ClassVar[tuple[str, ...]]
+    metric_names: ClassVar[tuple[str, ...]]
     value: ClassVar[str] = "int64"
 
     def __init__(self, **kwargs):
@@ -37,7 +37,7 @@ class LocalMetric(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         columns = {"predictions": datasets.Value(self.value), "references": datasets.Value(self.value)}
-        description = ", ".join(name.replace("_", " ") for name in self.figures)
+        description = ", ".join(name.replace("_", " ") for name in self.metric_names)
         return evaluate.MetricInfo(
             description=description, citation="", inputs_description="", features=datasets.Features(columns)
         )
@@ -50,7 +50,7 @@ class ClassificationMetric(LocalMetric):
     0.6666666666666666
     """
 
-    figures = ("f1", "accuracy", "matthews_correlation")
+    metric_names = ("f1", "accuracy", "matthews_correlation")
 
     def __init__(self, num_labels: int = 2, **kwargs):
         self.num_labels = num_labels
@@ -67,7 +67,7 @@ class ClassificationMetric(LocalMetric):
 class AccuracyMetric(LocalMetric):
     """Accuracy: SST-2, QNLI, RTE, WNLI, SICK, and each of the two validation sets of MNLI."""
 
-    figures = ("accuracy",)
+    metric_names = ("accuracy",)
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         return {"accuracy": float(accuracy_score(references, predictions))}
@@ -76,7 +76,7 @@ class AccuracyMetric(LocalMetric):
 class MatthewsMetric(LocalMetric):
     """Matthews correlation: CoLA. 0 where all predictions are equal."""
 
-    figures = ("matthews_correlation",)
+    metric_names = ("matthews_correlation",)
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         return {"matthews_correlation": float(matthews_corrcoef(references, predictions))}
@@ -85,7 +85,7 @@ class MatthewsMetric(LocalMetric):
 class AccuracyAndF1Metric(LocalMetric):
     """Accuracy, F1 of class 1, and their mean, which the benchmark's average takes: MRPC, QQP."""
 
-    figures = ("combined_score", "accuracy", "f1")
+    metric_names = ("combined_score", "accuracy", "f1")
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         accuracy = float(accuracy_score(references, predictions))
@@ -96,7 +96,7 @@ class AccuracyAndF1Metric(LocalMetric):
 class CorrelationMetric(LocalMetric):
     """Pearson and Spearman correlation, and their mean, which the benchmark's average takes: STS-B; any regression."""
 
-    figures = ("combined_score", "pearson", "spearmanr")
+    metric_names = ("combined_score", "pearson", "spearmanr")
     value = "float64"
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
@@ -128,7 +128,7 @@ def f1(references, predictions, classes: int) -> float:
     return float(f1_score(references, predictions, **options))
 
 
-def ranking_figures(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+def ranking_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """Average precision and recall at 1 % false positives: how well scores rank the rows, whatever the threshold.
 
     Args:
@@ -139,7 +139,7 @@ def ranking_figures(scores: np.ndarray, references: np.ndarray) -> dict[str, flo
     if scores.ndim == 2:
         scores = scores[:, 1] - scores[:, 0]
     if not references.any():
-        return dict.fromkeys(RANKING_FIGURES, 0.0)
+        return dict.fromkeys(RANKING_METRICS, 0.0)
 
     precision = float(average_precision_score(references, scores))
     return {
@@ -188,7 +188,7 @@ def confusion(references, predictions, names: tuple[str, ...]) -> str:
 # ---- all figures of a task
 
 
-def classification_figures(
+def classification_metrics(
     logits: np.ndarray, references: np.ndarray, metric: LocalMetric | None = None
 ) -> dict[str, float]:
     """Figures of classification: accuracy, F1, Matthews correlation; the task's own; of two classes the ranking's.
@@ -200,17 +200,17 @@ def classification_figures(
     """
     classes = logits.shape[-1]
     guesses = np.argmax(logits, axis=-1)
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for each in (ClassificationMetric(classes), metric):
         if each is not None:
-            figures |= each.compute(predictions=guesses, references=references) or {}
+            metrics |= each.compute(predictions=guesses, references=references) or {}
 
     if classes == 2:
-        figures |= ranking_figures(logits, references)
-    return figures
+        metrics |= ranking_metrics(logits, references)
+    return metrics
 
 
-def regression_figures(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
+def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """Figures of regression: Pearson and Spearman correlation and their mean.
 
     Args:

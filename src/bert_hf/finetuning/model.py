@@ -21,13 +21,13 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
         InputError: nothing can be loaded from there, inputs may be longer than the position table, or more layers are
             to be initialized again than there are.
     """
-    asked = task.asked
-    where = str(asked.model_name_or_path)
+    task_args = task.task_args
+    where = str(task_args.model_name_or_path)
     set_seed(seed)
     try:
-        folder = find_checkpoint(where, weights=not asked.from_scratch)
+        folder = find_checkpoint(where, weights=not task_args.from_scratch)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
-        if asked.from_scratch:
+        if task_args.from_scratch:
             model = task.auto_class.from_config(config, dtype=torch.float32)
             line = "random weights: only the checkpoint's shape and vocabulary are used"
         else:
@@ -39,33 +39,33 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
         what = f"no model can be loaded: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
 
-    longest = getattr(config, "max_position_embeddings", asked.max_seq_length)
-    if asked.max_seq_length > longest:
-        what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
+    longest = getattr(config, "max_position_embeddings", task_args.max_seq_length)
+    if task_args.max_seq_length > longest:
+        what = f"--max_seq_length {task_args.max_seq_length} is beyond the model's {longest} positions"
         raise InputError(what, where=where, remedy="lower it")
 
     task.positions = longest
-    drawn = _reinitialize(model, asked)
+    drawn = _reinitialize(model, task_args)
     return model, "; ".join([line, *drawn])
 
 
-def _reinitialize(model: PreTrainedModel, asked: TaskArguments) -> list[str]:
+def _reinitialize(model: PreTrainedModel, task_args: TaskArguments) -> list[str]:
     """Initializes the topmost layers and the pooler again where that is asked; a phrase for each.
 
     Source: Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 5.
     """
     drawn = []
-    if asked.reinit_layers:
+    if task_args.reinit_layers:
         encoder: Any = model.base_model.encoder
         layers: nn.ModuleList = encoder.layer
-        if asked.reinit_layers > len(layers):
+        if task_args.reinit_layers > len(layers):
             what = f"the model has {len(layers)} layers"
-            raise InputError(what, where=f"--reinit_layers {asked.reinit_layers}", remedy="lower it")
-        for layer in layers[len(layers) - asked.reinit_layers :]:
+            raise InputError(what, where=f"--reinit_layers {task_args.reinit_layers}", remedy="lower it")
+        for layer in layers[len(layers) - task_args.reinit_layers :]:
             _draw(layer, model.config.initializer_range)
-        drawn.append(f"the {asked.reinit_layers} topmost layers initialized again")
+        drawn.append(f"the {task_args.reinit_layers} topmost layers initialized again")
 
-    if asked.reinit_pooler:
+    if task_args.reinit_pooler:
         pooler = getattr(model.base_model, "pooler", None)
         if pooler is None:
             what = "a model of this task has no pooler"

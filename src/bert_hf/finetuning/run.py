@@ -43,12 +43,12 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     Raises:
         InputError: the folder holds another run.
     """
-    asked = task.asked
+    task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
     resolve_by_width(args, model.config.hidden_size)
-    resolve_by_rows(args, task.inputs_per_epoch(), asked.min_steps)
+    resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
     _refuse_without_effect(args, task)
-    line = choose_best_figure(args, task)
+    line = choose_best_metric(args, task)
 
     begun = run.start_run(args, identity_of(task, args, model))
     if not begun.finished:
@@ -61,7 +61,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> None:
     """Refuses options that do nothing in this run."""
-    if task.asked.early_stopping_patience is not None and args.eval_strategy == "no":
+    if task.task_args.early_stopping_patience is not None and args.eval_strategy == "no":
         what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
         raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
     if args.label_smoothing_factor and not task.smooths_labels:
@@ -69,7 +69,7 @@ def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> N
         raise InputError(what, where="--label_smoothing_factor", remedy="leave it out")
 
 
-def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
+def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     """Sets the figure that decides which weights are kept, where --metric_for_best_model is not given.
 
     With few validation rows many evaluations have an equal figure, and the first of them is far from the best model;
@@ -78,26 +78,26 @@ def choose_best_figure(args: FineTuningArguments, task: DownstreamTask) -> str:
     rows = len(task.parts["validation"])
     if not args.load_best_model_at_end:
         return "the last weights are kept"
-    if not args.best_figure_is_given:
-        args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.figures(task.asked)[0]
-    figure = str(args.metric_for_best_model).removeprefix("eval_")
-    if figure not in (known := (*task.figures(task.asked), "loss")):  # some depend on the data
+    if not args.best_metric_is_given:
+        args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
+    metric = str(args.metric_for_best_model).removeprefix("eval_")
+    if metric not in (known := (*task.metric_names(task.task_args), "loss")):  # some depend on the data
         remedy = f"one of: {', '.join(dict.fromkeys(known))}"
-        raise InputError(f"no figure {figure!r}", where="--metric_for_best_model", remedy=remedy)
-    args.greater_is_better = not figure.endswith("loss")
-    return f"the best {figure} on {rows:,} validation rows decides"
+        raise InputError(f"no figure {metric!r}", where="--metric_for_best_model", remedy=remedy)
+    args.greater_is_better = not metric.endswith("loss")
+    return f"the best {metric} on {rows:,} validation rows decides"
 
 
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
     """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
-    asked, config = task.asked, model.config
+    task_args, config = task.task_args, model.config
     return {
-        "checkpoint": asked.model_name_or_path,
-        "from_scratch": asked.from_scratch,
+        "checkpoint": task_args.model_name_or_path,
+        "from_scratch": task_args.from_scratch,
         "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
         **task.fingerprint(),
         "vocabulary": text_checksum(fingerprint_text(task.tokenizer))[:16],
-        "max_seq_length": asked.max_seq_length,
+        "max_seq_length": task_args.max_seq_length,
         "seed": args.seed,
         "data_seed": args.data_seed,
         "global_batch": global_batch_size(args),
@@ -107,7 +107,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": args.train_sampling_strategy,
-        "fine_tuning": settings(asked, _SHARED),
+        "fine_tuning": settings(task_args, _SHARED),
         "kept": args.metric_for_best_model if args.load_best_model_at_end else "the last weights",
     }
 
@@ -123,9 +123,9 @@ class EarlyStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
         """Called before Trainer compares the figure with the best one, so all evaluations are compared here."""
-        figure = f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+        metric = f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
         sign = 1 if args.greater_is_better else -1
-        by_step = {log["step"]: (sign * log[figure], -log["eval_loss"]) for log in state.log_history if figure in log}
+        by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
 
         evaluations = [by_step[step] for step in sorted(by_step)]
         best = evaluations.index(max(evaluations))
@@ -135,7 +135,7 @@ class EarlyStop(TrainerCallback):
 
 def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
     """The trainer of a run that `start_finetuning` has started."""
-    patience = task.asked.early_stopping_patience
+    patience = task.task_args.early_stopping_patience
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}
     trainer = FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
@@ -149,46 +149,46 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
     trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
 
     # Figures: validation (the weights that are kept), its further parts, test
-    figures = {"eval": trainer.evaluate(), "test": {}}
+    metrics = {"eval": trainer.evaluate(), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
     predicted = _predict_other_parts(trainer)
     for part, found in predicted.items():
-        figures["test" if part.startswith("test") else "eval"] |= found.figures
+        metrics["test" if part.startswith("test") else "eval"] |= found.metrics
 
-    if task.asked.write_predictions and args.process_index == 0:
+    if task.task_args.write_predictions and args.process_index == 0:
         tests = {part: found.values for part, found in predicted.items() if part.startswith("test")}
         for part, values in (tests or {"validation": trainer.kept["validation"]}).items():
             task.write_predictions(folder_of(args), part, values)
 
-    baselines = task.baselines() if args.process_index == 0 and task.asked.evaluate_test else {}
+    baselines = task.baselines() if args.process_index == 0 and task.task_args.evaluate_test else {}
     run.finish(
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
         card=card_of(task, args, begun.push_to),
         push_to=begun.push_to,
-        metrics={name: values for name, values in figures.items() if values},
+        metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
     )
     if args.process_index == 0:
-        together = {**figures["eval"], **figures["test"]}
-        has_figures = "test" in predicted and "test_loss" in predicted["test"].figures
-        judged = predicted["test"].values if has_figures else trainer.kept["validation"]
+        together = {**metrics["eval"], **metrics["test"]}
+        has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
+        judged = predicted["test"].values if has_metrics else trainer.kept["validation"]
         lines = [task.report(together, baselines, judged), kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
 def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
     """Predictions and figures of all parts but `train` and `validation`, of those that are asked for."""
-    asked = trainer.task.asked
+    task_args = trainer.task.task_args
     found = {}
     for part in trainer.task.parts:
         is_test = part.startswith("test")
-        if part in ("train", "validation") or (is_test and not asked.evaluate_test):
+        if part in ("train", "validation") or (is_test and not task_args.evaluate_test):
             continue
         labelled = "labels" in trainer.task.encoded(part).column_names
-        if labelled or asked.write_predictions:
+        if labelled or task_args.write_predictions:
             found[part] = trainer.predict_part(part, part.replace("validation", "eval"))
     return found
 
@@ -199,19 +199,19 @@ def kept_and_last(trainer: FineTuner) -> str:
     if not args.load_best_model_at_end or state.best_global_step is None:
         return ""
     name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-    first = f"eval_{trainer.task.figures(trainer.task.asked)[0]}"
+    first = f"eval_{trainer.task.metric_names(trainer.task.task_args)[0]}"
 
     logs = [log for log in state.log_history if name in log and "eval_runtime" in log]
     last = max((log["step"] for log in logs), default=0)
     if last == state.best_global_step:
         return f"kept: the last weights, of step {last:,}"
     shown = dict.fromkeys(["eval_loss", name, first])
-    figures = {}
+    metrics = {}
     for step in (state.best_global_step, last):
         log = next(log for log in logs if log["step"] == step)
-        figures[step] = ", ".join(f"{key.removeprefix('eval_')} {log[key]:.4f}" for key in shown if key in log)
+        metrics[step] = ", ".join(f"{key.removeprefix('eval_')} {log[key]:.4f}" for key in shown if key in log)
     kept = state.best_global_step
-    return f"validation: kept step {kept:,} ({figures[kept]}); last step {last:,} ({figures[last]})"
+    return f"validation: kept step {kept:,} ({metrics[kept]}); last step {last:,} ({metrics[last]})"
 
 
 # ---- model card
@@ -219,8 +219,8 @@ def kept_and_last(trainer: FineTuner) -> str:
 
 def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None) -> hub.Card:
     """The model card, without its figures. It quotes none of the user's rows."""
-    asked: TaskArguments = task.asked
-    base = str(asked.model_name_or_path)
+    task_args: TaskArguments = task.task_args
+    base = str(task_args.model_name_or_path)
     order = args.train_sampling_strategy
     if order == "group_by_length":
         order = "inputs of about one length share a batch"
@@ -230,24 +230,24 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         pipeline_tag=task.pipeline_tag,
         command=command_line(),
         machine=run.describe_machine(args),
-        source=asked.dataset_source or asked.dataset_name,
-        license=asked.dataset_license,
-        language=asked.language,
-        base_model=None if asked.from_scratch or Path(base).exists() else base,
-        held_out=hub.held_out_text(asked.test_file, "--test_file", "rows held out of the same data"),
+        source=task_args.dataset_source or task_args.dataset_name,
+        license=task_args.dataset_license,
+        language=task_args.language,
+        base_model=None if task_args.from_scratch or Path(base).exists() else base,
+        held_out=hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data"),
         example="",
         introduction=task.introduction,
         usage=task.usage(push_to or folder_of(args).name),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={
-            "checkpoint": "none: random weights" if asked.from_scratch else base,
+            "checkpoint": "none: random weights" if task_args.from_scratch else base,
             **task.settings(),
             **({"steps": args.max_steps} if args.max_steps > 0 else {"epochs": args.num_train_epochs}),
             "batch": global_batch_size(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
             "order": order,
-            "longest input": asked.max_seq_length,
+            "longest input": task_args.max_seq_length,
             "seed": args.seed,
         },
     )

@@ -38,40 +38,44 @@ class SpanTask(DownstreamTask):
     smooths_labels = False
     splits_test = False
     extra_columns = ("in_context", "limits")
-    asked: QuestionAnsweringArguments
+    task_args: QuestionAnsweringArguments
     parts: dict[str, list[Question]]
 
-    def __init__(self, asked: QuestionAnsweringArguments, tokenizer):
-        super().__init__(asked, tokenizer)
+    def __init__(self, task_args: QuestionAnsweringArguments, tokenizer):
+        super().__init__(task_args, tokenizer)
         self.threshold: float | None = None
 
         # Here, and not on demand: what is wrong with the data is reported before the run begins
-        shape = WindowShape(asked.max_seq_length, asked.doc_stride, asked.max_query_length)
+        shape = WindowShape(task_args.max_seq_length, task_args.doc_stride, task_args.max_query_length)
         self.windows = {part: make_windows(questions, tokenizer, shape) for part, questions in self.parts.items()}
 
     # ---- rows
 
     @classmethod
-    def read(cls, asked: Any) -> dict[str, list[Question]]:
+    def read(cls, task_args: Any) -> dict[str, list[Question]]:
         """The questions; --version_2_with_negative becomes true or false, as the data have it."""
-        if asked.train_file:
-            given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
+        if task_args.train_file:
+            given = {
+                "train": task_args.train_file,
+                "validation": task_args.validation_file,
+                "test": task_args.test_file,
+            }
             parts = {
                 part: read_questions(files, need_answers=part != "test") for part, files in given.items() if files
             }
         else:
-            name = cls.source(asked)
-            parts = read_hub_questions(name, asked.dataset_config_name)
+            name = cls.source(task_args)
+            parts = read_hub_questions(name, task_args.dataset_config_name)
             if "train" not in parts:
                 raise InputError("no split 'train'", where=name, remedy="give --train_file")
 
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
-        _resolve_version(asked, parts)
+        _resolve_version(task_args, parts)
         if "validation" not in parts:
-            percentage = asked.validation_split_percentage
-            parts["train"], parts["validation"] = split_articles(parts["train"], percentage, asked.split_seed)
+            percentage = task_args.validation_split_percentage
+            parts["train"], parts["validation"] = split_articles(parts["train"], percentage, task_args.split_seed)
         return parts
 
     def describe(self) -> str:
@@ -82,7 +86,7 @@ class SpanTask(DownstreamTask):
             counts = {
                 "without an answer": sum(not question.answers for question in questions if question.labelled),
                 "with a corrected answer_start": sum(any(a.corrected for a in q.answers) for q in questions),
-                f"cut to {self.asked.max_query_length} tokens": windows.cut_questions,
+                f"cut to {self.task_args.max_query_length} tokens": windows.cut_questions,
             }
             notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
             held = f"{holding:,} of them hold the answer"
@@ -100,7 +104,7 @@ class SpanTask(DownstreamTask):
         if part != "test":
             return False
         questions = self.parts[part]
-        answered = self.asked.version_2_with_negative or _any_answer(questions)
+        answered = self.task_args.version_2_with_negative or _any_answer(questions)
         return not (answered and all(question.labelled for question in questions))
 
     def inputs_per_epoch(self) -> int:
@@ -126,15 +130,15 @@ class SpanTask(DownstreamTask):
     # ---- predictions
 
     @classmethod
-    def figures(cls, asked: Any) -> tuple[str, ...]:
+    def metric_names(cls, task_args: Any) -> tuple[str, ...]:
         both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
-        with_best = asked.version_2_with_negative is not False  # None: the data, which are not read, decide
+        with_best = task_args.version_2_with_negative is not False  # None: the data, which are not read, decide
         return ("best_f1", "best_exact", *both) if with_best else both
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
         where = inputs["in_context"], inputs["limits"]
-        return tuple(best_spans(*logits, *where, self.asked.n_best_size, self.asked.max_answer_length))
+        return tuple(best_spans(*logits, *where, self.task_args.n_best_size, self.task_args.max_answer_length))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         """The official figures, in percent.
@@ -145,23 +149,23 @@ class SpanTask(DownstreamTask):
         gold = {question.id: [answer.text for answer in question.answers] for question in self.parts[part]}
         best = list(decode(self.windows[part], predictions, n_best=1))
         texts = {prediction.question.id: prediction.text() for prediction in best}
-        if not self.asked.version_2_with_negative:
+        if not self.task_args.version_2_with_negative:
             return official_figures(gold, texts)
 
         odds = {prediction.question.id: prediction.null_odds for prediction in best}
-        given = self.asked.null_score_diff_threshold
+        given = self.task_args.null_score_diff_threshold
         if part == "validation":
             below_all = min(odds.values()) - 1.0
-            figures = official_figures(gold, texts, odds, given or 0.0, answer_nothing=below_all)
-            self.threshold = figures["best_f1_thresh"] if given is None else given
-            return figures
+            metrics = official_figures(gold, texts, odds, given or 0.0, answer_nothing=below_all)
+            self.threshold = metrics["best_f1_thresh"] if given is None else given
+            return metrics
 
-        figures = official_figures(gold, texts, odds, self.threshold or 0.0)
-        return {name: value for name, value in figures.items() if not name.startswith("best_")}
+        metrics = official_figures(gold, texts, odds, self.threshold or 0.0)
+        return {name: value for name, value in metrics.items() if not name.startswith("best_")}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         """The official files, without prefix for the test questions or, where there are none, the validation ones."""
-        n_best = self.asked.n_best_size
+        n_best = self.task_args.n_best_size
         prefix = "" if part in ("test", "validation") else f"{part}_"
         write_predictions(folder, decode(self.windows[part], predictions, n_best), self.threshold, prefix)
 
@@ -173,19 +177,19 @@ class SpanTask(DownstreamTask):
             for question in questions:
                 fields = [part, question.id, question.question, question.context, question.answers]
                 digest.update(json.dumps(fields).encode())
-        asked = self.asked
+        task_args = self.task_args
         return {
             "data": digest.hexdigest()[:16],
-            "windows": [asked.doc_stride, asked.max_query_length, asked.max_answer_length],
-            "version_2": asked.version_2_with_negative,
-            "threshold": asked.null_score_diff_threshold,
-            "n_best": asked.n_best_size,
+            "windows": [task_args.doc_stride, task_args.max_query_length, task_args.max_answer_length],
+            "version_2": task_args.version_2_with_negative,
+            "threshold": task_args.null_score_diff_threshold,
+            "n_best": task_args.n_best_size,
         }
 
     def usage(self, model: str) -> str:
-        asked = self.asked
+        task_args = self.task_args
         names = ("max_seq_length", "doc_stride", "max_query_length", "max_answer_length")
-        sizes = ", ".join(f"{name}={getattr(asked, name)}" for name in names)
+        sizes = ", ".join(f"{name}={getattr(task_args, name)}" for name in names)
         return f'''import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -205,45 +209,45 @@ first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax(
 print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
 
     def settings(self) -> dict:
-        asked = self.asked
+        task_args = self.task_args
         found = {
-            "questions": "some have no answer" if asked.version_2_with_negative else "all have an answer",
-            "tokens that windows share": asked.doc_stride,
-            "longest question": asked.max_query_length,
-            "longest answer": asked.max_answer_length,
+            "questions": "some have no answer" if task_args.version_2_with_negative else "all have an answer",
+            "tokens that windows share": task_args.doc_stride,
+            "longest question": task_args.max_query_length,
+            "longest answer": task_args.max_answer_length,
         }
         return found if self.threshold is None else {**found, "threshold of the null odds": f"{self.threshold:.4f}"}
 
-    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
+    def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         lines = ["".ljust(24) + "".join(name.rjust(12) for name in ("exact", "F1", "questions"))]
         for prefix, part in (("eval", "validation"), ("test", "test")):
             for group, name in (("", ""), ("HasAns_", ", with answer"), ("NoAns_", ", without")):
-                total = figures.get(f"{prefix}_{group}total")
-                if total is None or (group == "HasAns_" and total == figures[f"{prefix}_total"]):
+                total = metrics.get(f"{prefix}_{group}total")
+                if total is None or (group == "HasAns_" and total == metrics[f"{prefix}_total"]):
                     continue
-                exact, f1 = (figures[f"{prefix}_{group}{figure}"] for figure in ("exact", "f1"))
+                exact, f1 = (metrics[f"{prefix}_{group}{metric}"] for metric in ("exact", "f1"))
                 lines.append(f"{(part + name).ljust(24)}{exact:12.4f}{f1:12.4f}{total:12,.0f}")
 
         if self.threshold is not None:
-            exact, f1 = figures["eval_best_exact"], figures["eval_best_f1"]
+            exact, f1 = metrics["eval_best_exact"], metrics["eval_best_f1"]
             lines.append(f"{'validation, best'.ljust(24)}{exact:12.4f}{f1:12.4f}")
-            origin = "given" if self.asked.null_score_diff_threshold is not None else "best F1 of the validation"
+            origin = "given" if self.task_args.null_score_diff_threshold is not None else "best F1 of the validation"
             lines.append(f"threshold of the null odds: {self.threshold:.4f} ({origin})")
         return "\n".join(lines)
 
 
-def _resolve_version(asked: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
+def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
     """Sets --version_2_with_negative where it is not given; checks it where it is false.
 
     Test questions do not decide it, and may all be without an answer: they are unlabelled then.
     """
     labelled = {part: questions for part, questions in parts.items() if part != "test"}
     without = next((each for questions in labelled.values() for each in questions if not each.answers), None)
-    if asked.version_2_with_negative is None:
-        asked.version_2_with_negative = without is not None
+    if task_args.version_2_with_negative is None:
+        task_args.version_2_with_negative = without is not None
     if _any_answer(parts.get("test", [])):
         without = without or next((each for each in parts["test"] if not each.answers), None)
-    if without is not None and not asked.version_2_with_negative:
+    if without is not None and not task_args.version_2_with_negative:
         what = f"question {without.id} has no answer, and --version_2_with_negative is false"
         remedy = "give true, or remove such questions"
         raise InputError(what, where=without.file, line=without.line, remedy=remedy)

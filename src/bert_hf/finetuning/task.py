@@ -38,18 +38,18 @@ class DownstreamTask(ABC):
     smooths_labels: bool = True  # `losses` has a smoothed form
     positions: int = 512  # of the network; `load_task_model` sets it
 
-    def __init__(self, asked: TaskArguments, tokenizer: PreTrainedTokenizerBase):
-        self.asked = asked
+    def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
+        self.task_args = task_args
         self.tokenizer = tokenizer
-        parts = self.read(asked)
-        self.labels = self.class_names(asked, parts)
-        self.parts: dict[str, Any] = limited(parts, asked)
+        parts = self.read(task_args)
+        self.labels = self.class_names(task_args, parts)
+        self.parts: dict[str, Any] = limited(parts, task_args)
 
     # ---- rows
 
     @classmethod
     @abstractmethod
-    def read(cls, asked: TaskArguments) -> dict[str, Any]:
+    def read(cls, task_args: TaskArguments) -> dict[str, Any]:
         """All rows, by part; parts that are not given are split off.
 
         Raises:
@@ -57,31 +57,31 @@ class DownstreamTask(ABC):
         """
 
     @classmethod
-    def read_given(cls, asked: TaskArguments) -> dict[str, Any]:
+    def read_given(cls, task_args: TaskArguments) -> dict[str, Any]:
         """The rows of the parts that are given, for the preflight checks; a task that splits rows need not do so here.
 
         Raises:
             InputError: with file and line.
         """
-        return cls.read(asked)
+        return cls.read(task_args)
 
     @classmethod
-    def class_names(cls, asked: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
+    def class_names(cls, task_args: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
         """Class names by id, of all rows that were read."""
         return ()
 
     @classmethod
-    def source(cls, asked: TaskArguments) -> str:
+    def source(cls, task_args: TaskArguments) -> str:
         """Where the rows come from, in words.
 
         Raises:
             InputError: neither files nor a Hub dataset are named.
         """
-        if asked.train_file:
+        if task_args.train_file:
             return "files"
-        if asked.dataset_name is None:
+        if task_args.dataset_name is None:
             raise InputError("no data are named", where="--train_file", remedy="give --train_file or --dataset_name")
-        return asked.dataset_name
+        return task_args.dataset_name
 
     @abstractmethod
     def describe(self) -> str:
@@ -129,7 +129,7 @@ class DownstreamTask(ABC):
 
     @classmethod
     @abstractmethod
-    def figures(cls, asked: TaskArguments) -> tuple[str, ...]:
+    def metric_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
         """Names of the validation figures, without `eval_`; the first decides which weights are kept.
 
         A figure that is better when it is lower is named `…loss`.
@@ -171,24 +171,24 @@ class DownstreamTask(ABC):
         """Figures of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
         return {}
 
-    def report(self, figures: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
+    def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
         """The text printed at the end: by default every test figure (or, without test rows, validation figure).
 
         Args:
             predictions: for the test rows, or the validation rows where test rows have no labels.
         """
-        prefix = "test_" if any(name.startswith("test_") for name in figures) else "eval_"
-        shown = {name: value for name, value in figures.items() if name.startswith(prefix)}
+        prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
+        shown = {name: value for name, value in metrics.items() if name.startswith(prefix)}
         return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())
 
 
-def limited(parts: dict[str, Any], asked: TaskArguments) -> dict[str, Any]:
+def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
     """The parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
     found = {}
     for number, (part, rows) in enumerate(parts.items()):
-        most = asked.max_train_samples if part == "train" else asked.max_eval_samples
+        most = task_args.max_train_samples if part == "train" else task_args.max_eval_samples
         if most is not None and len(rows) > most:
-            drawn = np.random.default_rng([asked.split_seed, number]).permutation(len(rows))[:most]
+            drawn = np.random.default_rng([task_args.split_seed, number]).permutation(len(rows))[:most]
             notes = getattr(rows, "notes", None)
             rows = take(rows, np.sort(drawn))
             if notes:

@@ -22,7 +22,7 @@ class Predictions(NamedTuple):
     """Predictions for a part in the order of its features, and its figures (`{}` without labels)."""
 
     values: Arrays
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
 class FineTuner(ResumableTrainer):
@@ -95,7 +95,7 @@ class FineTuner(ResumableTrainer):
     def create_optimizer(self, model=None) -> torch.optim.Optimizer:
         created = self.optimizer is None
         optimizer = super().create_optimizer(model)
-        decay = self.task.asked.layerwise_lr_decay
+        decay = self.task.task_args.layerwise_lr_decay
         if created and decay < 1:
             decay_by_layer(optimizer, self.model if model is None else model, decay)
         return optimizer
@@ -132,12 +132,12 @@ class FineTuner(ResumableTrainer):
         kept, *losses = (part.restored(each) for each in output.predictions)
         self.kept[self._part] = kept
 
-        figures = {}
+        metrics = {}
         if losses:
             total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
             labels = part.restored(output.label_ids)
-            figures = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
-        named = {f"{metric_key_prefix}_{name}": float(value) for name, value in figures.items()}
+            metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
+        named = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
 
     def predict_part(self, part: str, prefix: str) -> Predictions:
@@ -164,8 +164,8 @@ class FineTuner(ResumableTrainer):
         if super()._determine_best_metric(metrics, trial):
             return True
 
-        figure = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
-        if best is None or metrics.get(figure) != best or metrics["eval_loss"] >= self._loss_of_best():
+        metric = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
+        if best is None or metrics.get(metric) != best or metrics["eval_loss"] >= self._loss_of_best():
             return False
         self.state.best_global_step = self.state.global_step
         return True

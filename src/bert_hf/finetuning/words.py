@@ -26,7 +26,7 @@ from bert_hf.finetuning.tagging.conll import (
     read_tagged_hub,
     write_tagged,
 )
-from bert_hf.finetuning.tagging.entities import OUTSIDE, entity_table, tagging_figures
+from bert_hf.finetuning.tagging.entities import OUTSIDE, entity_table, tagging_metrics
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
@@ -47,45 +47,43 @@ class TokenClassificationTask(DownstreamTask):
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
     splits_test = False
-    asked: TokenClassificationArguments
+    task_args: TokenClassificationArguments
     parts: dict[str, TaggedSentences]
 
-    def __init__(self, asked: TokenClassificationArguments, tokenizer):
-        super().__init__(asked, tokenizer)
+    def __init__(self, task_args: TokenClassificationArguments, tokenizer):
+        super().__init__(task_args, tokenizer)
         self._windows: dict[str, tuple[WordPieces, Windows]] = {}
         self._predicted: dict[str, list[list[str]]] = {}  # by part: the tags that were evaluated last
 
     # ---- rows
 
     @classmethod
-    def read(cls, asked: Any) -> dict[str, TaggedSentences]:
-        if asked.lstm_hidden_size is not None and asked.feature_based is None:
-            remedy = "give --feature_based too, or leave it out"
-            raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
-        if asked.feature_based is not None and (asked.reinit_layers or asked.reinit_pooler):
-            where = "--reinit_layers" if asked.reinit_layers else "--reinit_pooler"
-            remedy = "leave one of the two out"
-            raise InputError("what it draws is not trained: --feature_based freezes BERT", where=where, remedy=remedy)
-        if asked.train_file:
-            given = {"train": asked.train_file, "validation": asked.validation_file, "test": asked.test_file}
-            parts = {part: read_tagged(files, asked.tag_names) for part, files in given.items() if files}
+    def read(cls, task_args: Any) -> dict[str, TaggedSentences]:
+        _check_options(task_args)
+        if task_args.train_file:
+            given = {
+                "train": task_args.train_file,
+                "validation": task_args.validation_file,
+                "test": task_args.test_file,
+            }
+            parts = {part: read_tagged(files, task_args.tag_names) for part, files in given.items() if files}
         else:
-            parts = read_tagged_hub(cls.source(asked), asked.dataset_config_name)
+            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
             if "train" not in parts:
-                raise InputError("no split 'train'", where=cls.source(asked), remedy="give --train_file")
+                raise InputError("no split 'train'", where=cls.source(task_args), remedy="give --train_file")
 
         if "validation" not in parts:
-            percentage = asked.validation_split_percentage
-            parts["train"], parts["validation"] = split_off(parts["train"], percentage, asked.split_seed)
-        names = cls.class_names(asked, parts)
+            percentage = task_args.validation_split_percentage
+            parts["train"], parts["validation"] = split_off(parts["train"], percentage, task_args.split_seed)
+        names = cls.class_names(task_args, parts)
         for rows in parts.values():
             check_labels(rows, names)
         return parts
 
     @classmethod
-    def class_names(cls, asked: Any, parts: dict) -> tuple[str, ...]:
+    def class_names(cls, task_args: Any, parts: dict) -> tuple[str, ...]:
         tags = list(parts["train"].tags)
-        if parts["validation"].held_out:
+        if parts["validation"].held_out:  # split off the training rows: the split must not decide which labels exist
             tags += parts["validation"].tags
         return label_names(tags)
 
@@ -93,9 +91,9 @@ class TokenClassificationTask(DownstreamTask):
         """The tokenized words of a part, and the windows over them."""
         if part not in self._windows:
             rows = self.parts[part]
-            longest = self.asked.max_seq_length - SPECIAL_TOKENS
+            longest = self.task_args.max_seq_length - SPECIAL_TOKENS
             pieces = tokenize_words(rows.words, self.tokenizer, longest)
-            documents = rows.documents if self.asked.document_context else None
+            documents = rows.documents if self.task_args.document_context else None
             self._windows[part] = pieces, make_windows(pieces, longest, documents)
         return self._windows[part]
 
@@ -111,7 +109,7 @@ class TokenClassificationTask(DownstreamTask):
                 counted += f"; {pieces.cut:,} words longer than a window are cut"
             lines.append(f"{part}: {counted}")
 
-            if self.asked.document_context and len(set(rows.documents)) == len(set(rows.files)):
+            if self.task_args.document_context and len(set(rows.documents)) == len(set(rows.files)):
                 lines.append(f"{part}: no borders of documents in the data; each file counts as one document")
         return "\n".join(lines)
 
@@ -121,18 +119,19 @@ class TokenClassificationTask(DownstreamTask):
         pieces, windows = self.windows(part)
         places = self.places(part)
         numbers = self._label_numbers(part)
-        begins, ends = pieces.starts[windows.first], pieces.starts[windows.last]
+        begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
 
-        # All labels of the part in one array: those of window w begin at offsets[w]
+        # Labels of all windows in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]]. Every token
+        # but the first piece of a word is IGNORED.
         lengths = ends - begins + SPECIAL_TOKENS
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORED, np.int64)
         inside = places.feature >= 0
         labels[offsets[places.feature[inside]] + places.position[inside]] = numbers[inside]
 
-        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         spans = zip(begins, ends, strict=True)
-        ids = [[first, *pieces.ids[begin:end].tolist(), last] for begin, end in spans]
+        ids = [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
         columns = {
             "input_ids": ids,
             "attention_mask": [np.ones(length, np.int64) for length in lengths],
@@ -174,7 +173,7 @@ class TokenClassificationTask(DownstreamTask):
     # ---- predictions
 
     @classmethod
-    def figures(cls, asked: Any) -> tuple[str, ...]:
+    def metric_names(cls, task_args: Any) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy", "loss")
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor:
@@ -198,7 +197,7 @@ class TokenClassificationTask(DownstreamTask):
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         self._predicted[part] = self.predicted_tags(part, predictions)
-        return tagging_figures(self.parts[part].tags, self._predicted[part])
+        return tagging_metrics(self.parts[part].tags, self._predicted[part])
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         rows = self.parts[part]
@@ -207,11 +206,11 @@ class TokenClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]).encode()
+        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]).encode()
         return {
-            "data": hashlib.sha256(rows).hexdigest()[:16],
+            "data": hashlib.sha256(data).hexdigest()[:16],
             "labels": list(self.labels),
-            "document_context": self.asked.document_context,
+            "document_context": self.task_args.document_context,
         }
 
     def usage(self, model: str) -> str:
@@ -221,9 +220,13 @@ tagger = pipeline("token-classification", model="{model}", aggregation_strategy=
 tagger("Anna Smith lives in London.")"""
 
     def settings(self) -> dict:
-        return {"labels": ", ".join(self.labels), "document context": "yes" if self.asked.document_context else "no"}
+        return {
+            "labels": ", ".join(self.labels),
+            "document context": "yes" if self.task_args.document_context else "no",
+        }
 
-    def report(self, figures: dict, baselines: dict, predictions: Arrays | None) -> str:
+    def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
+        """The table of entities: of the test rows, where `evaluate` has had them."""
         part = "test" if "test" in self._predicted else "validation"
         return f"{part}\n{entity_table(self.parts[part].tags, self._predicted[part])}"
 
@@ -243,15 +246,27 @@ def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[Tagg
         raise InputError(what, where=rows.files[0], remedy="give more, or --validation_file")
 
     # Groups in random order, each that fits; at least the smallest one
-    most = max(sizes.min(), round(len(rows) * percentage / 100))
-    held_out = np.zeros(len(sizes), bool)
+    max_rows = max(sizes.min(), round(len(rows) * percentage / 100))
+    group_is_held_out = np.zeros(len(sizes), bool)
     for group in np.random.default_rng(seed).permutation(len(sizes)):
-        if sizes[held_out].sum() + sizes[group] <= most:
-            held_out[group] = True
-    if held_out.all():
-        held_out[sizes.argmax()] = False
+        if sizes[group_is_held_out].sum() + sizes[group] <= max_rows:
+            group_is_held_out[group] = True
+    if group_is_held_out.all():
+        group_is_held_out[sizes.argmax()] = False
 
-    chosen = held_out[groups]
-    rest, part = rows.take(np.flatnonzero(~chosen)), rows.take(np.flatnonzero(chosen))
-    part.held_out = True
-    return rest, part
+    chosen = group_is_held_out[groups]
+    rest = rows.take(np.flatnonzero(~chosen))
+    held_out = rows.take(np.flatnonzero(chosen))
+    held_out.held_out = True
+    return rest, held_out
+
+
+def _check_options(task_args: TokenClassificationArguments) -> None:
+    """Refuses options that do nothing without --feature_based, or with it."""
+    if task_args.lstm_hidden_size is not None and task_args.feature_based is None:
+        remedy = "give --feature_based too, or leave it out"
+        raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
+    if task_args.feature_based is not None and (task_args.reinit_layers or task_args.reinit_pooler):
+        where = "--reinit_layers" if task_args.reinit_layers else "--reinit_pooler"
+        remedy = "leave one of the two out"
+        raise InputError("what it draws is not trained: --feature_based freezes BERT", where=where, remedy=remedy)

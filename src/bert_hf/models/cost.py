@@ -14,7 +14,7 @@ import torch
 from transformers import BertConfig
 
 from bert_hf.errors import InputError
-from bert_hf.models.flops import matrix_product_rate, parameter_count, training_flops
+from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 
 # ---- devices
 
@@ -52,7 +52,7 @@ ETHERNET = 1.25e9  # bytes/s between machines that compute on their CPU: 10 Gb/s
 # Below 768 nothing is published: in proportion to the hidden size, as FLOPs for a byte of activations are.
 # docs/cost.md has the sources, and how far each is from these points.
 MFU_OF_GPU = ((0, 0.0), (768, 0.27), (1024, 0.45))
-# Share of `matrix_product_rate` of a CPU, without dropout and with it. benchmarks/pretraining_throughput.py on 2 cores
+# Share of `matmul_rate` of a CPU, without dropout and with it. benchmarks/pretraining_throughput.py on 2 cores
 # without bf16 units, fp32, 128 tokens: tiny in batches of 32, mini of 64, base of 16. (Base at 512, of 4: 0.81, 0.74.)
 MFU_OF_CPU = {False: ((128, 0.557), (256, 0.757), (768, 0.845)), True: ((128, 0.509), (256, 0.700), (768, 0.825))}
 
@@ -69,7 +69,7 @@ KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
 def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
     """A device by its name. `cpu` is this machine: its rate is measured (in bf16 if `half`), its memory is given."""
     if name == "cpu":
-        rate = matrix_product_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
+        rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
         return Device("this machine's CPU", rate, memory, float("inf"), ETHERNET, ETHERNET, cpu=True)
 
     if name not in DEVICES:
@@ -312,7 +312,7 @@ def _amounts(plan: Plan) -> list[str]:
     rows = [["", "steps", "tokens", "FLOPs"]]
     for name, (steps, tokens, flops) in zip(names, amounts, strict=True):
         rows.append([name, f"{steps:,.0f}", f"{tokens / 1e9:,.3f} G", f"{flops:.3e}"])
-    return aligned(rows)
+    return format_table(rows)
 
 
 def _times(plan: Plan, numbers: list[int], price: float | None) -> list[str]:
@@ -332,7 +332,7 @@ def _times(plan: Plan, numbers: list[int], price: float | None) -> list[str]:
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
         row += [f"{hours:,.1f}", f"{plan.tokens() / seconds:,.0f}", step_time(plan, longest, devices).bottleneck]
         rows.append(row if price is None else [*row, f"{hours * price:,.2f}"])
-    return aligned(rows)
+    return format_table(rows)
 
 
 def _memories(plan: Plan, numbers: list[int]) -> list[str]:
@@ -347,10 +347,10 @@ def _memories(plan: Plan, numbers: list[int]) -> list[str]:
 
     available = HEADROOM * plan.device.memory / 1e9
     title = f"GB on a device, and the largest micro-batch at {plan.phases[0][0]} for which {available:,.1f} do"
-    return [title, *aligned(rows)]
+    return [title, *format_table(rows)]
 
 
-def aligned(rows: list[list[str]]) -> list[str]:
+def format_table(rows: list[list[str]]) -> list[str]:
     """A table as lines: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

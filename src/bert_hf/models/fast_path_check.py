@@ -59,14 +59,14 @@ class FastPathCheck:
     """Selects the path of a run: by its option, by the result stored in the checkpoint it resumes, or by a comparison.
 
     Args:
-        asked: `auto` compares, `on` does not, `off` is the plain path.
+        mode: `auto` compares, `on` does not, `off` is the plain path.
         losses_of: the losses of a batch, computed as the run does.
         gather: collects an object from each rank, in the order of ranks; all ranks take the same path.
         half: matrix products have 16 bit.
     """
 
-    def __init__(self, asked: str, losses_of: LossFunction, gather: Callable[[object], list], half: bool):
-        self.asked = asked
+    def __init__(self, mode: str, losses_of: LossFunction, gather: Callable[[object], list], half: bool):
+        self.mode = mode
         self.losses_of = losses_of
         self.gather = gather
         self.half = half
@@ -106,8 +106,8 @@ class FastPathCheck:
         if not hasattr(model, "set_fast_path"):  # another class of model has one path
             return
         model = cast(BertForPreTraining, model)
-        if self.asked != "auto" or self.reason is not None:
-            model.set_fast_path(self.asked == "on")
+        if self.mode != "auto" or self.reason is not None:
+            model.set_fast_path(self.mode == "on")
             return
         if kind in self.checked or (kind == "evaluation" and self.checked) or not model.fast_path:
             return
@@ -147,7 +147,7 @@ class FastPathCheck:
 
     def restore(self, state: dict | None, model: nn.Module) -> None:
         """Takes over the stored result, unless the device, torch or this package have changed."""
-        if self.asked != "auto" or not state or state["machine"] != _machine(model):
+        if self.mode != "auto" or not state or state["machine"] != _machine(model):
             return
 
         self.checked = list(state["checked"])

@@ -71,8 +71,8 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
     return 6.0 * (config.num_hidden_layers * layer + head)
 
 
-def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
-    """FLOP/s of a plain square product on this device, measured now. (`train_mfu` refers to `model_product_rate`.)"""
+def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
+    """FLOP/s of a plain square product on this device, measured now. (`train_mfu` refers to `model_matmul_rate`.)"""
     side = 8192 if device.type == "cuda" else 1024
     left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # constant: the generators stay untouched
 
@@ -87,7 +87,7 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, seconds: float
     return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
 
 
-def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
+def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
     """FLOP/s of the fastest of the products that a model computes for so many tokens, and of a large square one.
 
     The fastest single round of each counts, because other work on the machine only lowers a rate. A square product
@@ -105,10 +105,10 @@ def model_product_rate(device: torch.device, dtype: torch.dtype, config: BertCon
         (masked, hidden, config.vocab_size),  # the head
         (wide, tokens, hidden),  # a gradient of weights
     ]
-    return max(_fastest_product(device, dtype, shape) for shape in shapes)
+    return max(_benchmark_matmul(device, dtype, shape) for shape in shapes)
 
 
-def _fastest_product(
+def _benchmark_matmul(
     device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float = 0.1
 ) -> float:
     """FLOP/s of the fastest round of products (rows, inner) · (inner, columns); a round takes 5 ms or more."""

@@ -244,28 +244,30 @@ class _ChunkedAttention(Function):
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
-        ctx, gradient: Tensor
+        ctx, grad_output: Tensor
     ) -> tuple[Tensor | None, ...]:
         query, key, value, *saved = ctx.saved_tensors
-        for_query, for_key, for_value = (torch.empty_like(x) for x in (query, key, value))
+        grad_query, grad_key, grad_value = (torch.empty_like(x) for x in (query, key, value))
+
+        # output = scale · (mask ∘ weights) · value: scaling its gradient once scales the three others
         if ctx.p:
-            gradient = gradient * keep_scale(ctx.p)
+            grad_output = grad_output * keep_scale(ctx.p)
 
-        for number, chunk in enumerate(_chunks(query, key)):
-            weights, mask = saved[2 * number : 2 * number + 2]
+        for index, chunk in enumerate(_chunks(query, key)):
+            weights, mask = saved[2 * index : 2 * index + 2]  # as `forward` saved them, a pair a chunk
             dropped = weights if mask is None else weights * mask
-            torch.bmm(dropped.transpose(1, 2), gradient[chunk], out=for_value[chunk])
+            torch.bmm(dropped.transpose(1, 2), grad_output[chunk], out=grad_value[chunk])
 
-            for_weights = torch.bmm(gradient[chunk], value[chunk].transpose(1, 2))
+            grad_weights = torch.bmm(grad_output[chunk], value[chunk].transpose(1, 2))
             if mask is not None:
-                for_weights.mul_(mask)
+                grad_weights.mul_(mask)
 
-            for_scores = torch.ops.aten._softmax_backward_data(for_weights, weights, -1, weights.dtype)
-            for_scores.mul_(ctx.scaling)
-            torch.bmm(for_scores, key[chunk], out=for_query[chunk])
-            torch.bmm(for_scores.transpose(1, 2), query[chunk], out=for_key[chunk])
+            grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_scores.mul_(ctx.scaling)
+            torch.bmm(grad_scores, key[chunk], out=grad_query[chunk])
+            torch.bmm(grad_scores.transpose(1, 2), query[chunk], out=grad_key[chunk])
 
-        return for_query, for_key, for_value, None, None
+        return grad_query, grad_key, grad_value, None, None
 
 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:

@@ -98,18 +98,18 @@ class ProbeArguments:
         return any(getattr(self, name) for name in NEEDS[part])
 
 
-def check_probe(asked: ProbeArguments, out: OutputArguments) -> Iterator[str]:
+def check_probe(probe_args: ProbeArguments, out: OutputArguments) -> Iterator[str]:
     """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
-    if asked.model_name_or_path is None:
+    if probe_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
     if out.output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")
 
-    yield check_ranges(asked)
-    yield f"parts: {', '.join(asked.chosen_parts())}"
+    yield check_ranges(probe_args)
+    yield f"parts: {', '.join(probe_args.chosen_parts())}"
     yield output_folder(out.output_dir, out.overwrite_output_dir, "probe.json")
 
-    files = [path for option in (asked.train_file, asked.blimp) for path in option or ()]
+    files = [path for option in (probe_args.train_file, probe_args.blimp) for path in option or ()]
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"
-    if model_shape(None, asked.model_name_or_path, asked.max_seq_length) is not None:
+    if model_shape(None, probe_args.model_name_or_path, probe_args.max_seq_length) is not None:
         yield "model: its shape is a BERT's"

@@ -67,23 +67,25 @@ class LabelledTask:
         return [{"input_ids": ids, "token_type_ids": types} for ids, types in rows]
 
 
-def read_tasks(asked: ProbeArguments) -> list[LabelledTask]:
+def read_tasks(probe_args: ProbeArguments) -> list[LabelledTask]:
     """One task for each word of `--train_file`.
 
     Raises:
         InputError: a file cannot be read, or has one label only.
     """
     tasks: list[LabelledTask] = []
-    for pattern in asked.train_file or ():
-        task = _read_task(pattern, asked)
+    for pattern in probe_args.train_file or ():
+        task = _read_task(pattern, probe_args)
         taken = sum(task.name == other.name for other in tasks)
         task.name = f"{task.name}-{taken + 1}" if taken else task.name
         tasks.append(task)
     return tasks
 
 
-def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
-    rows = read_labelled([pattern], NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column))
+def _read_task(pattern: str, probe_args: ProbeArguments) -> LabelledTask:
+    rows = read_labelled(
+        [pattern], NamedColumns(probe_args.text_column, probe_args.text_pair_column, probe_args.label_column)
+    )
     row_labels = rows.class_names()
     label_names = order_labels(set(row_labels))
     if len(label_names) < 2:
@@ -91,7 +93,7 @@ def _read_task(pattern: str, asked: ProbeArguments) -> LabelledTask:
         raise InputError(f"only one label: {', '.join(label_names)}", where=pattern, remedy=remedy)
 
     # A random sample where there are too many, in the order of the file
-    chosen = np.sort(np.random.default_rng(asked.seed).permutation(len(rows))[: asked.max_rows])
+    chosen = np.sort(np.random.default_rng(probe_args.seed).permutation(len(rows))[: probe_args.max_rows])
     texts = [rows.texts[row] for row in chosen]
     pairs = rows.pairs and [rows.pairs[row] for row in chosen]
     numbers = {name: number for number, name in enumerate(label_names)}
@@ -180,13 +182,18 @@ class HeldOutText:
 NO_TEXT = HeldOutText([], np.zeros(0, np.int64), None, pairs=False)
 
 
-def read_held_out(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
+def read_held_out(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
     """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text."""
-    corpus = corpus_for(CorpusArguments(cache_dir=asked.cache_dir), tokenizer, asked.validation_file)
+    corpus = corpus_for(CorpusArguments(cache_dir=probe_args.cache_dir), tokenizer, probe_args.validation_file)
     window = corpus.window(corpus.windows()[0])
     pairs = len(window) > 1 and bool((window.sentences > 1).any())
     examples = PreTrainingExamples(
-        corpus, (Phase(asked.max_seq_length, None),), nsp=pairs, seed=0, fixed=True, limit=asked.max_eval_samples
+        corpus,
+        (Phase(probe_args.max_seq_length, None),),
+        nsp=pairs,
+        seed=0,
+        fixed=True,
+        limit=probe_args.max_eval_samples,
     )
 
     collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
@@ -199,17 +206,19 @@ def read_held_out(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> 
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), pairs)
 
 
-def masked_texts(task: LabelledTask, tokenizer: PreTrainedTokenizerBase, asked: ProbeArguments) -> HeldOutText:
+def masked_examples_of(
+    task: LabelledTask, tokenizer: PreTrainedTokenizerBase, probe_args: ProbeArguments
+) -> HeldOutText:
     """Labelled texts as masked examples, a text each, to compare the task's domain with the held-out text's."""
     collator = DataCollatorForPreTraining(tokenizer, nsp=False)
     ids = tokenizer(task.joined(), add_special_tokens=False)["input_ids"]
-    chosen = np.random.default_rng(asked.seed).permutation(len(ids))[: asked.max_eval_samples]
+    chosen = np.random.default_rng(probe_args.seed).permutation(len(ids))[: probe_args.max_eval_samples]
     masked = []
     for row in chosen.tolist():
         if ids[row]:
             number = ExampleNumber(0, 0, 0, row)
             feature = {"segment_a": ids[row], "segment_b": [], "number": number, "seed": 0}
-            example = collator.example({**feature, "max_seq_length": asked.max_seq_length})
+            example = collator.example({**feature, "max_seq_length": probe_args.max_seq_length})
             masked.append(MaskedExample(**example, next_sentence_label=0))
     counts = np.bincount([token for row in ids for token in row], minlength=len(tokenizer))
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), False)
@@ -285,15 +294,17 @@ class ProbeData(NamedTuple):
     pairs: list[MinimalPair]
 
 
-def read_data(asked: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> ProbeData:
+def read_data(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> ProbeData:
     """Reads all data before anything is computed, so that a bad line is found in the first seconds.
 
     Raises:
         InputError: see the readers.
     """
-    parts = set(asked.chosen_parts())
-    tasks = read_tasks(asked) if parts - {"nsp", "grammar"} else []
-    wants_text = asked.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
-    held_out = read_held_out(asked, tokenizer) if wants_text else NO_TEXT
-    pairs = read_minimal_pairs(asked.blimp or [], asked.max_pairs, asked.seed) if "grammar" in parts else []
+    parts = set(probe_args.chosen_parts())
+    tasks = read_tasks(probe_args) if parts - {"nsp", "grammar"} else []
+    wants_text = probe_args.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
+    held_out = read_held_out(probe_args, tokenizer) if wants_text else NO_TEXT
+    pairs = (
+        read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs, probe_args.seed) if "grammar" in parts else []
+    )
     return ProbeData(tasks, held_out, pairs)

@@ -163,14 +163,14 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
 
 def frequency_bands(per_million: np.ndarray, losses: np.ndarray, correct: np.ndarray, unigram: np.ndarray) -> list:
     """A row for each band of `BANDS`: its share of the predicted tokens, loss, accuracy, and unigram loss."""
-    figures = {"loss": losses, "accuracy": correct, "unigram_loss": unigram}
+    metrics = {"loss": losses, "accuracy": correct, "unigram_loss": unigram}
     rows = []
     above = np.inf
     for lowest in BANDS:
         inside = (per_million >= lowest) & (per_million < above)
         above = lowest
         if inside.any():
-            means = {name: float(values[inside].mean()) for name, values in figures.items()}
+            means = {name: float(values[inside].mean()) for name, values in metrics.items()}
             rows.append({"at_least_per_million": lowest, "share": float(inside.mean()), **means})
     return rows
 

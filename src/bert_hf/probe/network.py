@@ -103,20 +103,20 @@ class Subject:
         return any(name.startswith(beginning) for name in self.missing)
 
 
-def open_subject(asked: ProbeArguments) -> Subject:
+def open_subject(probe_args: ProbeArguments) -> Subject:
     """Finds and checks checkpoint and tokenizer; sets threads.
 
     Raises:
         InputError: nothing can be loaded from there, or tokenizer, length and shape do not fit.
     """
-    where = str(asked.model_name_or_path)
+    where = str(probe_args.model_name_or_path)
     folder = find_checkpoint(where)
     config = BertConfig.from_pretrained(folder)
-    tokenizer = load_tokenizer(asked.tokenizer_name or where)
+    tokenizer = load_tokenizer(probe_args.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
     longest = config.max_position_embeddings
-    if asked.max_seq_length > longest:
-        what = f"--max_seq_length {asked.max_seq_length} is beyond the model's {longest} positions"
+    if probe_args.max_seq_length > longest:
+        what = f"--max_seq_length {probe_args.max_seq_length} is beyond the model's {longest} positions"
         raise InputError(what, where=where, remedy="lower it")
 
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -124,7 +124,7 @@ def open_subject(asked: ProbeArguments) -> Subject:
     if device.type == "cpu":
         torch.set_num_threads(cpu_threads())
         keep_freed_memory()
-    return Subject(where, folder, config, tokenizer, device, asked.seed)
+    return Subject(where, folder, config, tokenizer, device, probe_args.seed)
 
 
 # ---- batches

@@ -9,7 +9,7 @@ import transformers
 from transformers import BertForPreTraining
 
 from bert_hf.probe.arguments import PLL_WORD, ProbeArguments
-from bert_hf.probe.data import LabelledTask, ProbeData, masked_texts
+from bert_hf.probe.data import LabelledTask, ProbeData, masked_examples_of
 from bert_hf.probe.features import pooled_states, probe_features
 from bert_hf.probe.geometry import probe_geometry, vocabulary_use
 from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods
@@ -22,23 +22,23 @@ class ProbeRun:
     """One probe of one checkpoint.
 
     Args:
-        asked: options.
+        probe_args: options.
         subject: the checkpoint.
         data: for all parts.
         report: called with the name of each part that begins.
     """
 
-    def __init__(self, asked: ProbeArguments, subject: Subject, data: ProbeData, report: Callable = print):
-        self.asked, self.subject, self.report = asked, subject, report
+    def __init__(self, probe_args: ProbeArguments, subject: Subject, data: ProbeData, report: Callable = print):
+        self.probe_args, self.subject, self.report = probe_args, subject, report
         self.tasks, self.held_out, self.pairs = data
         # Name → what `Subject.load` takes
-        self.networks: dict[str, list] = {"checkpoint": [None], "random": list(range(1, asked.random_draws + 1))}
+        self.networks: dict[str, list] = {"checkpoint": [None], "random": list(range(1, probe_args.random_draws + 1))}
         self.checkpoint = subject.load()  # first: it finds out which parameters the checkpoint lacks
 
     def run(self) -> dict:
         """The figures of all parts; `notes` names the parts that could not be measured, and why."""
         found = self._facts()
-        for part in self.asked.chosen_parts():
+        for part in self.probe_args.chosen_parts():
             self.report(f"{part} …")
             begin, processor_begin = time.perf_counter(), time.process_time()
 
@@ -64,7 +64,7 @@ class ProbeRun:
             "device": str(self.subject.device),
             "threads": torch.get_num_threads(),
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-            "options": vars(self.asked),
+            "options": vars(self.probe_args),
             "lacking": list(self.subject.missing),
             "tasks": {task.name: self._describe(task) for task in self.tasks},
             "seconds": {},
@@ -89,7 +89,7 @@ class ProbeRun:
         return {"rows": len(task), "label_shares": shares, "pairs": task.pairs is not None}
 
     def _rows(self, task: LabelledTask) -> list[dict]:
-        return task.encoded(self.subject.tokenizer, self.asked.max_seq_length)
+        return task.encoded(self.subject.tokenizer, self.probe_args.max_seq_length)
 
     def _models(self, name: str) -> Iterator[BertForPreTraining]:
         for draw in self.networks[name]:
@@ -112,7 +112,7 @@ class ProbeRun:
 
     def features(self) -> dict:
         """Linear probes of frozen states, task by task."""
-        asked = self.asked
+        probe_args = self.probe_args
         found = {}
         for task in self.tasks:
             rows = self._rows(task)
@@ -120,19 +120,19 @@ class ProbeRun:
                 name: [pooled_states(model, rows, self.subject) for model in self._models(name)]
                 for name in self.networks
             }
-            found[task.name] = probe_features(states, task, asked.labels or [], asked.folds, asked.seed)
+            found[task.name] = probe_features(states, task, probe_args.labels or [], probe_args.folds, probe_args.seed)
         return found
 
     def few_labels(self) -> dict:
         """Fine-tuning with few labels, task by task."""
-        found = {task.name: probe_few_labels(task, self.subject, self.asked) for task in self.tasks}
-        return {name: figures for name, figures in found.items() if figures is not None}
+        found = {task.name: probe_few_labels(task, self.subject, self.probe_args) for task in self.tasks}
+        return {name: metrics for name, metrics in found.items() if metrics is not None}
 
     def mlm(self) -> dict:
         """The masked language model on the held-out text, and on each task's texts."""
         outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
         texts = {"held-out text": self.held_out} if self.held_out.examples else {}
-        texts |= {task.name: masked_texts(task, self.subject.tokenizer, self.asked) for task in self.tasks}
+        texts |= {task.name: masked_examples_of(task, self.subject.tokenizer, self.probe_args) for task in self.tasks}
         return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
 
     def nsp(self) -> dict:
@@ -142,10 +142,14 @@ class ProbeRun:
 
     def grammar(self) -> dict:
         """Minimal pairs, with the checkpoint and with random weights."""
-        options = {"subject": self.subject, "whole_words": self.asked.pll == PLL_WORD}
+        options = {"subject": self.subject, "whole_words": self.probe_args.pll == PLL_WORD}
 
-        def figures(model: BertForPreTraining) -> dict:
+        def metrics(model: BertForPreTraining) -> dict:
             return probe_grammar(self.pairs, partial(pseudo_log_likelihoods, model, **options))
 
-        (checkpoint,) = map(figures, self._models("checkpoint"))
-        return {"pll": self.asked.pll, "checkpoint": checkpoint, "random": list(map(figures, self._models("random")))}
+        (checkpoint,) = map(metrics, self._models("checkpoint"))
+        return {
+            "pll": self.probe_args.pll,
+            "checkpoint": checkpoint,
+            "random": list(map(metrics, self._models("random"))),
+        }

@@ -19,7 +19,7 @@ _COLOURS = {
 }
 
 
-def draw_figures(found: dict, path: Path) -> None:
+def draw_metrics(found: dict, path: Path) -> None:
     """Draws six panels; that of a part that was not run stays empty."""
     figure, panels = plt.subplots(2, 3, figsize=(16, 9))
     drawn = (
@@ -45,8 +45,8 @@ def draw_figures(found: dict, path: Path) -> None:
     plt.close(figure)
 
 
-def _draw_features(panel, figures: dict) -> None:
-    task, one = next(iter(figures.items()))
+def _draw_features(panel, metrics: dict) -> None:
+    task, one = next(iter(metrics.items()))
     counts = list(one["difference"])
     for number, (name, scores) in enumerate(one["scores"].items()):
         means = [statistics.fmean(scores[count]) for count in counts]
@@ -59,8 +59,8 @@ def _draw_features(panel, figures: dict) -> None:
     _finish(panel)
 
 
-def _draw_layers(panel, figures: dict) -> None:
-    task, one = next(iter(figures.items()))
+def _draw_layers(panel, metrics: dict) -> None:
+    task, one = next(iter(metrics.items()))
     layers = one["by_layer"]
     for name in ("checkpoint", "random"):
         for pooling, style in (("mean", "-"), ("cls", ":")):
@@ -73,9 +73,9 @@ def _draw_layers(panel, figures: dict) -> None:
     _finish(panel)
 
 
-def _draw_few_labels(panel, figures: dict) -> None:
+def _draw_few_labels(panel, metrics: dict) -> None:
     names = ("checkpoint", "random", "tfidf_words", "tfidf_characters")
-    for task, one in enumerate(figures.values()):
+    for task, one in enumerate(metrics.values()):
         for place, name in enumerate(names):
             values = one["scores"][name]
             x = task + 0.18 * (place - 1.5)
@@ -84,16 +84,16 @@ def _draw_few_labels(panel, figures: dict) -> None:
             panel.plot([x], statistics.fmean(values), "_", color=_COLOURS[name], label=label)
             panel.lines[-1].set(markersize=26, markeredgewidth=3)
 
-    first = next(iter(figures.values()))
-    panel.set_xticks(range(len(figures)), list(figures), fontsize=8)
-    panel.set_xlim(-0.5, len(figures) - 0.5)
+    first = next(iter(metrics.values()))
+    panel.set_xticks(range(len(metrics)), list(metrics), fontsize=8)
+    panel.set_xlim(-0.5, len(metrics) - 0.5)
     panel.set(title=f"fine-tuned on {first['labels']} rows (points: draws, line: mean)", ylabel=first["metric"])
     _finish(panel)
     panel.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, markerscale=0.4)
 
 
-def _draw_mlm(panel, figures: dict) -> None:
-    text, one = next(iter(figures.items()))
+def _draw_mlm(panel, metrics: dict) -> None:
+    text, one = next(iter(metrics.items()))
     bands = one["bands"]
     places = range(len(bands))
     panel.plot(places, [band["loss"] for band in bands], "o-", color=_COLOURS["checkpoint"], label="checkpoint")
@@ -114,40 +114,43 @@ def _draw_mlm(panel, figures: dict) -> None:
     _finish(panel)
 
 
-def _draw_geometry(panel, figures: dict) -> None:
-    cosine = panel.twinx()
-    cosine.spines["top"].set_visible(False)
+def _draw_geometry(panel, metrics: dict) -> None:
+    cosine_axis = panel.twinx()
+    cosine_axis.spines["top"].set_visible(False)
     for name in ("checkpoint", "random"):
-        layers = figures[name]["layers"]
+        layers = metrics[name]["layers"]
         numbers = [layer["layer"] for layer in layers]
         rank = [layer["token_rank"] for layer in layers]
         panel.plot(numbers, rank, "o-", color=_COLOURS[name], label=f"{METHOD_NAMES[name]}: rank of tokens")
-        similar = [layer["cls_cosine"] for layer in layers]
-        cosine.plot(numbers[1:], similar[1:], "^:", color=_COLOURS[name], label=f"{METHOD_NAMES[name]}: [CLS] cosine")
-    panel.set_xticks(list(range(len(figures["checkpoint"]["layers"]))))
+        cls_cosine = [layer["cls_cosine"] for layer in layers]
+        # Not of layer 0, where [CLS] is the same in every text
+        cosine_axis.plot(
+            numbers[1:], cls_cosine[1:], "^:", color=_COLOURS[name], label=f"{METHOD_NAMES[name]}: [CLS] cosine"
+        )
+    panel.set_xticks(list(range(len(metrics["checkpoint"]["layers"]))))
 
-    collapsed = figures["checkpoint"]["collapsed"]
-    title = f"geometry, {figures['text']}" + (f"\ncollapsed: {', '.join(collapsed[:3])}" if collapsed else "")
-    panel.set(xlabel="layer (0: embeddings)", ylabel=f"effective rank (width {figures['checkpoint']['width']})")
+    collapsed = metrics["checkpoint"]["collapsed"]
+    title = f"geometry, {metrics['text']}" + (f"\ncollapsed: {', '.join(collapsed[:3])}" if collapsed else "")
+    panel.set(xlabel="layer (0: embeddings)", ylabel=f"effective rank (width {metrics['checkpoint']['width']})")
     panel.set_title(title, fontsize=10)
-    panel.set_ylim(0, 1.05 * figures["checkpoint"]["width"])
-    cosine.set(ylabel="mean cosine of [CLS]", ylim=(-0.05, 1.05))
+    panel.set_ylim(0, 1.05 * metrics["checkpoint"]["width"])
+    cosine_axis.set(ylabel="mean cosine of [CLS]", ylim=(-0.05, 1.05))
 
-    lines = [*panel.lines, *cosine.lines]
+    lines = [*panel.lines, *cosine_axis.lines]
     panel.legend(lines, [line.get_label() for line in lines], fontsize=8, frameon=False, loc="lower left")
 
 
-def _draw_grammar(panel, figures: dict) -> None:
-    shares = figures["checkpoint"]["by_phenomenon"]
+def _draw_grammar(panel, metrics: dict) -> None:
+    shares = metrics["checkpoint"]["by_phenomenon"]
     names = sorted(shares, key=lambda name: shares[name]["accuracy"])
     panel.barh(names, [shares[name]["accuracy"] for name in names], color=_COLOURS["checkpoint"], alpha=0.6)
-    random = [statistics.fmean(one["by_phenomenon"][name]["accuracy"] for one in figures["random"]) for name in names]
+    random = [statistics.fmean(one["by_phenomenon"][name]["accuracy"] for one in metrics["random"]) for name in names]
     panel.plot(random, names, "|", color=_COLOURS["random"], markersize=9, markeredgewidth=2, label="random weights")
     panel.axvline(0.5, color="black", linewidth=1, linestyle="--", label="chance")
-    share = figures["checkpoint"]["accuracy"]
+    share = metrics["checkpoint"]["accuracy"]
     panel.axvline(share, color=_COLOURS["checkpoint"], linewidth=1, label=f"checkpoint, all: {share:.3f}")
     panel.tick_params(axis="y", labelsize=8)
-    panel.set_title(f"minimal pairs ({figures['checkpoint']['pairs']:,})", fontsize=10)
+    panel.set_title(f"minimal pairs ({metrics['checkpoint']['pairs']:,})", fontsize=10)
     panel.set_xlim(0, 1)
     panel.set_xlabel("good sentence likelier (ties are wrong)")
     panel.legend(fontsize=8, frameon=False, loc="lower right")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from bert_hf.probe.picture import draw_figures
+from bert_hf.probe.picture import draw_metrics
 from bert_hf.probe.table import table
 
 REPORT_FILES = ("probe.json", "probe.txt", "probe.png")
@@ -15,5 +15,5 @@ def write_report(found: dict, folder: Path) -> str:
     (folder / "probe.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     text = "\n".join(table(found)) + "\n"
     (folder / "probe.txt").write_text(text, encoding="utf-8")
-    draw_figures(found, folder / "probe.png")
+    draw_metrics(found, folder / "probe.png")
     return text

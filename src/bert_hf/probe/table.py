@@ -36,9 +36,9 @@ def columns(head: list[str], rows: list[list[str]]) -> list[str]:
     return lines
 
 
-def cells(figures: dict, formats: dict[str, str]) -> list[str]:
+def cells(metrics: dict, formats: dict[str, str]) -> list[str]:
     """The named figures as text: `["1,200", "8.5%"]` of `{"tokens": ",", "unknown": ".1%"}`."""
-    return [f"{figures[name]:{form}}" for name, form in formats.items()]
+    return [f"{metrics[name]:{form}}" for name, form in formats.items()]
 
 
 def table(found: dict) -> list[str]:
@@ -67,33 +67,33 @@ def table(found: dict) -> list[str]:
     return [*lines, "", f"seconds of processor time: {sum(used.values()):.0f} ({parts}); by the clock {clock:.0f}"]
 
 
-def _vocabulary_lines(figures: dict) -> list[str]:
+def _vocabulary_lines(metrics: dict) -> list[str]:
     head = ["vocabulary", "tokens", "tokens a word", "words split", "vocabulary in use", "unknown"]
     formats = {"tokens": ",", "fertility": ".2f", "split_words": ".1%", "vocabulary_in_use": ".1%", "unknown": ".2%"}
-    return columns(head, [[name, *cells(one, formats)] for name, one in figures.items()])
+    return columns(head, [[name, *cells(one, formats)] for name, one in metrics.items()])
 
 
-def _geometry_lines(figures: dict) -> list[str]:
+def _geometry_lines(metrics: dict) -> list[str]:
     formats = {"cls_cosine": ".3f", "cls_rank": ".1f", "token_cosine": ".3f", "token_rank": ".1f"}
-    head = [f"geometry ({figures['text']})", "[CLS] cosine", "[CLS] rank", "token cosine", "token rank"]
+    head = [f"geometry ({metrics['text']})", "[CLS] cosine", "[CLS] rank", "token cosine", "token rank"]
     rows = []
-    for one, other in zip(figures["checkpoint"]["layers"], figures["random"]["layers"], strict=True):
+    for one, other in zip(metrics["checkpoint"]["layers"], metrics["random"]["layers"], strict=True):
         both = [f"{one[name]:{form}} ({other[name]:{form}})" for name, form in formats.items()]
         rows.append([f"layer {one['layer']}", *both])
 
-    pooler, random_pooler = figures["checkpoint"]["pooler"], figures["random"]["pooler"]
+    pooler, random_pooler = metrics["checkpoint"]["pooler"], metrics["random"]["pooler"]
     lines = [*columns(head, rows), "in brackets: random weights"]
     lines.append(
         f"pooler output: cosine {pooler['cosine']:.3f} ({random_pooler['cosine']:.3f}), rank {pooler['rank']:.1f} "
         f"({random_pooler['rank']:.1f}), {pooler['nsp_share']:.1%} ({random_pooler['nsp_share']:.1%}) of its variance "
         "along the direction that the next-sentence head reads"
     )
-    return [*lines, f"collapsed: {', '.join(figures['checkpoint']['collapsed']) or 'nothing'}"]
+    return [*lines, f"collapsed: {', '.join(metrics['checkpoint']['collapsed']) or 'nothing'}"]
 
 
-def _feature_lines(figures: dict) -> list[str]:
+def _feature_lines(metrics: dict) -> list[str]:
     lines = []
-    for task, one in figures.items():
+    for task, one in metrics.items():
         counts = list(one["difference"])
         head = [f"frozen features, {task}: {one['metric']}", *(f"{count} labels" for count in counts)]
         rows = [
@@ -118,9 +118,9 @@ def _feature_lines(figures: dict) -> list[str]:
     return lines
 
 
-def _few_label_lines(figures: dict) -> list[str]:
+def _few_label_lines(metrics: dict) -> list[str]:
     lines = []
-    for task, one in figures.items():
+    for task, one in metrics.items():
         head = [f"fine-tuned on {one['labels']} rows, {task}", one["metric"], "accuracy"]
         rows = []
         for name, values in one["scores"].items():
@@ -132,7 +132,7 @@ def _few_label_lines(figures: dict) -> list[str]:
     return lines
 
 
-def _mlm_lines(figures: dict) -> list[str]:
+def _mlm_lines(metrics: dict) -> list[str]:
     columns_of = {
         "loss": "loss",
         "at [MASK]": "masked_loss",
@@ -144,35 +144,35 @@ def _mlm_lines(figures: dict) -> list[str]:
     }
     head = ["masked language model", *columns_of]
     formats = dict.fromkeys(columns_of.values(), ".3f")
-    lines = columns(head, [[text, *cells(one, formats)] for text, one in figures.items()])
+    lines = columns(head, [[text, *cells(one, formats)] for text, one in metrics.items()])
 
-    for text, one in figures.items():
+    for text, one in metrics.items():
         order, context = one["shuffled_gap"], one["replaced_gap"]
         lines.append(f"{text}: word order is worth {order:.3f} nats, context {context:.3f}")
 
-    text, first = next(iter(figures.items()))
+    text, first = next(iter(metrics.items()))
     head = [f"by frequency, {text}", "predicted", "loss", "unigram", "accuracy"]
     formats = {"share": ".1%", "loss": ".3f", "unigram_loss": ".3f", "accuracy": ".3f"}
     rows = [[f"≥ {band['at_least_per_million']:,} of a million", *cells(band, formats)] for band in first["bands"]]
     return [*lines, "", *columns(head, rows)]
 
 
-def _nsp_lines(figures: dict) -> list[str]:
-    head = [f"next sentence ({figures['pairs']:,} pairs)", "accuracy"]
-    rows = [["as it is", f"{figures['accuracy']:.3f} (SE {figures['standard_error']:.3f})"]]
+def _nsp_lines(metrics: dict) -> list[str]:
+    head = [f"next sentence ({metrics['pairs']:,} pairs)", "accuracy"]
+    rows = [["as it is", f"{metrics['accuracy']:.3f} (SE {metrics['standard_error']:.3f})"]]
     others = {
         "words of B shuffled": "shuffled_b_accuracy",
         "lengths only (all words replaced)": "lengths_accuracy",
         "lengths only, boosted trees": "lengths_classifier_accuracy",
         "majority": "majority",
     }
-    rows += [[text, f"{figures[name]:.3f}"] for text, name in others.items()]
+    rows += [[text, f"{metrics[name]:.3f}"] for text, name in others.items()]
     return columns(head, rows)
 
 
-def _grammar_lines(figures: dict) -> list[str]:
-    one, drawn = figures["checkpoint"], figures["random"]
-    head = [f"minimal pairs ({one['pairs']:,}, {figures['pll']})", "pairs", "checkpoint", "random weights"]
+def _grammar_lines(metrics: dict) -> list[str]:
+    one, drawn = metrics["checkpoint"], metrics["random"]
+    head = [f"minimal pairs ({one['pairs']:,}, {metrics['pll']})", "pairs", "checkpoint", "random weights"]
     rows = []
     for name, share in one["by_phenomenon"].items():
         random = statistics.fmean(draw["by_phenomenon"][name]["accuracy"] for draw in drawn)

@@ -27,22 +27,24 @@ def usual_rate(width: int) -> float:
     return 5e-4 if width <= 256 else 1e-4 if width <= 512 else 5e-5
 
 
-def fine_tune(model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subject: Subject, asked: ProbeArguments):
+def fine_tune(
+    model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subject: Subject, probe_args: ProbeArguments
+):
     """Trains all weights on the rows: AdamW, linear warm-up and decay, clipped gradients, passes in random order."""
-    rate = asked.tune_learning_rate or usual_rate(subject.config.hidden_size)
+    rate = probe_args.tune_learning_rate or usual_rate(subject.config.hidden_size)
     decayed = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]  # biases, LayerNorm
     groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=rate)
-    schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * asked.tune_steps), asked.tune_steps)
+    schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * probe_args.tune_steps), probe_args.tune_steps)
 
     rng = np.random.default_rng(subject.seed)
-    passes = math.ceil(asked.tune_steps * asked.tune_batch_size / len(rows)) + 1
+    passes = math.ceil(probe_args.tune_steps * probe_args.tune_batch_size / len(rows)) + 1
     order = np.concatenate([rng.permutation(len(rows)) for _ in range(passes)])
 
     model.train()
-    for step in range(asked.tune_steps):
-        batch = order[step * asked.tune_batch_size : (step + 1) * asked.tune_batch_size]
+    for step in range(probe_args.tune_steps):
+        batch = order[step * probe_args.tune_batch_size : (step + 1) * probe_args.tune_batch_size]
         inputs = model_inputs([rows[row] for row in batch], subject)
         loss = model(**inputs, labels=torch.from_numpy(labels[batch]).to(subject.device)).loss
         loss.backward()
@@ -62,7 +64,7 @@ def classify(model: PreTrainedModel, rows: list[dict], subject: Subject) -> np.n
     return logits
 
 
-def figures(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+def metrics(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """(average precision of class 1 or, of more classes, macro F1; accuracy)."""
     guesses = logits.argmax(1)
     accuracy = float(accuracy_score(labels, guesses))
@@ -71,30 +73,32 @@ def figures(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     return f1(labels, guesses, logits.shape[1]), accuracy
 
 
-def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments) -> dict | None:
+def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArguments) -> dict | None:
     """Fine-tunes on `tune_labels` rows, `tune_draws` draws, each tested on another fold.
 
     Returns:
         metric; scores and accuracies {checkpoint, random, tfidf_words, tfidf_characters: a value a draw};
         difference: checkpoint − random of each draw. None where there are too few rows.
     """
-    fits = labelled_folds(task, [asked.tune_labels], asked.folds, asked.seed).get(asked.tune_labels)
+    fits = labelled_folds(task, [probe_args.tune_labels], probe_args.folds, probe_args.seed).get(
+        probe_args.tune_labels
+    )
     if not fits:
         return None
 
-    rows = task.encoded(subject.tokenizer, asked.max_seq_length)
+    rows = task.encoded(subject.tokenizer, probe_args.max_seq_length)
     texts = np.array(task.joined(), dtype=object)
-    reset = tuple(asked.tune_reset or ())
+    reset = tuple(probe_args.tune_reset or ())
     scores: dict[str, list[float]] = {"checkpoint": [], "random": [], "tfidf_words": [], "tfidf_characters": []}
     accuracies: dict[str, list[float]] = {"checkpoint": [], "random": []}
 
-    for draw, fit in enumerate(fits[: asked.tune_draws]):
-        test = np.sort(np.random.default_rng([asked.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
+    for draw, fit in enumerate(fits[: probe_args.tune_draws]):
+        test = np.sort(np.random.default_rng([probe_args.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
         fit = Fold(fit.train, test, fit.inner)
         for name in ("checkpoint", "random"):
             model = subject.load_classifier(task.classes, draw, name == "random", reset)
-            fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, asked)
-            value, accuracy = figures(classify(model, [rows[row] for row in test], subject), task.labels[test])
+            fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, probe_args)
+            value, accuracy = metrics(classify(model, [rows[row] for row in test], subject), task.labels[test])
             scores[name].append(value)
             accuracies[name].append(accuracy)
         scores["tfidf_words"].append(probe_tfidf(texts, task, fit, False))
@@ -102,9 +106,9 @@ def probe_few_labels(task: LabelledTask, subject: Subject, asked: ProbeArguments
 
     return {
         "metric": "average precision" if task.classes == 2 else "macro F1",
-        "labels": asked.tune_labels,
-        "steps": asked.tune_steps,
-        "learning_rate": asked.tune_learning_rate or usual_rate(subject.config.hidden_size),
+        "labels": probe_args.tune_labels,
+        "steps": probe_args.tune_steps,
+        "learning_rate": probe_args.tune_learning_rate or usual_rate(subject.config.hidden_size),
         "scores": scores,
         "accuracies": accuracies,
         "difference": np.subtract(scores["checkpoint"], scores["random"]).tolist(),

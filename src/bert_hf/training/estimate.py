@@ -58,29 +58,29 @@ def plan_run(
     corpus_tokens: float,
     shape: ExampleArguments,
     args: PreTrainingArguments,
-    asked: EstimateArguments,
+    estimate_args: EstimateArguments,
 ) -> Plan:
     """Steps at each length, global batch, precision and device; the batch is the same on any number of devices."""
     # Steps of each phase
-    fill = asked.fill or FILL
+    fill = estimate_args.fill or FILL
     steps = args.max_steps
     if steps <= 0:
-        steps = steps_of(args.num_train_epochs, corpus_tokens, shape.max_seq_length, asked.global_batch, fill)
+        steps = steps_of(args.num_train_epochs, corpus_tokens, shape.max_seq_length, estimate_args.global_batch, fill)
     long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
     phases = [(shape.max_seq_length, steps - long_steps), (shape.long_seq_length or 0, long_steps)]
 
     # Device and precision
     by_rule = choose_on_cpu(cpu_units(), config.hidden_size).bf16
     bf16 = by_rule if args.bf16 is None else args.bf16
-    half = asked.device != "cpu" or args.fp16 or bf16
-    device = find_device(asked.device, half, device_memory(torch.device("cpu")))
+    half = estimate_args.device != "cpu" or args.fp16 or bf16
+    device = find_device(estimate_args.device, half, device_memory(torch.device("cpu")))
 
     return Plan(
         config=config,
         device=device,
-        mfu=asked.mfu or expected_mfu(config, device),
+        mfu=estimate_args.mfu or expected_mfu(config, device),
         phases=tuple(phase for phase in phases if phase[1]),
-        global_batch=asked.global_batch,
+        global_batch=estimate_args.global_batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,
         masked=shape.mlm_probability,

@@ -136,12 +136,12 @@ class Card:
     repo_id: str | None = None  # where it will be pushed: the code on the card loads it from there
 
 
-def write_card(folder: Path, card: Card, figures: dict[str, float]) -> None:
+def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made.
 
     Figures that are not finite numbers are left out, and so is everything that looks like a token.
     """
-    shown = {name: value for name, value in figures.items() if _is_result(name, value)}
+    shown = {name: value for name, value in metrics.items() if _is_result(name, value)}
 
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.source or "not stated"
@@ -199,9 +199,9 @@ def _is_result(name: str, value) -> bool:
     return finite and name.startswith(kinds) and not name.endswith(timing)
 
 
-def _body(folder: Path, card: Card, figures: dict[str, float]) -> str:
+def _body(folder: Path, card: Card, metrics: dict[str, float]) -> str:
     """The card below its front matter."""
-    values = {name: f"{value:.4f}" for name, value in figures.items()}
+    values = {name: f"{value:.4f}" for name, value in metrics.items()}
     limits = "".join(f"\n{limit}\n" for limit in card.limits)
 
     return f"""# {card.title}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-_FLAT = ("masked_positions", "token_positions")  # ascending indices into the flattened batch (B·L)
+_FLAT = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
 
 
 def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
@@ -16,12 +16,13 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
         input_ids         [[a b c d] [e f g h] [i j k l]]  →  [[a b c d] [e f g h]]  and  [[i j k l]]
         masked_positions  [2 5 11]                         →  [2 5]                  and  [11 − 8] = [3]
     """
-    count, width = inputs["input_ids"].shape
-    starts = range(0, count, rows)
+    batch_size, length = inputs["input_ids"].shape
+    starts = range(0, batch_size, rows)
 
-    # Where in the sorted indices each piece ends: all at once, because reading them waits for the device
+    # Where in the sorted indices each piece ends: all at once, because reading them waits for the device. (The
+    # indices of our collator ascend; those of another one may not.)
     flat = {name: inputs[name].sort().values for name in _FLAT if name in inputs}
-    piece_ends = torch.tensor([*starts[1:], count], device=inputs["input_ids"].device) * width
+    piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}
     if flat:
         found = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
@@ -31,5 +32,5 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
         piece = {name: value[start : start + rows] for name, value in inputs.items() if name not in flat}
         for name, indices in flat.items():
             begin = ends[name][number - 1] if number else 0
-            piece[name] = indices[begin : ends[name][number]] - start * width
+            piece[name] = indices[begin : ends[name][number]] - start * length
         yield piece

@@ -52,7 +52,7 @@ class NonFiniteGuard:
         if not self._losses:
             self._before = [(value, value.clone()) for value in sums]
 
-    def check_loss(self, loss: Tensor, rows: int) -> Tensor:
+    def record_loss(self, loss: Tensor, rows: int) -> Tensor:
         """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
         self._losses.append(MicroBatchLoss(loss.detach(), rows))
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)

@@ -204,24 +204,24 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
     return kind(parameter_groups(model, args.weight_decay), **options)
 
 
-def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
+def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
     """Refuses an optimizer that is not one of `OPTIMIZERS`, and options that the chosen one does not take.
 
     Args:
-        asked: holds the values of the options, as `TrainingArguments` or before one is built.
+        args: holds the values of the options, as `TrainingArguments` or before one is built.
         defaults: the default of each option.
 
     Raises:
         InputError: names the option.
     """
-    name = _text(asked.optim)
+    name = _text(args.optim)
     if name not in OPTIMIZERS:
         known = name in [each.value for each in OptimizerNames]
         what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
         similar = "" if known else did_you_mean(name, OPTIMIZERS).strip()
         raise InputError(what, where="--optim", remedy=similar or f"one of: {', '.join(OPTIMIZERS)}")
 
-    if not getattr(asked, "adam_bias_correction", True) and asked.optim != defaults["optim"]:
+    if not getattr(args, "adam_bias_correction", True) and args.optim != defaults["optim"]:
         raise InputError(
             f"{name} is not used, because --adam_bias_correction false selects the 2018 code's Adam",
             where="--optim",
@@ -230,10 +230,10 @@ def check_optimizer(asked, defaults: Mapping[str, Any]) -> None:
 
     if not OPTIMIZERS[name].adam:
         for option in ("adam_beta1", "adam_beta2", "adam_epsilon", "adam_bias_correction"):
-            if getattr(asked, option, None) != defaults.get(option):
+            if getattr(args, option, None) != defaults.get(option):
                 raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
 
-    _check_optim_args(name, asked.optim_args)
+    _check_optim_args(name, args.optim_args)
 
 
 def _check_optim_args(name: str, given: str | None) -> None:
@@ -261,7 +261,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def check_schedule(asked, kwargs: dict | None) -> None:
+def check_schedule(args, kwargs: dict | None) -> None:
     """Refuses a schedule that cannot be created, or that --decay_from_step_zero would replace.
 
     Args:
@@ -270,8 +270,8 @@ def check_schedule(asked, kwargs: dict | None) -> None:
     Raises:
         InputError: names the option.
     """
-    name = _text(asked.lr_scheduler_type)
-    if getattr(asked, "decay_from_step_zero", False) and (name != "linear" or kwargs):
+    name = _text(args.lr_scheduler_type)
+    if getattr(args, "decay_from_step_zero", False) and (name != "linear" or kwargs):
         where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
         what = "--decay_from_step_zero true is another schedule"
         raise InputError(what, where=where, remedy="leave one of the two out")

@@ -136,9 +136,9 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         _remove_run(folder)
         record = None
     if record is None:
-        named = _named_checkpoint(args)
+        named = _verified_named_checkpoint(args)
         write_record(folder, identity, finished=False)
-        return Start(named, False)
+        return Start(checkpoint=named, finished=False)
 
     # Another run, or a complete one
     if found := differences(record["identity"], identity):
@@ -149,19 +149,19 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         )
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
-        return Start(None, True)
+        return Start(checkpoint=None, finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
-    behind = newest is None or _step(newest) < _step(args.resume_from_checkpoint)
-    if behind and (named := _named_checkpoint(args)):
-        return Start(named, False)
+    named_is_newer = newest is None or _step_of(newest) < _step_of(args.resume_from_checkpoint)
+    if named_is_newer and (named := _verified_named_checkpoint(args)):
+        return Start(checkpoint=named, finished=False)
     if newest is None:
-        return Start(None, False)
+        return Start(checkpoint=None, finished=False)
     check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
-    return Start(str(newest), False)
+    return Start(checkpoint=str(newest), finished=False)
 
 
 def _check_best(checkpoint: Path) -> None:
@@ -175,7 +175,7 @@ def _check_best(checkpoint: Path) -> None:
         checkpointing.verify(checkpoint.with_name(f"checkpoint-{best}"))
 
 
-def _step(checkpoint: str | Path | None) -> int:
+def _step_of(checkpoint: str | Path | None) -> int:
     """The step in the name of a checkpoint's folder; -1 where there is none."""
     found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
     return int(found[1]) if found else -1
@@ -187,7 +187,7 @@ def named_checkpoint(args: TrainingArguments) -> str | None:
     return None if not name or str(name).lower() == "true" else str(name)
 
 
-def _named_checkpoint(args: TrainingArguments) -> str | None:
+def _verified_named_checkpoint(args: TrainingArguments) -> str | None:
     """The folder that --resume_from_checkpoint names, verified."""
     name = named_checkpoint(args)
     if name is None:

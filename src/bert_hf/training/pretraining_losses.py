@@ -50,33 +50,33 @@ def row_lengths(inputs: dict) -> Tensor:
     return torch.full((rows,), width, device=inputs["input_ids"].device)
 
 
-def counts_per_example(inputs: dict, losses: PreTrainingLosses, counted: dict[str, Tensor]) -> Tensor:
-    """(B, 6) the first six of `COUNTS` for each row of a batch.
+def counts_per_example(inputs: dict, losses: PreTrainingLosses, targets: dict[str, Tensor]) -> Tensor:
+    """(B, 6) `PER_EXAMPLE` of each row of a batch.
 
     Args:
-        counted: (M,) `positions`, and which of them and of the pairs (B,) count: `masked`, `pairs`.
+        targets: (M,) `positions`, and which of them and of the pairs (B,) count: `masked`, `pairs`.
     """
     device = inputs["input_ids"].device
     dtype = sum_dtype(device)
     counts = torch.zeros(len(inputs["input_ids"]), len(PER_EXAMPLE), dtype=dtype, device=device)
 
     if losses.mlm_losses is not None and losses.mlm_correct is not None:
-        columns = (losses.mlm_losses, counted["masked"], losses.mlm_correct)
+        columns = (losses.mlm_losses, targets["masked"], losses.mlm_correct)
         of_tokens = torch.stack([column.to(dtype) for column in columns], 1)  # (M, 3)
-        rows = counted["positions"] // inputs["labels"].shape[1]
+        rows = targets["positions"] // inputs["labels"].shape[1]
         counts[:, :3].index_add_(0, rows, of_tokens)
     if losses.nsp_losses is not None and losses.nsp_correct is not None:
-        columns = (losses.nsp_losses, counted["pairs"], losses.nsp_correct)
+        columns = (losses.nsp_losses, targets["pairs"], losses.nsp_correct)
         counts[:, 3:] = torch.stack([column.to(dtype) for column in columns], 1)
     return counts
 
 
-def pretraining_figures(counts: dict[str, float]) -> dict[str, float]:
+def pretraining_metrics(counts: dict[str, float]) -> dict[str, float]:
     """Mean losses (nats) and accuracies from sums and counts; a task of which nothing was counted is left out."""
-    figures = {"loss": 0.0}
+    metrics = {"loss": 0.0}
     for task, number in (("mlm", "masked"), ("nsp", "pairs")):
         if counts[number]:
-            figures[f"{task}_loss"] = counts[f"{task}_sum"] / counts[number]
-            figures[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
-            figures["loss"] += figures[f"{task}_loss"]
-    return {name: float(value) for name, value in figures.items()}
+            metrics[f"{task}_loss"] = counts[f"{task}_sum"] / counts[number]
+            metrics[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
+            metrics["loss"] += metrics[f"{task}_loss"]
+    return {name: float(value) for name, value in metrics.items()}

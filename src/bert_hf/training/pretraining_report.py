@@ -144,7 +144,7 @@ class HeldOutBefore(TrainerCallback):
 
 
 def report_heldout(
-    when: str, figures: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
+    when: str, metrics: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
 ) -> None:
     """Prints held-out figures and the baselines' next to them, and a warning where the training learned nothing.
 
@@ -152,40 +152,40 @@ def report_heldout(
         when: "before" or "after".
         longer: the examples of longer lengths, by name.
     """
-    loss, unigram = figures["eval_mlm_loss"], baselines["unigram_mlm_loss"]
+    loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     known = f"unigram {unigram:.3f}"
     if "trigram_mlm_loss" in baselines:
         known += f", trigram {baselines['trigram_mlm_loss']:.3f}"
-    print(f"held out, {when}: MLM loss {loss:.3f} ({known}){_nsp_text(figures, baselines)}", flush=True)
+    print(f"held out, {when}: MLM loss {loss:.3f} ({known}){_nsp_text(metrics, baselines)}", flush=True)
 
     for name, examples in (longer or {}).items():
-        _report_longer(f"eval_{name}", examples, figures)
+        _report_longer(f"eval_{name}", examples, metrics)
 
     if when == "after" and not loss < unigram:  # NaN as well
         what = f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach"
         print(f"{what}: train for more steps, or look at --learning_rate and the text", flush=True)
 
 
-def _nsp_text(figures: dict, baselines: dict) -> str:
+def _nsp_text(metrics: dict, baselines: dict) -> str:
     """MLM and NSP accuracy, the latter with its distance from the majority class; empty without pairs."""
-    if "eval_nsp_accuracy" not in figures or "nsp_pairs" not in baselines:
+    if "eval_nsp_accuracy" not in metrics or "nsp_pairs" not in baselines:
         return ""
-    accuracy = figures["eval_nsp_accuracy"]
+    accuracy = metrics["eval_nsp_accuracy"]
     majority, pairs = baselines["majority_nsp_accuracy"], baselines["nsp_pairs"]
     if error := np.sqrt(majority * (1 - majority) / pairs):
         distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
-    mlm = f"MLM accuracy {figures['eval_mlm_accuracy']:.3f}"
+    mlm = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     return f", {mlm}, NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
 
 
-def _report_longer(prefix: str, examples: PreTrainingExamples, figures: dict) -> None:
+def _report_longer(prefix: str, examples: PreTrainingExamples, metrics: dict) -> None:
     """Prints one line of held-out figures of a longer length."""
     tokens = examples.phases[0].max_seq_length
-    text = f"held out, {tokens} tokens: MLM loss {figures[f'{prefix}_mlm_loss']:.3f}"
-    if f"{prefix}_nsp_accuracy" in figures:
-        text += f", NSP accuracy {figures[f'{prefix}_nsp_accuracy']:.3f} on {len(examples):,} pairs"
+    text = f"held out, {tokens} tokens: MLM loss {metrics[f'{prefix}_mlm_loss']:.3f}"
+    if f"{prefix}_nsp_accuracy" in metrics:
+        text += f", NSP accuracy {metrics[f'{prefix}_nsp_accuracy']:.3f} on {len(examples):,} pairs"
     print(text, flush=True)
 
 

@@ -35,7 +35,7 @@ from bert_hf.training.transformers_hooks import replaced_attributes
 
 
 class ResumableTrainer(Trainer):
-    """transformers' Trainer with verified checkpoints, exact resume and graceful shutdown. It writes no pickle.
+    """See the module's docstring. It writes no pickle.
 
     Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
     `save_minutes` (a checkpoint at least that often), `max_hours`, `skip_bad_steps` (updates that may be left out
@@ -88,8 +88,8 @@ class ResumableTrainer(Trainer):
 
         # Of the current step and run
         self._resumed_from: str | None = None  # until its pending work is done
-        self._evaluation_was_interrupted = False
-        self._last_figures: dict[str, float | None] = {}  # of the last step of an epoch
+        self._evaluation_pending = False  # this step's evaluation was put off or interrupted by a signal
+        self._epoch_end_log: dict[str, float | None] = {}  # gradient norm and rate of the last step of an epoch
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._hours_before = 0.0  # in earlier processes of the run
         self._evaluation_seconds = 0.0
@@ -182,16 +182,25 @@ class ResumableTrainer(Trainer):
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
+        """One micro-batch of Trainer's loop, with the loss of `compute_loss` recorded.
+
+        The calls: training_step → forward_backward (where a subclass may split the rows or replace backward) →
+        Trainer.training_step → _recorded_loss → compute_loss of the subclass → backward. After the last micro-batch
+        of a step, `_get_grad_norm` decides whether its update is left out.
+        """
         self._finite.begin([self._tr_loss, *self.step_sums()])
-        with replaced_attributes(self, compute_loss=functools.partial(self._checked_loss, self.compute_loss)):
+        with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
             return self.forward_backward(model, inputs, num_items_in_batch)
 
-    def _checked_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
-        """Calls `compute_loss`, whichever class defines it, and has its loss checked before backward."""
+    def _recorded_loss(self, compute_loss: Callable, model, inputs: dict, *args, **kwargs):
+        """Calls `compute_loss`, whichever class defines it, and records its loss.
+
+        A loss that is not finite makes its gradient not finite, which `_get_grad_norm` detects.
+        """
         rows = len(next(iter(inputs.values())))
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
-        loss = self._finite.check_loss(loss, rows)
+        loss = self._finite.record_loss(loss, rows)
         self.supervisor.tick()
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
@@ -221,18 +230,20 @@ class ResumableTrainer(Trainer):
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
+
+        # After `on_epoch_end` Trainer writes another line of the log, which a resumed run needs these for
         epoch_ends = self._epoch_ends()
-        self._last_figures = {}
+        self._epoch_end_log = {}
         if epoch_ends:
             norm = None if grad_norm is None else float(grad_norm)
-            self._last_figures = {"grad_norm": norm, "learning_rate": learning_rate}
+            self._epoch_end_log = {"grad_norm": norm, "learning_rate": learning_rate}
 
         with self.supervisor.end_of_step():
             interrupted = self._plan_end_of_step(epoch_ends)
             try:
                 finish_step()
             except EvaluationInterrupted:
-                self._evaluation_was_interrupted = interrupted = True
+                self._evaluation_pending = interrupted = True
                 self._save_checkpoint(model, trial)
 
             # Asked to end during evaluation or saving
@@ -245,15 +256,15 @@ class ResumableTrainer(Trainer):
 
     def _plan_end_of_step(self, epoch_ends: bool) -> bool:
         """Decides on all ranks whether this step is saved and whether the run ends; True where it is interrupted."""
-        shutdown = preemption.shutdown_requested() is not None
-        interrupted, save, out_of_time = self._ranks.all_reduce_max(
-            shutdown, self._save_is_due(), self._is_out_of_time()
+        requested = preemption.shutdown_requested() is not None
+        shutdown, save, out_of_time = map(
+            bool, self._ranks.all_reduce_max(requested, self._save_is_due(), self._is_out_of_time())
         )
 
         # At the end of an epoch Trainer calls `_maybe_log_save_evaluate` once more, after its epoch's evaluation
-        interrupted = bool(interrupted) and not epoch_ends
-        if interrupted:
-            self._evaluation_was_interrupted = self.control.should_evaluate
+        interrupted = shutdown and not epoch_ends
+        if interrupted:  # the resumed run evaluates
+            self._evaluation_pending = self.control.should_evaluate
             self.control.should_evaluate = False
 
         if out_of_time and not self.control.should_training_stop:
@@ -300,12 +311,12 @@ class ResumableTrainer(Trainer):
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         begun = time.monotonic()
         with self.supervisor.explain_errors():
-            figures = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+            metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
         self._evaluation_seconds = time.monotonic() - begun
-        return figures
+        return metrics
 
     def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False) -> dict[str, float]:
-        if skip_scheduler and self._resumed_from:  # Trainer's call before the first step
+        if skip_scheduler and self._resumed_from:  # Trainer's call for eval_on_start, which `train` has set
             checkpoint, self._resumed_from = self._resumed_from, None
             self._finish_pending_work(checkpoint, trial, ignore_keys_for_eval)
             return {}
@@ -318,9 +329,9 @@ class ResumableTrainer(Trainer):
 
     def _finish_pending_work(self, checkpoint: str, trial, ignore_keys_for_eval) -> None:
         """Restores the log, then does what was pending when the checkpoint was written."""
-        pending = self._load_rank_log(checkpoint)
+        pending = self._restore_resume_state(checkpoint)
         self.supervisor.set_last_step(self.state.global_step)
-        self._events.epoch_is_over = pending.over
+        self._events.epoch_is_over = pending.epoch_is_over
         self._saved_step = self.state.global_step
         self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
         if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
@@ -334,16 +345,16 @@ class ResumableTrainer(Trainer):
                 pending.learning_rate,
             )  # fmt: skip
 
-        if pending.evaluate or pending.ends:
+        if pending.evaluate or pending.epoch_ends:
             self._load_rng_state(checkpoint)
         if pending.evaluate:
             self.control.should_log = False
             self.control.should_evaluate = self.control.should_save = True
             finish_step()
-        if pending.ends:
+        if pending.epoch_ends:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             finish_step()
-        self.control.should_training_stop = self.control.should_training_stop or pending.stops
+        self.control.should_training_stop = self.control.should_training_stop or pending.run_ends
 
     # ---- writing a checkpoint
 
@@ -376,7 +387,7 @@ class ResumableTrainer(Trainer):
 
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
-        self._evaluation_was_interrupted = False
+        self._evaluation_pending = False
 
     def _write_state(self, folder: str) -> None:
         if self.args.should_save:
@@ -400,21 +411,21 @@ class ResumableTrainer(Trainer):
             state_file.save_state(Path(output_dir) / trainer_state.SCALER, scaler.state_dict())
 
     def _save_rng_state(self, output_dir: str) -> None:
-        trainer_state.save_rank(output_dir, self.args.process_index, self._rank_log())
+        trainer_state.save_rank(output_dir, self.args.process_index, self._resume_state())
 
-    def _rank_log(self) -> dict:
-        """State of the running log (steps since its last line), and the pending work."""
+    def _resume_state(self) -> dict:
+        """Contents of a rank file but for random numbers: sums since the last line of the log, and the pending work."""
         pending = PendingWork(
-            evaluate=self._evaluation_was_interrupted,
-            ends=self._epoch_ends(),
-            over=self._events.epoch_is_over,
-            stops=self.control.should_training_stop and self.state.global_step < self.state.max_steps,
-            **self._last_figures,
+            evaluate=self._evaluation_pending,
+            epoch_ends=self._epoch_ends(),
+            epoch_is_over=self._events.epoch_is_over,
+            run_ends=self.control.should_training_stop and self.state.global_step < self.state.max_steps,
+            **self._epoch_end_log,
         )
         log = {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
         if self._hours_allowed < math.inf:
             log["hours"] = self._hours_spent()
-        return {**log, "left_out": self._finite.left_out, "due": pending._asdict(), **self.log_state()}
+        return {**log, "left_out": self._finite.left_out, "due": pending.entry(), **self.log_state()}
 
     # ---- reading a checkpoint
 
@@ -448,8 +459,8 @@ class ResumableTrainer(Trainer):
         if checkpoint is not None:
             trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
-    def _load_rank_log(self, checkpoint: str) -> PendingWork:
-        """Restores the log to its state at the checkpoint; sums of another number of ranks are added up."""
+    def _restore_resume_state(self, checkpoint: str) -> PendingWork:
+        """Restores `_resume_state` of this rank; sums of another number of ranks are added up."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
@@ -458,7 +469,7 @@ class ResumableTrainer(Trainer):
         self._finite.left_out = list(log["left_out"])
         self._hours_before = log.get("hours", 0.0)
         self.restore_log_state(logs)
-        return PendingWork(**log["due"])
+        return PendingWork.of_entry(log["due"])
 
     # ---- data loaders
 

@@ -88,7 +88,7 @@ class LogLines(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
         if state.is_world_process_zero and logs and "train_runtime" not in logs:  # those are for the summary
-            self.write(f"step {state.global_step:,} of {state.max_steps:,}: {_figures(logs)}")
+            self.write(f"step {state.global_step:,} of {state.max_steps:,}: {_metrics(logs)}")
 
     def write(self, line: str) -> None:
         logger.info(line)
@@ -101,7 +101,7 @@ class LogLinesAboveBar(LogLines, ProgressCallback):
         tqdm.write(line)
 
 
-def _figures(logs: dict) -> str:
+def _metrics(logs: dict) -> str:
     """`loss 6.512, learning_rate 0.0001, …` without run times."""
     left_out = ("_runtime", "_per_second", "flos")
     return ", ".join(f"{name} {value:.4g}" for name, value in logs.items() if not name.endswith(left_out))

@@ -23,19 +23,19 @@ class RunCheckpoints:
         self._resume_dir: Path | None = None  # the folder of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
-    def choose(self, asked: str | Path | bool | None) -> str | None:
+    def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
         """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder."""
-        if not asked:
+        if not resume_from_checkpoint:
             return None
 
-        if asked is True:
+        if resume_from_checkpoint is True:
             newest = checkpointing.newest_verified(self.folder) if self._ranks.rank == 0 else None
             chosen: Path | None = self._ranks.gather(newest)[0]
             if chosen is None:
                 remedy = "start without --resume_from_checkpoint"
                 raise InputError("holds no checkpoint", where=self.folder, remedy=remedy)
         else:
-            chosen = Path(asked)
+            chosen = Path(resume_from_checkpoint)
 
         self._resume_dir = chosen.parent
         self._verified.add(chosen.name)

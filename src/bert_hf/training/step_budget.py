@@ -71,7 +71,7 @@ def planned_steps(
         return recorded
 
     # Seconds of a step, with its share of the evaluations in the loop
-    speed = Trial(args, shape, corpus, network, tokenizer).measure()
+    speed = SpeedTrial(args, shape, corpus, network, tokenizer).measure()
     longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
     per_step = speed.step * _SAVING
     every = args.eval_steps or 0
@@ -112,7 +112,7 @@ class Speed:
 
 
 @dataclass
-class Trial:
+class SpeedTrial:
     """Measures the speed of a run with a temporary model that makes some steps at each length."""
 
     args: PreTrainingArguments
@@ -140,7 +140,7 @@ class Trial:
         model = make_model(self.network, self.shape, self.tokenizer, self.args.seed)
         collator = make_collator(self.tokenizer, self.shape)
 
-        pace = _Pace()
+        pace = _StepTimer()
         with tempfile.TemporaryDirectory() as folder:
             _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[pace]).train()
         return pace.seconds_per_step()
@@ -171,7 +171,7 @@ def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArgu
     return trial
 
 
-class _Pace(TrainerCallback):
+class _StepTimer(TrainerCallback):
     """Ends a trial when its speed is known: after 60 steps, or at least three that took 20 s without the first."""
 
     def __init__(self):

@@ -26,12 +26,12 @@ from bert_hf.config.arguments import MUON
 from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
 from bert_hf.data.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
-from bert_hf.models.flops import model_product_rate, training_flops
+from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.functional import IGNORED
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step
 from bert_hf.training.micro_batches import split_micro_batch
-from bert_hf.training.muon import encoder_matrices
+from bert_hf.training.muon import describe_matrices
 from bert_hf.training.numbered_examples import (
     describe_rows,
     epochs_done,
@@ -42,17 +42,24 @@ from bert_hf.training.numbered_examples import (
 from bert_hf.training.optimization import linear_from_step_zero, optimizer_name, select_optimizer
 from bert_hf.training.pretraining_losses import (
     COUNTS,
+    PER_EXAMPLE,
     count_targets,
     counts_per_example,
     losses_of_logits,
-    pretraining_figures,
+    pretraining_metrics,
     row_lengths,
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.running_sums import RunningSums
 from bert_hf.training.throughput import Throughput
+from bert_hf.training.transformers_hooks import replaced_attributes
 
 logger = logging.get_logger(__name__)
+
+
+def is_numbered(dataset: Any) -> bool:
+    """True for `PreTrainingExamples`: the run is then one sequence of examples, each addressed by its number."""
+    return hasattr(dataset, "window_length")
 
 
 class PreTrainer(ResumableTrainer):
@@ -117,15 +124,17 @@ class PreTrainer(ResumableTrainer):
         self.longer_eval_datasets: dict[str, Any] = dict(longer_eval_datasets or {})
         self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters
-        self._numbered = hasattr(self.train_dataset, "window_length")
+        self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
 
         # Collaborators
         self._log_sums = RunningSums(len(COUNTS), self.args.device)
-        self._throughput = Throughput(self.args.world_size, self._measure_peak)
-        path, half = getattr(self.args, "fast_path", "auto"), self.accelerator.mixed_precision != "no"
-        self._fast_path = FastPathCheck(path, self._losses_to_compare, self._ranks.gather, half=half)
+        self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
+        self._fast_path = FastPathCheck(
+            getattr(self.args, "fast_path", "auto"), self._losses_to_compare, self._ranks.gather,
+            half=self.accelerator.mixed_precision != "no",
+        )  # fmt: skip
 
     def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
@@ -133,7 +142,7 @@ class PreTrainer(ResumableTrainer):
         check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
-        if self._numbered or raw_rows or hasattr(self.eval_dataset, "window_length"):
+        if self._numbered or raw_rows or is_numbered(self.eval_dataset):
             self.args.remove_unused_columns = False  # the collator needs columns that the model does not take
         if self._numbered:
             self.args.ignore_data_skip = True  # the sampler starts at the position of the checkpoint
@@ -156,7 +165,7 @@ class PreTrainer(ResumableTrainer):
     def _validate_args(self) -> None:
         """Hides a numbered dataset from the stock check of its length, which would open text already trained on."""
         dataset = self.train_dataset
-        if self.args.max_steps > 0 and hasattr(dataset, "window_length"):
+        if self.args.max_steps > 0 and is_numbered(dataset):
             self.train_dataset = None
         super()._validate_args()
         self.train_dataset = dataset
@@ -223,12 +232,12 @@ class PreTrainer(ResumableTrainer):
         So the global batch and the memory stay the same in both phases. The loss is a sum, so it can be computed in
         pieces.
         """
-        step = functools.partial(exact_training_step, self, super().forward_backward, model)
+        run_piece = functools.partial(exact_training_step, self, super().forward_backward, model)
         pieces = self._split(inputs)
         if self._fast_path.is_due("training"):
             self._fast_path.check("training", self.network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
-            return step(inputs, num_items_in_batch)
+            return run_piece(inputs, num_items_in_batch)
 
         # Gradients are synchronized with the last piece, if at all
         gradients = self.accelerator.gradient_state
@@ -237,9 +246,9 @@ class PreTrainer(ResumableTrainer):
         for piece in pieces[:-1]:
             gradients._set_sync_gradients(False)
             with contextlib.nullcontext() if self.is_deepspeed_enabled else self.accelerator.no_sync(model):
-                total = total + step(piece, num_items_in_batch)
+                total = total + run_piece(piece, num_items_in_batch)
         gradients._set_sync_gradients(synchronize)
-        return total + step(pieces[-1], num_items_in_batch)
+        return total + run_piece(pieces[-1], num_items_in_batch)
 
     def _split(self, inputs: dict) -> list[dict]:
         """Pieces of a micro-batch; the same number on every rank, because it depends on the phase and not the rows."""
@@ -263,12 +272,12 @@ class PreTrainer(ResumableTrainer):
         return summed
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
-        """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""
+        """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
-        losses, counted = self._losses(model, inputs)
+        losses, targets = self._forward_losses(model, inputs)
         if self.model.training:
-            self._add_to_log_sums(inputs, losses, counted)
+            self._add_to_log_sums(inputs, losses, targets)
 
         weights = (1.0, getattr(self.args, "nsp_loss_weight", 1.0))
         shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), weights, strict=True)
@@ -276,8 +285,14 @@ class PreTrainer(ResumableTrainer):
         loss = loss * self.args.world_size
         return (loss, losses) if return_outputs else loss
 
-    def _losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
-        """The losses, and what they are of: `positions` (M,), and which of them and of the pairs (B,) count."""
+    def _forward_losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
+        """Runs the model on a batch.
+
+        Returns:
+            losses: of each predicted token (M,) and of each pair (B,).
+            targets: `positions` (M,), indices into the flattened batch; `masked` (M,) and `pairs` (B,): which of them
+                have a label, and count.
+        """
         inputs = dict(inputs)
         labels = inputs.pop("labels", None)
         next_label = inputs.pop("next_sentence_label", None)
@@ -285,29 +300,29 @@ class PreTrainer(ResumableTrainer):
         if labels is not None and positions is None:
             positions = (labels.flatten() != IGNORED).nonzero().squeeze(1)
 
-        counted = {"positions": positions}
+        targets = {"positions": positions}
         if labels is not None:
-            counted["masked"] = labels.flatten()[positions] != IGNORED
+            targets["masked"] = labels.flatten()[positions] != IGNORED
         if next_label is not None:
-            counted["pairs"] = next_label.flatten() != IGNORED
+            targets["pairs"] = next_label.flatten() != IGNORED
 
         if self._has_own_losses and positions is not None:
-            given = {"labels": labels, "next_sentence_label": next_label, "masked_positions": positions}
-            return model(**inputs, **given, losses_only=True), counted
+            labelled = {"labels": labels, "next_sentence_label": next_label, "masked_positions": positions}
+            return model(**inputs, **labelled, losses_only=True), targets
         inputs.pop("token_positions", None)
-        return losses_of_logits(model(**inputs), labels, next_label, positions), counted
+        return losses_of_logits(model(**inputs), labels, next_label, positions), targets
 
     def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
         """As a step computes them, for the check of the fast path; nothing is counted."""
         with self.compute_loss_context_manager(), self.accelerator.autocast():
-            return self._losses(model, inputs)[0]
+            return self._forward_losses(model, inputs)[0]
 
     @torch.no_grad()
-    def _add_to_log_sums(self, inputs: dict, losses: PreTrainingLosses, counted: dict[str, Tensor]) -> None:
+    def _add_to_log_sums(self, inputs: dict, losses: PreTrainingLosses, targets: dict[str, Tensor]) -> None:
         """Losses, correct predictions and lengths of a micro-batch, for the next line of the log."""
         lengths = row_lengths(inputs)
-        mlm = [losses.mlm_losses, counted.get("masked"), losses.mlm_correct]
-        nsp = [losses.nsp_losses, counted.get("pairs"), losses.nsp_correct]
+        mlm = [losses.mlm_losses, targets.get("masked"), losses.mlm_correct]
+        nsp = [losses.nsp_losses, targets.get("pairs"), losses.nsp_correct]
         self._log_sums.add([*mlm, *nsp, lengths, lengths**2])
 
     def step_sums(self) -> list[Tensor]:
@@ -319,14 +334,8 @@ class PreTrainer(ResumableTrainer):
         if self.optimizer is None and hasattr(self.args, "adam_bias_correction") and not self.optimizer_cls_and_kwargs:
             self.optimizer = select_optimizer(self.model if model is None else model, self.args)
             if optimizer_name(self.args) == MUON:
-                self._log_muon()
+                logger.info(describe_matrices(self.model))
         return super().create_optimizer(model)
-
-    def _log_muon(self) -> None:
-        matrices = encoder_matrices(self.model)
-        updated = sum(self.model.get_parameter(name).numel() for name in matrices)
-        share = updated / self.model.num_parameters()
-        logger.info(f"Muon updates {len(matrices)} matrices ({share:.0%} of the parameters): {', '.join(matrices)}")
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         if self.lr_scheduler is None and getattr(self.args, "decay_from_step_zero", False):
@@ -341,22 +350,22 @@ class PreTrainer(ResumableTrainer):
         with self._throughput.paused():
             # First, but logged last: an evaluation that a signal interrupts has logged nothing
             longer = self._evaluate_longer(ignore_keys, metric_key_prefix) if eval_dataset is None else {}
-            figures = super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
+            metrics = super().run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
             if longer:
                 self.log(dict(longer))
-            return {**figures, **longer}
+            return {**metrics, **longer}
 
     def _evaluate_longer(self, ignore_keys: list[str] | None, prefix: str) -> dict[str, float]:
         """Losses and accuracies of the longer held-out examples whose length the run has reached."""
-        figures = {}
+        metrics = {}
         for name, examples in self.longer_eval_datasets.items():
             if not self._has_reached(examples.phases[0].max_seq_length):
                 continue
             with self._longer_loader(name) as loader:
                 output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
             found = output.metrics or {}
-            figures |= {key: value for key, value in found.items() if key.endswith(("_loss", "_accuracy"))}
-        return figures
+            metrics |= {key: value for key, value in found.items() if key.endswith(("_loss", "_accuracy"))}
+        return metrics
 
     def _has_reached(self, length: int) -> bool:
         """True after the run, and where it trains or has trained on sequences of that length."""
@@ -371,19 +380,17 @@ class PreTrainer(ResumableTrainer):
         size = self.args.per_device_eval_batch_size
         usual = getattr(self.eval_dataset, "phases", examples.phases)[0].max_seq_length
 
-        # Trainer keeps a loader with persistent workers under one name, whichever dataset it is asked for
-        kept = self.__dict__.get("_eval_dataloaders", {})
-        self._eval_dataloaders = self._longer_loaders[name]
-        self.args.per_device_eval_batch_size = max(1, size * usual // examples.phases[0].max_seq_length)
-        try:
+        # Trainer keeps a loader with persistent workers under one name, whichever dataset it is for
+        batch_size = max(1, size * usual // examples.phases[0].max_seq_length)
+        with (
+            replaced_attributes(self, _eval_dataloaders=self._longer_loaders[name]),
+            replaced_attributes(self.args, per_device_eval_batch_size=batch_size),
+        ):
             yield self.get_eval_dataloader(examples)
-        finally:
-            self._eval_dataloaders = kept
-            self.args.per_device_eval_batch_size = size
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """Counts (B, 6) of each example in place of its logits: the first six of `COUNTS`.
+        """Counts (B, 6) of each example in place of its logits: `PER_EXAMPLE`.
 
         Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
         """
@@ -391,17 +398,23 @@ class PreTrainer(ResumableTrainer):
         if self._fast_path.is_due("evaluation"):
             self._fast_path.check("evaluation", self.network, inputs)
         with self.compute_loss_context_manager():
-            losses, counted = self._losses(model, inputs)
-        counts = counts_per_example(inputs, losses, counted)
-        return None, counts, torch.zeros(len(counts), device=counts.device)
+            losses, targets = self._forward_losses(model, inputs)
+        counts = counts_per_example(inputs, losses, targets)
+        labels = torch.zeros(
+            len(counts), device=counts.device
+        )  # Trainer calls compute_metrics only where there are some
+        return None, counts, labels
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        output = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
+        output = super().evaluation_loop(
+            dataloader, description, prediction_loss_only=False, ignore_keys=ignore_keys,
+            metric_key_prefix=metric_key_prefix,
+        )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        figures = pretraining_figures(dict(zip(COUNTS, sums, strict=False)))
-        named = {f"{metric_key_prefix}_{name}": value for name, value in figures.items()}
+        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)))
+        named = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         return output._replace(metrics={**(output.metrics or {}), **named})
 
     # ---- log
@@ -423,23 +436,23 @@ class PreTrainer(ResumableTrainer):
         counts = dict(zip(COUNTS, self._log_sums.values(self._sum_over_ranks), strict=True))
         self._log_sums.zero()
 
-        figures = pretraining_figures(counts)
-        del figures["loss"]
+        metrics = pretraining_metrics(counts)
+        del metrics["loss"]
         flops = training_flops(self.model.config, counts["tokens"], counts["squares"], counts["masked"])
         self.current_flos += flops / self.args.world_size
-        return {**figures, **self._throughput.end_line(counts["tokens"], flops)}
+        return {**metrics, **self._throughput.end_line(counts["tokens"], flops)}
 
     def floating_point_ops(self, inputs: dict) -> int:
         return 0  # computed from `COUNTS` for each line of the log; the stock method visits all modules every step
 
-    def _measure_peak(self) -> float:
+    def _measure_peak_flops(self) -> float:
         """FLOP/s of this rank's device in products of this run's precision and shapes."""
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}
         dtype = precision.get(str(self.accelerator.mixed_precision)) or next(self.model.parameters()).dtype
         longest = self.model.config.max_position_embeddings
         length = self.train_dataset.phases[0].max_seq_length if self._numbered else longest
         tokens = self.args.per_device_train_batch_size * length
-        return model_product_rate(self.args.device, dtype, self.model.config, tokens)
+        return model_matmul_rate(self.args.device, dtype, self.model.config, tokens)
 
     # ---- checkpoints
 
@@ -459,8 +472,8 @@ class PreTrainer(ResumableTrainer):
 
     def restore_log_state(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0)
-        mine = len(logs) == 1 or self.args.process_index == 0  # sums of all ranks are kept by the first
-        self._log_sums.set((counts if mine else torch.zeros_like(counts)).tolist())
+        holds_sums = len(logs) == 1 or self.args.process_index == 0  # sums of all ranks are kept by the first
+        self._log_sums.set((counts if holds_sums else torch.zeros_like(counts)).tolist())
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
         self._fast_path.restore(logs[0].get("fast_path"), self.network)

@@ -30,19 +30,21 @@ _SHOWN_CLASSES = 8  # columns of the table
 _TEMPORARY = ".tmp"  # ends the names of folders that are being written
 
 
-def read_rows_to_split(asked: SplitArguments) -> LabelledTexts:
+def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """The rows that are to be split.
 
     Raises:
         InputError: no file, no rows, rows without labels or, unless they are numbers, of one class only.
     """
-    if not asked.train_file:
+    if not split_args.train_file:
         raise InputError("no data are named", where="--train_file", remedy="give files of labelled rows")
-    named = NamedColumns(asked.text_column, asked.text_pair_column, asked.label_column, asked.problem_type)
-    rows = read_labelled(asked.train_file, named, asked.encoding)
+    named = NamedColumns(
+        split_args.text_column, split_args.text_pair_column, split_args.label_column, split_args.problem_type
+    )
+    rows = read_labelled(split_args.train_file, named, split_args.encoding)
 
     labels = set(rows.class_names())
-    if asked.problem_type == REGRESSION:
+    if split_args.problem_type == REGRESSION:
         rows.numbers()
     elif len(labels) < 2:
         remedy = "give rows of two labels or more"
@@ -50,7 +52,7 @@ def read_rows_to_split(asked: SplitArguments) -> LabelledTexts:
     return rows
 
 
-def make_folds(rows: LabelledTexts, groups: np.ndarray, asked: SplitArguments) -> list[dict[str, LabelledTexts]]:
+def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
     """`train`, `validation` and `test` of each fold, or of the one split.
 
     Args:
@@ -59,15 +61,15 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, asked: SplitArguments) -
     Raises:
         InputError: a class has too few rows.
     """
-    seed, validation = asked.split_seed, asked.validation_split_percentage
-    regression = asked.problem_type == REGRESSION
-    if asked.folds > 1:
-        return folds(rows, asked.folds, seed, validation, regression, groups)
-    percentage = asked.test_split_percentage or TEST_PERCENTAGE
+    seed, validation = split_args.split_seed, split_args.validation_split_percentage
+    regression = split_args.problem_type == REGRESSION
+    if split_args.folds > 1:
+        return folds(rows, split_args.folds, seed, validation, regression, groups)
+    percentage = split_args.test_split_percentage or TEST_PERCENTAGE
     return [three_parts(rows, validation, percentage, seed, regression, groups)]
 
 
-def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> None:
+def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> None:
     """Writes all files into a folder that holds no other ones.
 
     Of an earlier split it removes empty folders, and folders of which the writing was interrupted.
@@ -82,10 +84,10 @@ def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], asked: Split
         temporary = folder / f"fold-{number}{_TEMPORARY}"
         temporary.mkdir()
         for name, rows in parts.items():
-            lines = [_line(rows, row, asked.problem_type == REGRESSION) for row in range(len(rows))]
+            lines = [_line(rows, row, split_args.problem_type == REGRESSION) for row in range(len(rows))]
             (temporary / f"{name}.jsonl").write_bytes(b"".join(lines))
 
-    write_durably(folder / MANIFEST, json.dumps(_manifest(made, asked), indent=1, ensure_ascii=False) + "\n")
+    write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
     for number in range(len(made)):
         os.replace(folder / f"fold-{number}{_TEMPORARY}", folder / f"fold-{number}")
 
@@ -99,15 +101,15 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
-def _manifest(made: list[dict[str, LabelledTexts]], asked: SplitArguments) -> dict:
-    regression = asked.problem_type == REGRESSION
+def _manifest(made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> dict:
+    regression = split_args.problem_type == REGRESSION
     return {
         "bert_hf": version("bert-hf"),
-        "files": _checksums(asked.train_file or []),
+        "files": _checksums(split_args.train_file or []),
         "options": {
-            "validation_split_percentage": asked.validation_split_percentage,
-            "test_split_percentage": asked.test_split_percentage,
-            "split_seed": asked.split_seed,
+            "validation_split_percentage": split_args.validation_split_percentage,
+            "test_split_percentage": split_args.test_split_percentage,
+            "split_seed": split_args.split_seed,
         },
         "folds": [{name: _counts(rows, regression) for name, rows in parts.items()} for parts in made],
     }
@@ -143,6 +145,6 @@ def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = Fals
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for first, second, *cells in table:
-        figures = [cell.rjust(width) for cell, width in zip(cells, widths[2:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), second.ljust(widths[1]), *figures]))
+        metrics = [cell.rjust(width) for cell, width in zip(cells, widths[2:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), second.ljust(widths[1]), *metrics]))
     return "\n".join(lines)

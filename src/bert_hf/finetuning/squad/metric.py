@@ -87,18 +87,18 @@ def official_figures(
             right = float(not gold[name])
             scores[name] = (right, right)
 
-    figures = _means(scores, list(gold))
+    metrics = _means(scores, list(gold))
     for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
         names = [name for name, answers in gold.items() if bool(answers) == wanted]
         if names:
-            figures |= {prefix + figure: value for figure, value in _means(scores, names).items()}
+            metrics |= {prefix + metric: value for metric, value in _means(scores, names).items()}
 
     if odds is not None:
-        for number, figure in enumerate(("exact", "f1")):
+        for number, metric in enumerate(("exact", "f1")):
             column = {name: pair[number] for name, pair in raw.items()}
             best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
-            figures |= {f"best_{figure}": 100.0 * best / len(gold), f"best_{figure}_thresh": at}
-    return figures
+            metrics |= {f"best_{metric}": 100.0 * best / len(gold), f"best_{metric}_thresh": at}
+    return metrics
 
 
 def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
@@ -207,7 +207,7 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
     rows = [{"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)} for name in order]
     references = [{"id": name, "answers": answers} for name, answers in gold.items() if name in texts]
     unpredicted = {name: gold[name] for name in missing}
-    figures = SquadMetric().compute(
+    metrics = SquadMetric().compute(
         predictions=rows, references=references, unpredicted=unpredicted, threshold=threshold
     )
-    return figures or {}
+    return metrics or {}

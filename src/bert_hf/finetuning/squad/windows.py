@@ -9,7 +9,7 @@ context, so that an answer at the end of one is whole in the next.
     window 1   [CLS] q r [SEP] c d e f [SEP]      predicts d, e, …
     window 2   [CLS] q r [SEP] e f g [SEP]        predicts f, g, …
 
-A span that several windows hold is predicted in the one where it has most context (`Limits`).
+A span that several windows hold is predicted in the one where it has most context (`SpanLimits`).
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class ContextTokens(NamedTuple):
     ends: np.ndarray
 
 
-class Limits(NamedTuple):
+class SpanLimits(NamedTuple):
     """Which spans i … j of a window are predicted in it, and not in its neighbours: all positions in the window.
 
     A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
@@ -74,7 +74,7 @@ class Window(NamedTuple):
     ids: np.ndarray
     shift: int  # the token at position p of the window is token p + shift of the context
     context: tuple[int, int]  # interval of the context
-    limits: Limits
+    limits: SpanLimits
     labels: tuple[int, int]  # first and last token of the answer; (0, 0), which is [CLS]: not, or not wholly, here
 
 
@@ -117,7 +117,7 @@ def window_starts(tokens: int, capacity: int, shared: int) -> range:
     return range(0, tokens - shared, step)
 
 
-def window_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> Limits:
+def span_limits(tokens: int, capacity: int, starts: Sequence[int], window: int, shift: int) -> SpanLimits:
     """The limits of one window of a context, in positions of that window (token = position + `shift`)."""
     begin = starts[window]
     end = min(begin + capacity, tokens)
@@ -130,7 +130,7 @@ def window_limits(tokens: int, capacity: int, starts: Sequence[int], window: int
         next_begin = starts[window + 1]
         upper = _last_of_first(next_begin, end, capacity, tokens)
     lower, upper = (each if each == _NO_LIMIT else each - 2 * shift for each in (lower, upper))
-    return Limits(previous_end - shift, lower, next_begin - shift, upper)
+    return SpanLimits(previous_end - shift, lower, next_begin - shift, upper)
 
 
 def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
@@ -221,7 +221,7 @@ def _windows_of(
             labels = (answer[0] - shift, answer[1] - shift)
 
         whole = np.concatenate([front, context.ids[start:end], last])
-        limits = window_limits(tokens, capacity, starts, window, shift)
+        limits = span_limits(tokens, capacity, starts, window, shift)
         yield Window(number, whole, shift, (len(front), end - shift), limits, labels)
 
 
@@ -264,7 +264,7 @@ class WindowCollator:
 
     Returns, for B windows of L tokens: `input_ids`, `attention_mask`, `token_type_ids` (B, L); `labels` (B, 2): first
     and last token of the answer, where the rows have them; `in_context` (B, L), true for every token of the context;
-    `limits` (B, 4), see `Limits`.
+    `limits` (B, 4), see `SpanLimits`.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):

@@ -35,7 +35,7 @@ class StudyArguments:
     grid: list[str] | None = option(
         None, "KEY=V1,V2 …: options of the recipe. All combinations are tried; validation rows choose, then test rows."
     )
-    figures: list[str] | None = option(
+    metrics: list[str] | None = option(
         None,
         "Figures to compare, as f1 average_precision; a grid is chosen by the first. By default the usual ones.",
     )
@@ -57,7 +57,7 @@ class StudyArguments:
             raise ValueError("--seeds and --subset_seed must be from 0 to 2³² − 1")
 
 
-def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
+def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     """Divides a command line into the words for the study and those for its recipe.
 
     >>> split_words(["--seeds", "1", "2", "--learning_rate", "1e-4", "--keep_models"])
@@ -75,7 +75,7 @@ def split_words(argv: list[str]) -> tuple[list[str], list[str]]:
     return ours, others
 
 
-def refuse_set_options(passed_on: list[str], keys: list[str], folds: bool) -> None:
+def refuse_set_options(recipe_argv: list[str], keys: list[str], folds: bool) -> None:
     """Refuses options for the recipe that the study sets itself.
 
     Args:
@@ -89,7 +89,7 @@ def refuse_set_options(passed_on: list[str], keys: list[str], folds: bool) -> No
     if folds:
         instead |= dict.fromkeys(_SET_BY_FOLDS, "it without --folds_dir")
 
-    given = [match[1] for word in passed_on if (match := re.match(r"--([^=]+)", word))]
+    given = [match[1] for word in recipe_argv if (match := re.match(r"--([^=]+)", word))]
     for name in given:
         if name in instead:
             raise InputError("the study sets it for each cell", where=f"--{name}", remedy=f"give {instead[name]}")

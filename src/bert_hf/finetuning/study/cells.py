@@ -44,7 +44,7 @@ class CellRunner:
         self._digests: dict[Path, str] = {}
 
     def folder(self, cell: Cell) -> Path:
-        return self.plan.root / "cells" / str(cell)
+        return self.plan.root / "cells" / cell.path
 
     def run_folder(self, cell: Cell) -> Path:
         """The recipe's output folder."""
@@ -56,9 +56,9 @@ class CellRunner:
         Raises:
             CellFailed: with the recipe's exit code.
         """
-        words = [*self.plan.words(cell), "--output_dir", str(self.run_folder(cell)), "--check", "true"]
+        argv = [*self.plan.argv(cell), "--output_dir", str(self.run_folder(cell)), "--check", "true"]
         with error_context(f"cell {cell}"):
-            code = self.main(words)
+            code = self.main(argv)
         if code != 0:
             raise CellFailed(code)
 
@@ -74,11 +74,11 @@ class CellRunner:
                 the options name, as of --config.
         """
         if cell.size is not None:
-            self.plan.subsets[cell.fold.number].write(self.plan.root, cell.size, cell.seed if cell.searching else None)
+            self.plan.subsets[cell.fold.number].write(self.plan.root, cell.size, cell.seed if cell.tuning else None)
 
         folder = self.folder(cell)
-        words = self.plan.words(cell)
-        record = {"words": words, "inputs": self._inputs(cell), "files": self._named_files()}
+        argv = self.plan.argv(cell)
+        record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files()}
         before = _read(folder / CELL)
         _refuse_other_inputs(folder, before, record)
         if before == record and _is_finished(folder / RUN):
@@ -90,7 +90,7 @@ class CellRunner:
         if before is None:
             _write(folder / CELL, record)
         with open(folder / LOG, "a", encoding="utf-8", buffering=1) as log:
-            code = self._call([*words, "--output_dir", str(folder / RUN)], f"cell {cell}", log)
+            code = self._call([*argv, "--output_dir", str(folder / RUN)], f"cell {cell}", log)
         if code != 0:
             raise CellFailed(code)
 
@@ -98,10 +98,10 @@ class CellRunner:
         self._remove_model(folder / RUN)
         return True
 
-    def _call(self, words: list[str], name: str, log) -> int:
+    def _call(self, argv: list[str], name: str, log) -> int:
         try:
             with contextlib.redirect_stdout(log), error_context(name):
-                return self.main(words)
+                return self.main(argv)
         except Exception as error:
             error.add_note(f"in {name}")
             raise
@@ -109,7 +109,7 @@ class CellRunner:
             gc.collect()  # a Trainer and its callbacks refer to each other
 
     def _remove_model(self, run: Path) -> None:
-        if self.plan.asked.keep_models:
+        if self.plan.study_args.keep_models:
             return
         for path in [path for pattern in _OF_THE_MODEL for path in run.glob(pattern)]:
             if path.is_dir():
@@ -132,7 +132,7 @@ class CellRunner:
 
     def _named_files(self) -> dict[str, str]:
         """Digests of the files that the options for all cells name: that of --config, and data without --folds_dir."""
-        return {str(path): self._digest(path) for path in files_of_options(self.plan.options)}
+        return {str(path): self._digest(path) for path in files_of_options(self.plan.recipe_options)}
 
     def _digest(self, path: Path) -> str:
         if path not in self._digests:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_hf.finetuning.study.figures import Values
+from bert_hf.finetuning.study.metrics import Values
 
 RESAMPLES = 10_000
 _SEED = 0

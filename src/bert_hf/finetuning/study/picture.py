@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bert_hf.finetuning.study.comparison import Summary, summarize
-from bert_hf.finetuning.study.figures import Scores
+from bert_hf.finetuning.study.metrics import Scores
 
 PICTURE = "learning_curve.png"
 
@@ -28,7 +28,7 @@ def draw_study(scores: list[Scores], path: Path) -> None:
     for panel, one in zip(panels, scores, strict=True):
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(alpha=0.25)
-        panel.set_ylabel(f"{one.part} {_readable(one.figure)}")
+        panel.set_ylabel(f"{one.part} {_readable(one.metric)}")
         if len(one.training_rows) > 1:
             _draw_curves(panel, one)
         else:

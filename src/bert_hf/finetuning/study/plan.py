@@ -56,7 +56,7 @@ class Cell:
     Attributes:
         size: training rows; None: all.
         settings: of the grid; empty without one.
-        searching: it is evaluated on validation rows alone, in order to choose the settings.
+        tuning: it is evaluated on validation rows alone, in order to choose the settings.
     """
 
     model: Model
@@ -64,17 +64,21 @@ class Cell:
     size: int | None
     seed: int
     settings: Settings = ()
-    searching: bool = False
+    tuning: bool = False
 
     @property
     def size_name(self) -> str:
         return "all" if self.size is None else str(self.size)
 
-    def __str__(self) -> str:
+    @property
+    def path(self) -> str:
         """The cell's folder below `cells/`, made of its coordinates alone: `mini/fold-0/size-100/seed-1`."""
         settings = [f"{key}={quote(value, safe='')}" for key, value in self.settings]
-        last = ",".join([f"seed-{self.seed}", *settings, *(["search"] if self.searching else [])])
+        last = ",".join([f"seed-{self.seed}", *settings, *(["search"] if self.tuning else [])])
         return f"{self.model.name}/fold-{self.fold.number}/size-{self.size_name}/{last}"
+
+    def __str__(self) -> str:
+        return self.path
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,15 @@ class Plan:
     """All that a study does.
 
     Attributes:
-        passed_on: words of the command line that every cell's recipe gets.
-        options: the options that these words give, and their values; those of --config included.
+        recipe_argv: arguments of the command line that every cell's recipe gets.
+        recipe_options: the options that these give, and their values; those of --config included.
         grid: the combinations of settings that are compared; one empty combination without a grid.
         subsets: of each fold's training rows; none where every cell trains on all rows.
     """
 
-    asked: StudyArguments
-    passed_on: tuple[str, ...]
-    options: dict[str, list[str]]
+    study_args: StudyArguments
+    recipe_argv: tuple[str, ...]
+    recipe_options: dict[str, list[str]]
     models: tuple[Model, ...]
     folds: tuple[Fold, ...]
     sizes: tuple[int | None, ...]
@@ -100,18 +104,19 @@ class Plan:
 
     @property
     def root(self) -> Path:
-        return Path(self.asked.output_dir)
+        return Path(self.study_args.output_dir)
 
     @property
-    def searches(self) -> bool:
+    def tunes(self) -> bool:
         """True where there are settings to choose from."""
         return len(self.grid) > 1
 
     @property
-    def task_figure(self) -> str | None:
+    def task_metric(self) -> str | None:
         """The figure by which the benchmark of `--task` is reported; None without such a task."""
-        task = TASKS.get("".join(self.options.get("task", [])))
-        return None if task is None else task.metric.figures[0]
+        name = "".join(self.recipe_options.get("task", []))  # it has one value
+        task = TASKS.get(name)
+        return None if task is None else task.metric.metric_names[0]
 
     def groups(self) -> Iterator[tuple[Model, int | None, Fold]]:
         """(model, size, fold) in the order of the tables; each chooses its own settings."""
@@ -120,19 +125,20 @@ class Plan:
                 for fold in self.folds:
                     yield model, size, fold
 
-    def searching_cells(self, model: Model, size: int | None, fold: Fold) -> list[Cell]:
+    def tuning_cells(self, model: Model, size: int | None, fold: Fold) -> list[Cell]:
         """The cells that choose the settings of a group; none where there is nothing to choose."""
-        if not self.searches:
+        if not self.tunes:
             return []
-        return [Cell(model, fold, size, seed, settings, True) for settings in self.grid for seed in self.seeds]
+        return [Cell(model, fold, size, seed, settings, tuning=True) for settings in self.grid for seed in self.seeds]
 
     def final_cells(self, model: Model, size: int | None, fold: Fold, settings: Settings) -> list[Cell]:
         """The cells of a group that are evaluated on test rows, one a seed."""
         return [Cell(model, fold, size, seed, settings) for seed in self.seeds]
 
     def number_of_cells(self) -> int:
-        searched = len(self.grid) if self.searches else 0
-        return len(list(self.groups())) * len(self.seeds) * (searched + 1)
+        groups = len(self.models) * len(self.sizes) * len(self.folds)
+        compared = len(self.grid) if self.tunes else 0
+        return groups * len(self.seeds) * (compared + 1)
 
     def training_rows(self, fold: Fold, size: int | None) -> int | None:
         """Rows that a cell trains on; None where only the recipe can tell."""
@@ -142,33 +148,33 @@ class Plan:
 
     # ---- the command of a cell
 
-    def words(self, cell: Cell) -> list[str]:
+    def argv(self, cell: Cell) -> list[str]:
         """The command line of a cell, without its output folder."""
         settings = [f"--{key}={value}" for key, value in cell.settings]
-        words = [*self.passed_on, *settings, *self._data_words(cell)]
-        words += ["--model_name_or_path", cell.model.path_of(cell.fold.number)]
-        words += ["--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
-        if cell.searching:
-            words += ["--evaluate_test", "false"]
-        return words
+        argv = [*self.recipe_argv, *settings, *self._data_argv(cell)]
+        argv += ["--model_name_or_path", cell.model.path_of(cell.fold.number)]
+        argv += ["--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
+        if cell.tuning:
+            argv += ["--evaluate_test", "false"]
+        return argv
 
     def files(self, cell: Cell) -> dict[str, Path]:
         """The data files of a cell by part; none where the recipe's own options name the data."""
         if cell.fold.folder is None:
             return {}
 
-        # A cell that searches gets test rows, too, but does not evaluate them: else the recipe would split some off
+        # A cell that tunes gets test rows, too, but does not evaluate them: else the recipe would split some off
         files = {part: cell.fold.file(part) for part in PARTS}
         if cell.size is not None:
             subset = self.subsets[cell.fold.number]
-            files |= subset.files(self.root, cell.size, cell.seed if cell.searching else None)
+            files |= subset.files(self.root, cell.size, cell.seed if cell.tuning else None)
         return files
 
-    def _data_words(self, cell: Cell) -> list[str]:
-        words = [word for part, path in self.files(cell).items() for word in (f"--{part}_file", str(path))]
-        if self.asked.label_column is not None:
-            words += ["--label_column", self.asked.label_column]
-        return words + (_NO_SELECTION if cell.size is not None else [])
+    def _data_argv(self, cell: Cell) -> list[str]:
+        argv = [word for part, path in self.files(cell).items() for word in (f"--{part}_file", str(path))]
+        if self.study_args.label_column is not None:
+            argv += ["--label_column", self.study_args.label_column]
+        return argv + (_NO_SELECTION if cell.size is not None else [])
 
     def cells_to_check(self) -> list[Cell]:
         """A cell of each model and one of each combination of settings, on all rows: their files exist already."""
@@ -180,34 +186,49 @@ class Plan:
 # ---- making the plan
 
 
-def make_plan(asked: StudyArguments, passed_on: list[str]) -> Plan:
+def make_plan(study_args: StudyArguments, recipe_argv: list[str]) -> Plan:
     """Checks what was asked, and reads the folds' training rows where subsets of them are to be drawn.
 
     Raises:
         InputError: a model, size, setting or fold is malformed, missing or given twice; or too few rows.
     """
-    assert asked.seeds is not None
-    grid = _grid(asked.grid or [])
-    refuse_set_options(passed_on, [key for key, _ in grid[0]], asked.folds_dir is not None)
-    models = _models(asked.models or [])
-    folds = _folds(asked.folds_dir)
-    sizes = _sizes(asked.train_sizes or [])
-    _check_adapted(models, folds)
-    _check_reference(asked.reference, models)
-
-    numbers = [size for size in sizes if size is not None]
-    subsets = {}
-    if numbers:
-        if asked.folds_dir is None:
-            remedy = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
-            raise InputError("subsets are drawn from a fold's training rows", where="--train_sizes", remedy=remedy)
-        for fold in folds:
-            key = (asked.subset_seed, fold.number)
-            subsets[fold.number] = TrainingSubsets(fold.file("train"), fold.number, numbers, asked.label_column, key)
+    assert study_args.seeds is not None
+    grid = _grid(study_args.grid or [])
+    refuse_set_options(recipe_argv, [key for key, _ in grid[0]], study_args.folds_dir is not None)
+    models = _models(study_args.models or [])
+    folds = _folds(study_args.folds_dir)
+    sizes = _sizes(study_args.train_sizes or [])
+    _check_fold_checkpoints(models, folds)
+    _check_reference(study_args.reference, models)
 
     return Plan(
-        asked, tuple(passed_on), recipe_options(passed_on), models, folds, sizes, tuple(asked.seeds), grid, subsets
+        study_args=study_args,
+        recipe_argv=tuple(recipe_argv),
+        recipe_options=recipe_options(recipe_argv),
+        models=models,
+        folds=folds,
+        sizes=sizes,
+        seeds=tuple(study_args.seeds),
+        grid=grid,
+        subsets=_draw_subsets(study_args, folds, [size for size in sizes if size is not None]),
     )
+
+
+def _draw_subsets(
+    study_args: StudyArguments, folds: tuple[Fold, ...], numbers: list[int]
+) -> dict[int, TrainingSubsets]:
+    """Subsets of these numbers of training rows, by the number of the fold."""
+    if not numbers:
+        return {}
+    if study_args.folds_dir is None:
+        remedy = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
+        raise InputError("subsets are drawn from a fold's training rows", where="--train_sizes", remedy=remedy)
+
+    label_column, seed = study_args.label_column, study_args.subset_seed
+    return {
+        fold.number: TrainingSubsets(fold.file("train"), fold.number, numbers, label_column, (seed, fold.number))
+        for fold in folds
+    }
 
 
 def _models(entries: list[str]) -> tuple[Model, ...]:
@@ -272,7 +293,7 @@ def _folds(folds_dir: str | None) -> tuple[Fold, ...]:
     return folds
 
 
-def _check_adapted(models: tuple[Model, ...], folds: tuple[Fold, ...]) -> None:
+def _check_fold_checkpoints(models: tuple[Model, ...], folds: tuple[Fold, ...]) -> None:
     for model in models:
         for fold in folds:
             path = Path(model.path_of(fold.number))

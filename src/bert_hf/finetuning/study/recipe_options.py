@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_hf.config.files import yaml_options
 
 
-def recipe_options(words: Iterable[str]) -> dict[str, list[str]]:
+def recipe_options(argv: Iterable[str]) -> dict[str, list[str]]:
     """Options and their values as the recipe reads them: the command line wins over the file of `--config`.
 
     >>> recipe_options(["--task", "cola", "--train_file", "a.tsv", "b.tsv", "--fp16", "--seed=1"])
@@ -17,17 +17,17 @@ def recipe_options(words: Iterable[str]) -> dict[str, list[str]]:
     Raises:
         InputError: the YAML file cannot be read.
     """
-    given = _values(words)
+    given = _values(argv)
     if not given.get("config"):
         return given
     in_file = [word for _, _, entry in yaml_options(given["config"][-1]) for word in entry]
     return _values(in_file) | given
 
 
-def _values(words: Iterable[str]) -> dict[str, list[str]]:
+def _values(argv: Iterable[str]) -> dict[str, list[str]]:
     values: dict[str, list[str]] = {}
     name = ""
-    for word in words:
+    for word in argv:
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             values[name] = [value] if equals else []

@@ -2,7 +2,7 @@
 
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
-from bert_hf.finetuning.study.figures import Row, Scores, check_figures, collect, judged_prefix, usual_figures
+from bert_hf.finetuning.study.metrics import Row, Scores, check_metrics, collect, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
 from bert_hf.finetuning.study.table import TABLE
@@ -22,19 +22,19 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
     Raises:
         InputError: the cells do not have a figure, or the reference is neither a model nor a baseline.
     """
-    final = [row for row in rows if not row.cell.searching]
+    final = [row for row in rows if not row.cell.tuning]
     prefix = judged_prefix(final)
-    figures = plan.asked.figures or usual_figures(final, prefix, plan.task_figure)
-    check_figures(figures, final, prefix)
-    scores = [collect(final, figure) for figure in figures]
+    metrics = plan.study_args.metrics or usual_metrics(final, prefix, plan.task_metric)
+    check_metrics(metrics, final, prefix)
+    scores = [collect(final, metric) for metric in metrics]
     reference = _reference(plan, scores[0])
 
     tables: list[str] = []
     for one in scores:
-        tables += [f"## {one.part.capitalize()} {one.figure}", "", *_means(one), ""]
+        tables += [f"## {one.part.capitalize()} {one.metric}", "", *_means(one), ""]
         if reference is not None:
-            tables += [f"### {one.figure}: difference from {reference}", "", *_differences(one, reference), ""]
-    if plan.searches:
+            tables += [f"### {one.metric}: difference from {reference}", "", *_differences(one, reference), ""]
+    if plan.tunes:
         tables += ["## Chosen settings", "", *_chosen_settings(chosen), ""]
 
     text = "\n".join(["# Study", "", *_description(plan, scores[0].part), "", *tables])
@@ -45,7 +45,7 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
 
 def _reference(plan: Plan, scores: Scores) -> str | None:
     """The name that the others are compared with: the one asked for, or the first model of random weights."""
-    name = plan.asked.reference
+    name = plan.study_args.reference
     if name is None:
         return next((model.name for model in plan.models if model.from_scratch), None)
 
@@ -60,10 +60,10 @@ def _reference(plan: Plan, scores: Scores) -> str | None:
 
 
 def _description(plan: Plan, part: str) -> list[str]:
-    data = f"the folds in `{plan.asked.folds_dir}`" if plan.asked.folds_dir else "the recipe's own data"
-    lines = [
-        f"- recipe `{plan.asked.recipe}` on {data}; options for every cell: `{' '.join(plan.passed_on) or 'none'}`"
-    ]
+    study_args = plan.study_args
+    data = f"the folds in `{study_args.folds_dir}`" if study_args.folds_dir else "the recipe's own data"
+    options = " ".join(plan.recipe_argv) or "none"
+    lines = [f"- recipe `{study_args.recipe}` on {data}; options for every cell: `{options}`"]
     for model in plan.models:
         kind = f"the shape of `{model.path}` with random weights" if model.from_scratch else f"`{model.path}`"
         lines.append(f"- {model.name}: {kind}")
@@ -79,7 +79,7 @@ def _description(plan: Plan, part: str) -> list[str]:
             "- A subset of the training rows is the same for all models and seeds of a fold. Its models are trained "
             "for all steps and nothing is selected; baselines have the same rows."
         )
-    if plan.searches:
+    if plan.tunes:
         lines.append(
             "- Settings were chosen within each fold by the mean validation figure over the seeds. With a subset, a "
             "fifth of the subset validated, another one with each seed."

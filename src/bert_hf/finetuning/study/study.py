@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from bert_hf.finetuning.study.cells import CellFailed, CellRunner, Main
 from bert_hf.finetuning.study.choice import choose_settings
-from bert_hf.finetuning.study.figures import Row, cell_figures, judged_prefix, usual_figures
+from bert_hf.finetuning.study.metrics import Row, cell_metrics, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, Plan, Settings, count_rows
 from bert_hf.finetuning.study.report import write_report
 from bert_hf.finetuning.study.table import write_table
@@ -82,8 +82,8 @@ class Study:
                     self.runner.check(cell)
         root.mkdir(parents=True, exist_ok=True)
 
-        asked = {**vars(self.plan.asked), "passed_on": self.plan.passed_on}
-        text = json.dumps({"bert_hf": version("bert-hf"), "asked": asked}, indent=2) + "\n"
+        study_args = {**vars(self.plan.study_args), "passed_on": self.plan.recipe_argv}
+        text = json.dumps({"bert_hf": version("bert-hf"), "asked": study_args}, indent=2) + "\n"
         write_durably(root / STUDY, text)
         self.report(self._size())
 
@@ -95,7 +95,7 @@ class Study:
         plan = self.plan
         factors = {"models": plan.models, "sizes": plan.sizes, "folds": plan.folds, "seeds": plan.seeds}
         parts = [f"{len(values)} {name}" for name, values in factors.items()]
-        if plan.searches:
+        if plan.tunes:
             parts.append(f"({len(plan.grid)} settings + the chosen one)")
         return f"{plan.number_of_cells()} cells: {' × '.join(parts)}"
 
@@ -103,30 +103,30 @@ class Study:
 
     def _choose(self, model: Model, size: int | None, fold: Fold) -> Settings:
         """The settings of a group: the only ones, or those with the best validation figures."""
-        cells = self.plan.searching_cells(model, size, fold)
+        cells = self.plan.tuning_cells(model, size, fold)
         if not cells:
             return self.plan.grid[0]
 
         self._run_all(cells)
         rows = self.rows[-len(cells) :]
-        figures = self.plan.asked.figures or usual_figures(rows, "eval_", self.plan.task_figure)
+        metrics = self.plan.study_args.metrics or usual_metrics(rows, "eval_", self.plan.task_metric)
         files = self.plan.files(cells[0])
         validation_rows = count_rows(files["validation"]) if files else None
-        return choose_settings(rows, figures[0], validation_rows)
+        return choose_settings(rows, metrics[0], validation_rows)
 
     def _run_all(self, cells: list[Cell]) -> None:
         for cell in cells:
             begun = time.perf_counter()
             called = self.runner.run(cell)
-            figures = cell_figures(self.runner.run_folder(cell), cell)
-            self.rows.append(Row(cell, self.plan.training_rows(cell.fold, cell.size), figures))
+            metrics = cell_metrics(self.runner.run_folder(cell), cell)
+            self.rows.append(Row(cell, self.plan.training_rows(cell.fold, cell.size), metrics))
             if called:
                 self._report_cell(self.rows[-1], time.perf_counter() - begun)
                 write_table(self.plan.root, self.rows)
 
     def _report_cell(self, row: Row, seconds: float) -> None:
-        prefix = "eval_" if row.cell.searching else judged_prefix([row])
-        asked = self.plan.asked.figures or usual_figures([row], prefix, self.plan.task_figure)
-        found = [f"{prefix}{name} {row.figures[prefix + name]:.4f}" for name in asked if prefix + name in row.figures]
+        prefix = "eval_" if row.cell.tuning else judged_prefix([row])
+        names = self.plan.study_args.metrics or usual_metrics([row], prefix, self.plan.task_metric)
+        found = [f"{prefix}{name} {row.metrics[prefix + name]:.4f}" for name in names if prefix + name in row.metrics]
         done = f"{len(self.rows)} of {self.plan.number_of_cells()}"
         self.report(f"{done}: {row.cell}: {', '.join(found)} ({seconds:.0f} s)")

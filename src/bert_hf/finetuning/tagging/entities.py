@@ -157,7 +157,7 @@ def overall(counts: dict[str, Counts]) -> Counts:
     return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
 
 
-def tagging_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """`precision`, `recall`, `f1` of all entities (micro), `accuracy` of the tags, F1 of each type: `f1_person`."""
     counts = count_entities(gold, predicted)
     together = overall(counts)
@@ -182,7 +182,7 @@ def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     titles = ("entities", "predicted", "precision", "recall", "F1")
     lines = ["type".ljust(width) + "".join(title.rjust(11) for title in titles)]
     for kind, count in rows.items():
-        figures = (f"{count.gold:,}", f"{count.predicted:,}")
-        figures += tuple(f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
-        lines.append(kind.ljust(width) + "".join(figure.rjust(11) for figure in figures))
+        metrics = (f"{count.gold:,}", f"{count.predicted:,}")
+        metrics += tuple(f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
+        lines.append(kind.ljust(width) + "".join(metric.rjust(11) for metric in metrics))
     return "\n".join(lines)

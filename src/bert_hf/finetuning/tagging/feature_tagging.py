@@ -13,7 +13,7 @@ from transformers import AutoModel, set_seed
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.finetuning.losses import IGNORED
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
-from bert_hf.finetuning.tagging.tagger import FeatureTagger, make_tagger, word_features
+from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features
 from bert_hf.finetuning.words import Places, TokenClassificationTask
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.run import log_rank0
@@ -50,25 +50,25 @@ class FeatureTaggingTask(TokenClassificationTask):
     new_layers = ("pooler.",)
     introduction = "A BiLSTM on the hidden states of a frozen BERT, which bert_hf loads:"
 
-    def __init__(self, asked: Any, tokenizer):
-        super().__init__(asked, tokenizer)
-        self.lstm_hidden_size = asked.lstm_hidden_size or LSTM_HIDDEN_SIZE
+    def __init__(self, task_args: Any, tokenizer):
+        super().__init__(task_args, tokenizer)
+        self.lstm_hidden_size = task_args.lstm_hidden_size or LSTM_HIDDEN_SIZE
         self.store = FeatureStore()
-        self._run: tuple[FeatureTagger, FineTuningArguments] | None = None
+        self._run: tuple[BiLstmTagger, FineTuningArguments] | None = None
         self._first_words: dict[str, int] = {}  # of each part in the store
 
     # ---- network and features
 
-    def make_network(self, bert: Any, args: FineTuningArguments) -> tuple[FeatureTagger, str]:
+    def make_network(self, bert: Any, args: FineTuningArguments) -> tuple[BiLstmTagger, str]:
         """The tagger on a `BertModel`, and a line on its weights; sets rate, epochs and precision if not given.
 
         Raises:
             InputError: the BERT has fewer layers than are asked for.
         """
-        asked = self.asked
-        assert asked.feature_based is not None
+        task_args = self.task_args
+        assert task_args.feature_based is not None
         set_seed(args.seed)
-        tagger = make_tagger(bert, asked.feature_based, self.lstm_hidden_size, asked.max_seq_length)
+        tagger = make_tagger(bert, task_args.feature_based, self.lstm_hidden_size, task_args.max_seq_length)
         self._run = tagger, args
 
         args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
@@ -94,7 +94,7 @@ class FeatureTaggingTask(TokenClassificationTask):
             pieces, windows = self.windows(part)
             self._first_words[part] = words
             words += int((~pieces.empty).sum())
-            described += [pieces.ids, pieces.starts, windows.first, windows.last, windows.window_of_word]
+            described += [pieces.ids, pieces.starts, windows.start, windows.end, windows.window_of_word]
 
         # Rank 0 computes them, and the others wait for it
         shape = (words, len(tagger.layers), tagger.config.hidden_size)
@@ -106,7 +106,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         line = f"features {'computed' if made else 'found'}: {size} in {self.store.path}, removed at the end"
         log_rank0(args, line)
 
-    def _batches(self, tagger: FeatureTagger, batch_size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def _batches(self, tagger: BiLstmTagger, batch_size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for part in self.parts:
             pieces, windows = self.windows(part)
             row_of_word = self._first_words[part] + np.cumsum(~pieces.empty) - 1
@@ -153,7 +153,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     # ---- identity, card
 
     def fingerprint(self) -> dict:
-        tagger = [self.asked.feature_based, self.lstm_hidden_size]
+        tagger = [self.task_args.feature_based, self.lstm_hidden_size]
         return {**super().fingerprint(), "tagger": tagger}
 
     def usage(self, model: str) -> str:
@@ -164,4 +164,4 @@ tagger([["Anna", "Smith", "lives", "in", "London", "."]])"""
 
     def settings(self) -> dict:
         lstm = f"two layers, {self.lstm_hidden_size} in each direction"
-        return {**super().settings(), "features of the frozen BERT": self.asked.feature_based, "BiLSTM": lstm}
+        return {**super().settings(), "features of the frozen BERT": self.task_args.feature_based, "BiLSTM": lstm}

@@ -48,7 +48,7 @@ def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
     return numbers[features]
 
 
-class FeatureTagger(BertPreTrainedModel):
+class BiLstmTagger(BertPreTrainedModel):
     """Classifies words by a two-layer BiLSTM over hidden states of a BERT, which is part of the model and frozen.
 
     The configuration is the BERT's, with an entry `tagger`: `features` (one of `FEATURES`), `lstm_hidden_size` (of
@@ -79,7 +79,7 @@ class FeatureTagger(BertPreTrainedModel):
         self.post_init()
         self.bert.requires_grad_(False)
 
-    def train(self, mode: bool = True) -> "FeatureTagger":
+    def train(self, mode: bool = True) -> "BiLstmTagger":
         """As usual, but the frozen BERT never drops anything."""
         super().train(mode)
         self.bert.eval()
@@ -108,7 +108,7 @@ class FeatureTagger(BertPreTrainedModel):
             super()._init_weights(module)
 
 
-def make_tagger(bert: BertModel, features: str, lstm_hidden_size: int, max_seq_length: int) -> FeatureTagger:
+def make_tagger(bert: BertModel, features: str, lstm_hidden_size: int, max_seq_length: int) -> BiLstmTagger:
     """A tagger with new weights on a BERT, whose configuration names the labels.
 
     Raises:
@@ -120,7 +120,7 @@ def make_tagger(bert: BertModel, features: str, lstm_hidden_size: int, max_seq_l
         "lstm_hidden_size": lstm_hidden_size,
         "max_seq_length": max_seq_length,
     }
-    tagger = FeatureTagger(config)
+    tagger = BiLstmTagger(config)
     tagger.bert.load_state_dict({k: v for k, v in bert.state_dict().items() if not k.startswith("pooler.")})
     return tagger
 
@@ -144,7 +144,7 @@ def word_features(
     words = np.flatnonzero(windows.window_of_word >= 0)
     words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
     positions = windows.position_of_word(pieces.starts)
-    begins, ends = pieces.starts[windows.first], pieces.starts[windows.last]
+    begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
     order = np.argsort(begins - ends, kind="stable")  # the longest first
 
     for first in range(0, len(order), batch_size):
@@ -174,7 +174,7 @@ def word_features(
 class Tagger:
     """Labels the words of sentences: `load_tagger(folder)([["Anna", "lives", "in", "London"]])`."""
 
-    def __init__(self, model: FeatureTagger, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, model: BiLstmTagger, tokenizer: PreTrainedTokenizerBase):
         self.model = model.eval()
         self.tokenizer = tokenizer
 
@@ -222,7 +222,7 @@ def load_tagger(where: str | Path) -> Tagger:
         raise InputError(what, where=where, remedy=remedy)
 
     options: Any = {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True}
-    loading: Any = FeatureTagger.from_pretrained(folder, config=config, **options)
+    loading: Any = BiLstmTagger.from_pretrained(folder, config=config, **options)
     model, loaded = loading
     if missing := sorted(loaded["missing_keys"]):
         raise InputError(f"it lacks {', '.join(missing[:3])}", where=where, remedy="give a whole folder of a run")

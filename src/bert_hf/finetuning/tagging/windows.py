@@ -73,21 +73,21 @@ class Windows:
     """Windows over the words of `WordPieces`, in the order of the sentences.
 
     Attributes:
-        first, last: (windows,) the words of a window are `first` ≤ word < `last`.
+        start, end: (windows,) the words of a window are `start` ≤ word < `end`.
         window_of_word: (words,) the window in which a word is labelled and predicted; -1 for a word without pieces.
     """
 
-    first: np.ndarray
-    last: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
     window_of_word: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.start)
 
     def position_of_word(self, starts: np.ndarray, before: int = 1) -> np.ndarray:
         """(words,) the place of a word's first piece in its window, after `before` special tokens; -1: no pieces."""
         inside = self.window_of_word >= 0
-        begin = starts[self.first[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
+        begin = starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
         return np.where(inside, starts[:-1] - begin + before, -1)
 
 
@@ -102,8 +102,7 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
     the first window is [0, 4), where the words 2 and 3 are context.
     """
     sentences = pieces.sentences
-    first: list[int] = []
-    last: list[int] = []
+    windows: list[tuple[int, int]] = []
     window_of_word = np.full(len(pieces.starts) - 1, -1, np.int64)
     bounds = _document_bounds(sentences, documents)
 
@@ -114,12 +113,12 @@ def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | No
 
         low, high = (begin, end) if bounds is None else (int(bounds[0][sentence]), int(bounds[1][sentence]))
         spans = [_filled(pieces.starts, span, low, high, longest) for span in _cut(pieces.starts, begin, end, longest)]
-        window_of_word[begin:end] = len(first) + _of_most_context(pieces.starts, begin, end, spans)
-        first += [span[0] for span in spans]
-        last += [span[1] for span in spans]
+        window_of_word[begin:end] = len(windows) + _of_most_context(pieces.starts, begin, end, spans)
+        windows += spans
 
     window_of_word[pieces.empty] = -1
-    return Windows(np.array(first, np.int64), np.array(last, np.int64), window_of_word)
+    start, end = np.array(windows, np.int64).reshape(-1, 2).T
+    return Windows(start, end, window_of_word)
 
 
 def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> tuple[np.ndarray, np.ndarray] | None:

@@ -24,32 +24,32 @@ class Row:
 
     cell: Cell
     training_rows: int | None
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
-def cell_figures(run: Path, cell: Cell) -> dict[str, float]:
+def cell_metrics(run: Path, cell: Cell) -> dict[str, float]:
     """Validation, test and baseline figures of a run, without times.
 
     A cell that trained on a whole subset has no validation rows of its own: its validation figures are left out. So
     are test figures and baselines of a cell that searches.
     """
-    figures = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
-    kept = ("eval_",) if cell.searching else ("eval_", "test_", _BASELINE)
-    if cell.size is not None and not cell.searching:
+    metrics = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
+    kept = ("eval_",) if cell.tuning else ("eval_", "test_", _BASELINE)
+    if cell.size is not None and not cell.tuning:
         kept = ("test_", _BASELINE)
     return {
         name: value
-        for name, value in sorted(figures.items())
+        for name, value in sorted(metrics.items())
         if name.startswith(kept) and not name.endswith(_OF_THE_CLOCK) and isinstance(value, int | float)
     }
 
 
 def names_of(rows: Iterable[Row], prefix: str) -> list[str]:
     """The figures that the rows have under a prefix, without it."""
-    return sorted({name.removeprefix(prefix) for row in rows for name in row.figures if name.startswith(prefix)})
+    return sorted({name.removeprefix(prefix) for row in rows for name in row.metrics if name.startswith(prefix)})
 
 
-def usual_figures(rows: Iterable[Row], prefix: str, of_task: str | None = None) -> list[str]:
+def usual_metrics(rows: Iterable[Row], prefix: str, of_task: str | None = None) -> list[str]:
     """Names of the figures, without the prefix, that are compared where none are asked for.
 
     Args:
@@ -59,21 +59,21 @@ def usual_figures(rows: Iterable[Row], prefix: str, of_task: str | None = None) 
     return [name for name in dict.fromkeys((of_task, *_USUAL)) if name in names][:2] or names[:1]
 
 
-def check_figures(asked: list[str], rows: list[Row], prefix: str) -> None:
+def check_metrics(study_args: list[str], rows: list[Row], prefix: str) -> None:
     """Refuses figures that the cells do not have.
 
     Raises:
         InputError: names the figures that there are.
     """
     names = names_of(rows, prefix)
-    for name in asked:
+    for name in study_args:
         if name not in names:
             remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
-            raise InputError(f"the cells have no figure {name!r}", where="--figures", remedy=remedy)
+            raise InputError(f"the cells have no figure {name!r}", where="--metrics", remedy=remedy)
 
 
-def lower_is_better(figure: str) -> bool:
-    return figure.endswith("loss")
+def lower_is_better(metric: str) -> bool:
+    return metric.endswith("loss")
 
 
 # ---- by model, size and fold
@@ -91,7 +91,7 @@ class Scores:
     """
 
     part: str
-    figure: str
+    metric: str
     models: dict[str, dict[int | None, Values]]
     baselines: dict[str, dict[int | None, Values]]
     training_rows: dict[int | None, float | None]
@@ -105,7 +105,7 @@ def judged_prefix(final: list[Row]) -> str:
     return "test_" if names_of(final, "test_") else "eval_"
 
 
-def collect(final: list[Row], figure: str) -> Scores:
+def collect(final: list[Row], metric: str) -> Scores:
     """The values of a figure in the final cells. A baseline has one value a fold: the mean over its cells."""
     prefix = judged_prefix(final)
     models: dict[str, dict[int | None, Values]] = {}
@@ -113,8 +113,8 @@ def collect(final: list[Row], figure: str) -> Scores:
     for row in final:
         size, fold = row.cell.size, row.cell.fold.number
         by_size = models.setdefault(row.cell.model.name, {})
-        by_size.setdefault(size, {}).setdefault(fold, []).append(row.figures[f"{prefix}{figure}"])
-        for name, value in _baselines_of(row, figure, prefix).items():
+        by_size.setdefault(size, {}).setdefault(fold, []).append(row.metrics[f"{prefix}{metric}"])
+        for name, value in _baselines_of(row, metric, prefix).items():
             baselines.setdefault(name, {}).setdefault(size, {}).setdefault(fold, []).append(value)
 
     for by_size in baselines.values():
@@ -128,20 +128,20 @@ def collect(final: list[Row], figure: str) -> Scores:
     sizes = dict.fromkeys(row.cell.size for row in final)
     means = {size: statistics.fmean(counts[size]) if size in counts else None for size in sizes}
     part = prefix.rstrip("_").replace("eval", "validation")
-    return Scores(part, figure, models, baselines, means)
+    return Scores(part, metric, models, baselines, means)
 
 
-def _baselines_of(row: Row, figure: str, prefix: str) -> dict[str, float]:
+def _baselines_of(row: Row, metric: str, prefix: str) -> dict[str, float]:
     """Baselines with this figure: `baseline_characters_f1` is the f1 of `baseline_characters`.
 
     Of `baseline_average_precision` the figure is `average_precision`, and not `precision`: the longest name counts.
     """
-    figures = names_of([row], prefix)
+    metrics = names_of([row], prefix)
     found = {}
-    for name, value in row.figures.items():
+    for name, value in row.metrics.items():
         if not name.startswith(_BASELINE):
             continue
-        measured = max((other for other in figures if name.endswith(f"_{other}")), key=len, default=None)
-        if measured == figure:
-            found[name.removesuffix(f"_{figure}")] = value
+        measured = max((other for other in metrics if name.endswith(f"_{other}")), key=len, default=None)
+        if measured == metric:
+            found[name.removesuffix(f"_{metric}")] = value
     return found
