@@ -414,7 +414,7 @@ class ResumableTrainer(Trainer):
         trainer_state.save_rank(output_dir, self.args.process_index, self._resume_state())
 
     def _resume_state(self) -> dict:
-        """Contents of a rank file but for random numbers: sums since the last line of the log, and the pending work."""
+        """A rank file but for its random numbers: sums since the last line of the log, and the pending work."""
         pending = PendingWork(
             evaluate=self._evaluation_pending,
             epoch_ends=self._epoch_ends(),
