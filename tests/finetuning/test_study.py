@@ -4,6 +4,7 @@ import csv
 import gc
 import json
 import math
+import shlex
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -89,6 +90,17 @@ def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path
     assert (tmp_path / "out/cells/one/fold-0/size-all/seed-1/log.txt").read_text() == "step 1 of 2\n"
 
 
+def test_a_model_may_have_options_of_its_own(argv, tmp_path):
+    recipe = FakeRecipe()
+    study, _ = make_study([*argv, "--models", "one=a", "last=a:from_scratch --features last --size 8"], recipe)
+    assert study.run() == 0
+    assert [call.get("features") for call in recipe.calls] == [None] * 8 + ["last"] * 8
+    last = recipe.calls[-1]
+    assert (last["model_name_or_path"], last["from_scratch"], last["size"]) == ("a", "true", "8")
+    page = (tmp_path / "out/study.md").read_text()
+    assert "- last: the shape of `a` with random weights, `--features last --size 8`\n" in page
+
+
 def test_an_adapted_model_has_a_checkpoint_for_each_fold(tmp_path):
     folds = write_folds(tmp_path / "folds")
     for fold in range(2):
@@ -119,6 +131,9 @@ BAD = [
     ("--models mini", "--models: 'mini' is not NAME=PATH; write NAME=PATH"),
     ("--models a=x a=y", "--models: the name 'a' is taken; give each model a name of its own"),
     ("--models baseline=x", "--models: the name 'baseline' is taken"),
+    ("--models 'a=x last'", "--models: 'last' is not an option of a; write 'NAME=PATH --OPTION VALUE'"),
+    ('--models "a=it\'s"', "--models: \"a=it's\": No closing quotation"),
+    ("--models 'a=x --seed 1'", "--seed: the study sets it for each cell; give --seeds"),
     ("--models a=:from_scratch", "--models: 'a=:from_scratch' is not NAME=PATH"),
     ("--models a=x --train_sizes 1e3", "--train_sizes: '1e3' is not a number of rows"),
     ("--models a=x --train_sizes 10", "--train_sizes: subsets are drawn from a fold's training rows; give"),
@@ -142,7 +157,7 @@ BAD = [
 def test_a_bad_plan_is_refused(given, line, tmp_path):
     folds = write_folds(tmp_path / "folds")
     with pytest.raises(InputError) as refused:
-        make_study(given.format(folds=folds).split(), FakeRecipe())
+        make_study(shlex.split(given.format(folds=folds)), FakeRecipe())
     assert line in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folds"]
 

@@ -1,6 +1,7 @@
 """Declares the options of `recipes/study.py`; the others of its command line are those of the recipe that it runs."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from bert_hf.config.arguments import option
@@ -23,7 +24,9 @@ class StudyArguments:
     """Which cells a study has, and which figures are compared."""
 
     models: list[str] | None = option(
-        None, "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold}: the fold's number."
+        None,
+        "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold}: the fold's number. "
+        "'NAME=PATH --OPTION VALUE': with options of its own.",
     )
     recipe: str = option("finetune_classification", "The recipe that is run for each cell.")
     folds_dir: str | None = option(
@@ -60,7 +63,7 @@ class StudyArguments:
 def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     """Divides a command line into the words for the study and those for its recipe.
 
-    >>> split_words(["--seeds", "1", "2", "--learning_rate", "1e-4", "--keep_models"])
+    >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--keep_models"])
     (['--seeds', '1', '2', '--keep_models'], ['--learning_rate', '1e-4'])
     """
     names = {field.name for field in fields(StudyArguments)} | {"help"}
@@ -75,11 +78,13 @@ def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     return ours, others
 
 
-def refuse_set_options(recipe_argv: list[str], keys: list[str], folds: bool) -> None:
+def refuse_set_options(argv: Iterable[str], keys: list[str], folds: bool) -> None:
     """Refuses options for the recipe that the study sets itself.
 
     Args:
-        keys: of the grid. folds: the study gives the files.
+        argv: options of all cells, or of a model's.
+        keys: of the grid.
+        folds: the study gives the files.
 
     Raises:
         InputError: names the option and what to give in its place.
@@ -89,7 +94,7 @@ def refuse_set_options(recipe_argv: list[str], keys: list[str], folds: bool) -> 
     if folds:
         instead |= dict.fromkeys(_SET_BY_FOLDS, "it without --folds_dir")
 
-    given = [match[1] for word in recipe_argv if (match := re.match(r"--([^=]+)", word))]
+    given = [match[1] for word in argv if (match := re.match(r"--([^=]+)", word))]
     for name in given:
         if name in instead:
             raise InputError("the study sets it for each cell", where=f"--{name}", remedy=f"give {instead[name]}")

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +26,17 @@ Settings = tuple[tuple[str, str], ...]  # options of the recipe and their values
 
 @dataclass(frozen=True)
 class Model:
-    """A checkpoint by the name that it has in the study's tables; `path` may hold `{fold}`."""
+    """A checkpoint by the name that it has in the study's tables.
+
+    Attributes:
+        path: folder or Hub id; may hold `{fold}`.
+        argv: options of the recipe that only this model's cells get.
+    """
 
     name: str
     path: str
     from_scratch: bool = False
+    argv: tuple[str, ...] = ()
 
     def path_of(self, fold: int) -> str:
         """Folder or Hub id of the checkpoint for a fold."""
@@ -151,7 +158,7 @@ class Plan:
     def argv(self, cell: Cell) -> list[str]:
         """The command line of a cell, without its output folder."""
         settings = [f"--{key}={value}" for key, value in cell.settings]
-        argv = [*self.recipe_argv, *settings, *self._data_argv(cell)]
+        argv = [*self.recipe_argv, *cell.model.argv, *settings, *self._data_argv(cell)]
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold.number)]
         argv += ["--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
         if cell.tuning:
@@ -196,6 +203,8 @@ def make_plan(study_args: StudyArguments, recipe_argv: list[str]) -> Plan:
     grid = _grid(study_args.grid or [])
     refuse_set_options(recipe_argv, [key for key, _ in grid[0]], study_args.folds_dir is not None)
     models = _models(study_args.models or [])
+    for model in models:
+        refuse_set_options(model.argv, [key for key, _ in grid[0]], study_args.folds_dir is not None)
     folds = _folds(study_args.folds_dir)
     sizes = _sizes(study_args.train_sizes or [])
     _check_fold_checkpoints(models, folds)
@@ -234,14 +243,21 @@ def _draw_subsets(
 def _models(entries: list[str]) -> tuple[Model, ...]:
     models: dict[str, Model] = {}
     for entry in entries:
-        name, equals, path = entry.partition("=")
+        try:
+            named, *argv = shlex.split(entry) or [""]
+        except ValueError as error:
+            raise InputError(f"{entry!r}: {error}", where="--models", remedy="close the quotes") from None
+        name, equals, path = named.partition("=")
         if not equals or not path.removesuffix(_FROM_SCRATCH) or not re.fullmatch(r"\w[\w.-]*", name):
             remedy = "write NAME=PATH, with a name of letters, digits, '-', '_' and '.'"
             raise InputError(f"{entry!r} is not NAME=PATH", where="--models", remedy=remedy)
         if name in models or name.startswith("baseline"):
             remedy = "give each model a name of its own, which does not begin with 'baseline'"
             raise InputError(f"the name {name!r} is taken", where="--models", remedy=remedy)
-        models[name] = Model(name, path.removesuffix(_FROM_SCRATCH), path.endswith(_FROM_SCRATCH))
+        if argv and not argv[0].startswith("--"):
+            remedy = "write 'NAME=PATH --OPTION VALUE', and quote a path with blanks twice"
+            raise InputError(f"{argv[0]!r} is not an option of {name}", where="--models", remedy=remedy)
+        models[name] = Model(name, path.removesuffix(_FROM_SCRATCH), path.endswith(_FROM_SCRATCH), tuple(argv))
 
     if not models:
         raise InputError("no model is named", where="--models", remedy="give NAME=PATH, e.g. mini=runs/mini")
