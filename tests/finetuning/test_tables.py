@@ -15,8 +15,8 @@ import pytest
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.folders import files_of_parts
-from bert_hf.finetuning.labelled.separated import read_separated_rows
-from bert_hf.finetuning.labelled.tables import read_table, read_unquoted
+from bert_hf.finetuning.labelled.separated import read_separated_rows, unquoted_rows
+from bert_hf.finetuning.labelled.tables import read_table, read_text
 
 NAMES = ["body", "kind"]
 ROWS = [
@@ -106,7 +106,7 @@ def test_lone_quotes_never_join_lines(tmp_path):
     text = 'ham\tone two\nham\t"begins\nspam\tthe middle\nham\tends"\nspam\tlast one\n'
     (tmp_path / "a.tsv").write_text(text)
     assert len(read_table(str(tmp_path / "a.tsv"))) == 5
-    assert [line for line, _ in read_unquoted(str(tmp_path / "a.tsv"))] == [1, 2, 3, 4, 5]
+    assert [line for line, _ in unquoted_rows(read_text(str(tmp_path / "a.tsv")))] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("header", ["", '"body"\t"kind"\n', "body\tkind\n"])

@@ -3,8 +3,9 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
@@ -63,6 +64,36 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
             column=error.start - (before.rfind(b"\n") + 1) + 1,
             remedy="convert the file, e.g. with iconv -t UTF-8",
         ) from None
+
+
+def parse_json(
+    text: str,
+    where: str | Path,
+    remedy: str,
+    *,
+    line: int | None = None,
+    otherwise: str | None = None,
+    parse: Callable[..., Any] = json.loads,
+    **options,
+) -> Any:
+    """What `parse` makes of a JSON text.
+
+    Args:
+        line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
+        otherwise: remedy for JSON that Python does not take: nested too deeply, a number of too many digits.
+        options: of `parse`.
+
+    Raises:
+        InputError: it is not JSON; with line and column.
+    """
+    try:
+        return parse(text, **options)
+    except json.JSONDecodeError as error:
+        line = max(line or 1, error.lineno)  # of an item in a longer text the fault may be further down
+        raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None
+    except (RecursionError, ValueError) as error:
+        reason = str(error).split(";")[0]
+        raise InputError(f"not JSON: {reason}", where=where, line=line, remedy=otherwise or remedy) from None
 
 
 class _Loader(yaml.SafeLoader):

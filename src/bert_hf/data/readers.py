@@ -19,6 +19,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_hf.config.files import parse_json
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
 from bert_hf.errors import InputError, did_you_mean
@@ -334,23 +335,20 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
     Raises:
         InputError: a line that is not a JSON object.
     """
-    remedy = "write one object a line"
-    for number, line in read_lines(path):
+    return json_rows(read_lines(path), path, "write one object a line", "correct the line")
+
+
+def json_rows(
+    lines: Iterable[tuple[int, str]], where: str | Path, remedy: str, otherwise: str | None = None
+) -> Iterator[tuple[int, dict]]:
+    """The lines that are not blank as objects; see `parse_json` for the remedies."""
+    for number, line in lines:
         if not line.strip():
             continue
-
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            what = f"not JSON: {error.msg}"
-            raise InputError(what, where=path, line=number, column=error.colno, remedy=remedy) from None
-        except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
-            reason = str(error).split(";")[0]
-            raise InputError(f"not JSON: {reason}", where=path, line=number, remedy="correct the line") from None
-
+        row = parse_json(line, where, remedy, line=number, otherwise=otherwise)
         del line  # it may be of any length
         if not isinstance(row, dict):
-            raise InputError("not a JSON object", where=path, line=number, remedy=remedy)
+            raise InputError("not a JSON object", where=where, line=number, remedy=remedy)
         yield number, row
 
 

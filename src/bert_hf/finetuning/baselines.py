@@ -133,7 +133,7 @@ class Baselines:
 
     def __init__(self, train: LabelledTexts, labels: Sequence[str]):
         self.labels = tuple(labels)
-        self.targets = self._targets(train)
+        self.targets = train.targets(self.labels)
         self.models = {}
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
@@ -150,7 +150,7 @@ class Baselines:
             rows: cut like the training rows.
             metric: of the task's benchmark (see `classification_metrics`).
         """
-        references = self._targets(rows)
+        references = rows.targets(self.labels)
         result = {}
         for kind, scores in self.predict(rows).items():
             if self.labels:
@@ -171,13 +171,6 @@ class Baselines:
         for kind, (features, model) in self.models.items():
             result[kind] = self._scores(model, features.transform(rows))
         return result
-
-    def _targets(self, rows: LabelledTexts) -> np.ndarray:
-        """(N,) class ids, or numbers."""
-        if not self.labels:
-            return rows.numbers()
-        ids = {name: number for number, name in enumerate(self.labels)}
-        return np.array([ids[label] for label in rows.class_names()])
 
     def _linear(self, strength: float) -> LinearSVC | Ridge:
         if self.labels:

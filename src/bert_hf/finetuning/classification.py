@@ -78,12 +78,7 @@ class ClassificationTask(DownstreamTask):
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
         rows: LabelledTexts = self.parts[part]
-        if rows.labels is None:
-            return None
-        if self.regression:
-            return rows.numbers()
-        ids = {name: number for number, name in enumerate(self.labels)}
-        return np.array([ids[label] for label in rows.labels])
+        return None if rows.labels is None else rows.targets(self.labels)
 
     def inputs(self, part: str) -> EncodedTexts:
         """The encoded rows of a part."""
@@ -98,9 +93,6 @@ class ClassificationTask(DownstreamTask):
     def encoded(self, part: str) -> datasets.Dataset:
         return self.inputs(part).features
 
-    def inputs_per_epoch(self) -> int:
-        return len(self.inputs("train").features)
-
     def collator(self) -> DataCollatorWithPadding:
         return DataCollatorWithPadding(self.tokenizer)
 
@@ -109,12 +101,7 @@ class ClassificationTask(DownstreamTask):
     def config_options(self) -> dict:
         if self.regression:
             return {"num_labels": 1, "problem_type": "regression"}
-        return {
-            "num_labels": len(self.labels),
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-            "problem_type": "single_label_classification",
-        }
+        return {**super().config_options(), "problem_type": "single_label_classification"}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         if self.regression:

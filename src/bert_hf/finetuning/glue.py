@@ -10,7 +10,7 @@ begin with a byte-order mark, and test files have no labels.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,9 @@ import numpy as np
 from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.columns import Columns
+from bert_hf.finetuning.labelled.columns import Columns, as_number
 from bert_hf.finetuning.labelled.texts import LabelledTexts
-from bert_hf.finetuning.tasks import TASKS, Task
+from bert_hf.finetuning.tasks import TASKS
 from bert_hf.training.checkpointing import write_durably
 
 _SUFFIXES = (".tsv", ".tsv.xz", ".tsv.gz")
@@ -134,33 +134,31 @@ def _read_part(task: str, part: str, path: Path) -> tuple[LabelledTexts, list[st
     columns = layout.headerless if labelled else ()
     skipped: list[int] | None = [] if layout.has_incomplete_rows and labelled else None
 
-    rows = _Rows(TASKS[task], layout, path, labelled, header=not columns)
-    for line, row in _read_table(path, columns, skipped):
-        rows.add(line, row)
+    rows = _texts_of(task, path, _read_table(path, columns, skipped), labelled, header=not columns)
     if not rows.texts:
         raise InputError("no rows in it", where=path, remedy="fetch the file again")
 
     # Those who convert the benchmark skip them, too: "filter out corrupted rows" (tensorflow_datasets/text/glue.py)
     if not skipped:
-        return rows.result(), []
-    return rows.result(), [f"{path}: skipped {len(skipped):,} incomplete rows, the first in line {skipped[0]:,}"]
+        return rows, []
+    return rows, [f"{path}: skipped {len(skipped):,} incomplete rows, the first in line {skipped[0]:,}"]
 
 
 def _read_parts_of_file(task: str, path: Path) -> dict[str, LabelledTexts]:
     """The parts of SICK, which are in one file."""
-    layout = _LAYOUTS[task]
-    parts = {part: _Rows(TASKS[task], layout, path) for part in _SICK_PARTS.values()}
+    column = str(_LAYOUTS[task].part)
+    parts: dict[str, list[tuple[int, dict[str, str]]]] = {part: [] for part in _SICK_PARTS.values()}
     for line, row in _read_table(path):
-        part = _SICK_PARTS.get(_field(row, str(layout.part), path))
+        part = _SICK_PARTS.get(_field(row, column, path))
         if part is None:
-            what = f"{layout.part} is {row[str(layout.part)]!r}, and none of {', '.join(_SICK_PARTS)}"
+            what = f"{column} is {row[column]!r}, and none of {', '.join(_SICK_PARTS)}"
             raise InputError(what, where=path, line=line, remedy=_REMEDY)
-        parts[part].add(line, row)
+        parts[part].append((line, row))
 
-    empty = [part for part, rows in parts.items() if not rows.texts]
+    empty = [part for part, rows in parts.items() if not rows]
     if empty:
         raise InputError(f"no {empty[0]} rows in it", where=path, remedy="fetch the file again")
-    return {part: rows.result() for part, rows in parts.items()}
+    return {part: _texts_of(task, path, rows) for part, rows in parts.items()}
 
 
 def _read_table(
@@ -193,64 +191,46 @@ def _read_table(
 # ---- rows
 
 
-class _Rows:
-    """Collects the rows of a part, and checks each.
+def _texts_of(
+    task: str, path: Path, rows: Iterable[tuple[int, dict[str, str]]], labelled: bool = True, header: bool = True
+) -> LabelledTexts:
+    """The rows (line number, row by column) of a file as labelled texts.
 
     Args:
         labelled: whether they have labels. header: whether the file has one.
+
+    Raises:
+        InputError: a column is missing, or a label is none of the task's.
     """
+    layout, regression = _LAYOUTS[task], TASKS[task].regression
+    by_id = TASKS[task].labels_are_ids
+    names = {str(number) if by_id else name: name for number, name in enumerate(TASKS[task].labels)}
+    expected = "not a number" if regression else f"none of {', '.join(names)}"
 
-    def __init__(self, task: Task, layout: _Layout, path: Path, labelled: bool = True, header: bool = True):
-        self.task = task
-        self.layout = layout
-        self.path = path
-        self.labelled = labelled
-        self.header = header
-        self.texts: list[str] = []
-        self.pairs: list[str] = []
-        self.labels: list[str] = []
-        self.places: list[tuple[str, int]] = []
+    texts: list[str] = []
+    pairs: list[str] = []
+    labels: list[str] = []
+    places: list[tuple[str, int]] = []
+    for line, row in rows:
+        texts.append(_field(row, layout.text, path).strip())
+        if layout.pair is not None:
+            pairs.append(_field(row, layout.pair, path).strip())
+        if labelled:
+            value = _field(row, layout.label, path)
+            known = as_number(value) is not None if regression else value.lower() in names  # SICK has capitals
+            if not known:
+                what = f"{layout.label} is {value!r}, and {expected}"
+                raise InputError(what, where=path, line=line, remedy=_REMEDY)
+            labels.append(value if regression else names[value.lower()])
+        places.append((str(path), line))
 
-        ids = {str(number): name for number, name in enumerate(task.labels)}
-        self.label_names = ids if task.labels_are_ids else {name: name for name in task.labels}
-
-    def add(self, line: int, row: dict[str, str]) -> None:
-        """Adds a row.
-
-        Raises:
-            InputError: a column is missing, or the label is none of the task's.
-        """
-        self.texts.append(_field(row, self.layout.text, self.path).strip())
-        if self.layout.pair is not None:
-            self.pairs.append(_field(row, self.layout.pair, self.path).strip())
-        if self.labelled:
-            self.labels.append(self._label(_field(row, self.layout.label, self.path), line))
-        self.places.append((str(self.path), line))
-
-    def _label(self, value: str, line: int) -> str:
-        """The label by name; of a regression the text of a number."""
-        if self.task.regression:
-            label = value if _is_number(value) else None
-            expected = "not a number"
-        else:
-            label = self.label_names.get(value.lower())  # SICK has capitals
-            expected = f"none of {', '.join(self.label_names)}"
-
-        if label is None:
-            what = f"{self.layout.label} is {value!r}, and {expected}"
-            raise InputError(what, where=self.path, line=line, remedy=_REMEDY)
-        return label
-
-    def result(self) -> LabelledTexts:
-        """The rows that were added."""
-        layout = self.layout
-        return LabelledTexts(
-            texts=self.texts,
-            labels=self.labels if self.labelled else None,
-            places=self.places,
-            pairs=None if layout.pair is None else self.pairs,
-            columns=Columns(layout.text, layout.pair, layout.label if self.labelled else None, self.header),
-        )
+    return LabelledTexts(
+        texts=texts,
+        labels=labels if labelled else None,
+        places=places,
+        pairs=None if layout.pair is None else pairs,
+        columns=Columns(layout.text, layout.pair, layout.label if labelled else None, header),
+    )
 
 
 def _field(row: dict[str, str], column: str, path: Path) -> str:
@@ -258,13 +238,6 @@ def _field(row: dict[str, str], column: str, path: Path) -> str:
         remedy = f"its columns: {', '.join(row)}; check that --data_dir is the task's folder"
         raise InputError(f"no column {column!r}", where=path, line=1, remedy=remedy)
     return row[column]
-
-
-def _is_number(value: str) -> bool:
-    try:
-        return math.isfinite(float(value))
-    except ValueError:
-        return False
 
 
 # ---- submissions

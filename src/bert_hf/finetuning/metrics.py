@@ -12,7 +12,14 @@ import datasets
 import evaluate
 import numpy as np
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    confusion_matrix,
+    f1_score,
+    matthews_corrcoef,
+    roc_curve,
+)
 
 RANKING_METRICS = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_metrics`
 _PER_CENT = 1  # false positives at which `recall_at_1_fpr` is taken
@@ -32,7 +39,8 @@ class LocalMetric(evaluate.Metric):
     metric_names: ClassVar[tuple[str, ...]]
     value: ClassVar[str] = "int64"
 
-    def __init__(self, **kwargs):
+    def __init__(self, num_labels: int = 2, **kwargs):
+        self.num_labels = num_labels
         super().__init__(keep_in_memory=True, **kwargs)
 
     def _info(self) -> evaluate.MetricInfo:
@@ -41,6 +49,13 @@ class LocalMetric(evaluate.Metric):
         return evaluate.MetricInfo(
             description=description, citation="", inputs_description="", features=datasets.Features(columns)
         )
+
+    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
+        named = [(name, metric) for name, metric in _METRICS.items() if name in self.metric_names]
+        metrics = {name: float(metric(predictions, references, self.num_labels)) for name, metric in named}
+        if "combined_score" in self.metric_names:  # the mean of the two others, which the benchmark's average takes
+            metrics["combined_score"] = sum(metrics.values()) / 2
+        return metrics
 
 
 class ClassificationMetric(LocalMetric):
@@ -52,25 +67,11 @@ class ClassificationMetric(LocalMetric):
 
     metric_names = ("f1", "accuracy", "matthews_correlation")
 
-    def __init__(self, num_labels: int = 2, **kwargs):
-        self.num_labels = num_labels
-        super().__init__(**kwargs)
-
-    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        return {
-            "accuracy": float(accuracy_score(references, predictions)),
-            "f1": f1(references, predictions, self.num_labels),
-            "matthews_correlation": float(matthews_corrcoef(references, predictions)),
-        }
-
 
 class AccuracyMetric(LocalMetric):
     """Accuracy: SST-2, QNLI, RTE, WNLI, SICK, and each of the two validation sets of MNLI."""
 
     metric_names = ("accuracy",)
-
-    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        return {"accuracy": float(accuracy_score(references, predictions))}
 
 
 class MatthewsMetric(LocalMetric):
@@ -78,31 +79,18 @@ class MatthewsMetric(LocalMetric):
 
     metric_names = ("matthews_correlation",)
 
-    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        return {"matthews_correlation": float(matthews_corrcoef(references, predictions))}
-
 
 class AccuracyAndF1Metric(LocalMetric):
-    """Accuracy, F1 of class 1, and their mean, which the benchmark's average takes: MRPC, QQP."""
+    """Accuracy, F1 of class 1, and their mean: MRPC, QQP."""
 
     metric_names = ("combined_score", "accuracy", "f1")
 
-    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        accuracy = float(accuracy_score(references, predictions))
-        positive_f1 = f1(references, predictions, classes=2)
-        return {"accuracy": accuracy, "f1": positive_f1, "combined_score": (accuracy + positive_f1) / 2}
-
 
 class CorrelationMetric(LocalMetric):
-    """Pearson and Spearman correlation, and their mean, which the benchmark's average takes: STS-B; any regression."""
+    """Pearson and Spearman correlation, and their mean: STS-B; any regression."""
 
     metric_names = ("combined_score", "pearson", "spearmanr")
     value = "float64"
-
-    def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        pearson = _correlation(pearsonr, predictions, references)
-        spearman = _correlation(spearmanr, predictions, references)
-        return {"pearson": pearson, "spearmanr": spearman, "combined_score": (pearson + spearman) / 2}
 
 
 def _correlation(coefficient: Callable, predictions, references) -> float:
@@ -126,6 +114,16 @@ def f1(references, predictions, classes: int) -> float:
     if classes > 2:
         options |= {"average": "macro", "labels": range(classes)}
     return float(f1_score(references, predictions, **options))
+
+
+# What `LocalMetric` computes of predictions, references and a number of classes, in the order of its result
+_METRICS: dict[str, Callable[..., float]] = {
+    "accuracy": lambda predictions, references, _: accuracy_score(references, predictions),
+    "f1": lambda predictions, references, classes: f1(references, predictions, classes),
+    "matthews_correlation": lambda predictions, references, _: matthews_corrcoef(references, predictions),
+    "pearson": lambda predictions, references, _: _correlation(pearsonr, predictions, references),
+    "spearmanr": lambda predictions, references, _: _correlation(spearmanr, predictions, references),
+}
 
 
 def ranking_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
@@ -162,17 +160,10 @@ def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, per_ce
     Args:
         scores: (N,). references: (N,) 0 or 1, with a 1 among them.
     """
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    positive = references[order].astype(bool)
-
-    # Numbers of rows called class 1 if the threshold is each row's score; only the last of equal scores counts
-    right = np.cumsum(positive)
-    wrong = np.cumsum(~positive)
-    last_of_equal = np.append(ranked[1:] != ranked[:-1], True)
-
-    allowed = last_of_equal & (100 * wrong <= per_cent * wrong[-1])
-    return float(right[allowed].max(initial=0) / right[-1])
+    if references.all():
+        return 1.0
+    false_positives, recalls, _ = roc_curve(references, scores, drop_intermediate=False)
+    return float(recalls[false_positives <= per_cent / 100].max())
 
 
 def confusion(references, predictions, names: tuple[str, ...]) -> str:

@@ -107,10 +107,6 @@ class SpanTask(DownstreamTask):
         answered = self.task_args.version_2_with_negative or _any_answer(questions)
         return not (answered and all(question.labelled for question in questions))
 
-    def inputs_per_epoch(self) -> int:
-        """The number of windows of the training questions."""
-        return len(self.windows["train"])
-
     def collator(self) -> WindowCollator:
         return WindowCollator(self.tokenizer)
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.losses import IGNORED, count_labels
+from bert_hf.finetuning.losses import count_labels
 from bert_hf.training import hub
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
@@ -93,7 +93,7 @@ class DownstreamTask(ABC):
 
     def inputs_per_epoch(self) -> int:
         """Features of the training rows."""
-        return len(self.parts["train"])
+        return len(self.encoded("train"))
 
     @abstractmethod
     def collator(self) -> Callable[[list[dict]], dict[str, Tensor]]:
@@ -101,9 +101,13 @@ class DownstreamTask(ABC):
 
     # ---- network and loss
 
-    @abstractmethod
     def config_options(self) -> dict:
-        """Options of the network's configuration: num_labels, id2label, label2id, problem_type."""
+        """Options of the network's configuration: by default number and names of the classes; problem_type, …"""
+        return {
+            "num_labels": len(self.labels),
+            "id2label": dict(enumerate(self.labels)),
+            "label2id": {name: number for number, name in enumerate(self.labels)},
+        }
 
     def chosen_options(self) -> dict:
         """Options of the network's configuration that the validation rows decide, such as a threshold.
@@ -202,8 +206,3 @@ def take(rows: Any, numbers: np.ndarray) -> Any:
     if isinstance(rows, Sequence):
         return [rows[number] for number in numbers]
     return rows.take(numbers)
-
-
-def encoded_labels(labels: list | None, count: int) -> list:
-    """The labels, or as many `IGNORED` ones where a part has none."""
-    return [IGNORED] * count if labels is None else labels

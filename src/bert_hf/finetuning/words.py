@@ -160,13 +160,6 @@ class TokenClassificationTask(DownstreamTask):
 
     # ---- network and loss
 
-    def config_options(self) -> dict:
-        return {
-            "num_labels": len(self.labels),
-            "id2label": dict(enumerate(self.labels)),
-            "label2id": {name: number for number, name in enumerate(self.labels)},
-        }
-
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
-from bert_hf.config.files import read_input_text
+from bert_hf.config.files import parse_json, read_input_text
 from bert_hf.errors import InputError, did_you_mean
 
 _WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -52,14 +52,7 @@ def _json_object(text: str, path: Path) -> dict:
             raise InputError(f"{twice[0]!r} is given twice", where=path, line=line, remedy="remove one of them")
         return dict(pairs)
 
-    try:
-        values = json.loads(text, object_pairs_hook=distinct)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"not JSON: {error.msg}", where=path, line=error.lineno, column=error.colno, remedy="correct the file"
-        ) from None
-    except (RecursionError, ValueError) as error:
-        raise InputError(f"not JSON: {str(error).split(';')[0]}", where=path, remedy="correct the file") from None
+    values = parse_json(text, path, "correct the file", object_pairs_hook=distinct)
     if not isinstance(values, dict):
         raise InputError("not a JSON object", where=path, line=1, remedy='write {"hidden_size": 256, …}')
     return values

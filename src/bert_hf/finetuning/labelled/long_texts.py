@@ -15,8 +15,6 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 
-LONG_TEXTS = ("head", "head_tail", "windows")
-
 # Sun et al. 2019, "How to Fine-Tune BERT for Text Classification?", section 5.3.1: the first 128 and the last 382 of
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510

@@ -16,11 +16,12 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_hf.config.files import parse_json
 from bert_hf.data.input_files import access_errors, is_url, kind_of, open_bytes
-from bert_hf.data.readers import DAMAGED, refuse_binary
+from bert_hf.data.readers import DAMAGED, json_rows, refuse_binary
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.labelled.columns import MISSING
-from bert_hf.finetuning.labelled.separated import Row, read_separated_rows, unquoted_rows
+from bert_hf.finetuning.labelled.separated import read_separated_rows
 
 KINDS = (".csv", ".tsv", ".txt", ".jsonl", ".json", ".parquet")
 _BYTE_ORDER_MARKS = (
@@ -77,17 +78,6 @@ def read_table(path: str, encoding: str | None = None, named: tuple[str, ...] = 
     names, rows, header = read_separated_rows(text, path, kind, named)
     columns = {name: [fields[number] for _, fields in rows] for number, name in enumerate(names)}
     return Table(path, columns, [line for line, _ in rows], header)
-
-
-def read_unquoted(path: str, delimiter: str = "\t", encoding: str | None = None) -> list[Row]:
-    """(line, fields) of each line that is not blank, a header included; quotes are part of the text.
-
-    For formats whose columns are known, such as the files of GLUE. The rows may differ in their number of fields.
-
-    Raises:
-        InputError: it cannot be read or decoded.
-    """
-    return list(unquoted_rows(read_text(path, encoding), delimiter))
 
 
 # ---- bytes and characters
@@ -183,39 +173,13 @@ def _json_rows(text: str, path: str) -> Iterator[tuple[int, dict]]:
     Raises:
         InputError: with line and column.
     """
-    rows = _array_items(text) if text.lstrip()[:1] == "[" else _lines(text)
     remedy = "write one object a line, or an array of objects"
-    try:
-        for line, row in rows:
-            if not isinstance(row, dict):
-                raise InputError("not a JSON object", where=path, line=line, remedy=remedy)
-            yield line, row
-    except _LineError as error:
-        what = f"not JSON: {error.what}"
-        raise InputError(what, where=path, line=error.line, column=error.column, remedy=remedy) from None
+    if text.lstrip()[:1] == "[":
+        return _array_items(text, path, remedy)
+    return json_rows(enumerate(text.split("\n"), 1), path, remedy)
 
 
-class _LineError(Exception):
-    """JSON that cannot be parsed, and its place in the file."""
-
-    def __init__(self, what: str, line: int, column: int | None = None):
-        super().__init__(what)
-        self.what, self.line, self.column = what, line, column
-
-
-def _lines(text: str) -> Iterator[tuple[int, object]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise _LineError(error.msg, number, error.colno) from None
-        except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
-            raise _LineError(str(error).split(";")[0], number) from None
-
-
-def _array_items(text: str) -> Iterator[tuple[int, object]]:
+def _array_items(text: str, path: str, remedy: str) -> Iterator[tuple[int, dict]]:
     """(line, item): `json` alone does not say in which line an item begins."""
     decode = json.JSONDecoder().raw_decode
     skip = functools.partial(_skip, text)
@@ -224,22 +188,21 @@ def _array_items(text: str) -> Iterator[tuple[int, object]]:
     while text[at : at + 1] != "]":
         line += text.count("\n", counted, at)
         counted = at
-        try:
-            item, at = decode(text, at)
-        except json.JSONDecodeError as error:
-            raise _LineError(error.msg, error.lineno, error.colno) from None
-        except (RecursionError, ValueError) as error:
-            raise _LineError(str(error).split(";")[0], line) from None
+        item, at = parse_json(text, path, remedy, line=line, parse=decode, idx=at)
+        if not isinstance(item, dict):
+            raise InputError("not a JSON object", where=path, line=line, remedy=remedy)
         yield line, item
 
         at = skip(at)
         if text[at : at + 1] == ",":
             at = skip(at + 1)
         elif text[at : at + 1] != "]":
-            raise _LineError("the array is not closed", text.count("\n", 0, at) + 1)
+            line = text.count("\n", 0, at) + 1
+            raise InputError("not JSON: the array is not closed", where=path, line=line, remedy=remedy)
 
     if text[at + 1 :].strip():
-        raise _LineError("text after the array", text.count("\n", 0, skip(at + 1)) + 1)
+        line = text.count("\n", 0, skip(at + 1)) + 1
+        raise InputError("not JSON: text after the array", where=path, line=line, remedy=remedy)
 
 
 def _skip(text: str, at: int) -> int:

@@ -78,6 +78,17 @@ class LabelledTexts:
             raise InputError(f"label {labels[row]!r} is not a number", where=where, line=line, remedy=remedy)
         return np.array(found, np.float64)
 
+    def targets(self, names: Sequence[str]) -> np.ndarray:
+        """(N,) class ids, where `names` are the classes by id; without names the numbers of a regression.
+
+        Raises:
+            InputError: see `class_names` and `numbers`.
+        """
+        if not names:
+            return self.numbers()
+        ids = {name: number for number, name in enumerate(names)}
+        return np.array([ids[label] for label in self.class_names()])
+
     def file(self, otherwise: str = "--train_file") -> str:
         """The (first) file that the rows are from, for errors."""
         return self.places[0][0] if self.places else otherwise

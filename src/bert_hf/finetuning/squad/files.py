@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import datasets
 
-from bert_hf.config.files import check_input_file
+from bert_hf.config.files import check_input_file, parse_json
 from bert_hf.data.input_files import access_errors, expand, first_line, is_url, kind_of, open_bytes
 from bert_hf.data.readers import read_rows
 from bert_hf.errors import InputError
@@ -300,24 +300,19 @@ def read_json(path: str | Path, object_pairs_hook=None) -> Any:
         raw = file.read()
 
     try:
-        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=object_pairs_hook)
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         what = f"byte {raw[error.start]:#04x} is not UTF-8"
         raise InputError(what, where=path, line=line, remedy="save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
-        remedy = "check that the file is complete"
-        what = f"not JSON: {error.msg}"
-        raise InputError(what, where=path, line=error.lineno, column=error.colno, remedy=remedy) from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
-        what = f"not JSON: {str(error).split(';')[0]}"
-        raise InputError(what, where=path, remedy="correct the file") from None
+    remedy = "check that the file is complete"
+    return parse_json(text, path, remedy, otherwise="correct the file", object_pairs_hook=object_pairs_hook)
 
 
-def _expect(value: Any, kind: type | tuple[type, ...], place: str, path: str, line: int | None = None) -> Any:
+def _expect(value: Any, kind: type, place: str, path: str) -> Any:
     if not isinstance(value, kind):
         names = {list: "a list", dict: "an object"}
-        raise InputError(f"{place} is not {names.get(cast(type, kind), 'of its kind')}", where=path, remedy=_SHAPE)
+        raise InputError(f"{place} is not {names[kind]}", where=path, remedy=_SHAPE)
     return value
 
 

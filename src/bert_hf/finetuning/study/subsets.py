@@ -5,7 +5,6 @@ is part of a larger one, and all models and seeds are given the same rows.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from bert_hf.data.readers import read_rows
 from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled.columns import as_number
 from bert_hf.training.checkpointing import write_durably
 
 LEAST = 2  # rows of each class in any subset, where the class has as many
@@ -100,11 +100,8 @@ def strata(labels: list[Any]) -> np.ndarray:
 
 
 def _has_fraction(label: Any) -> bool:
-    try:
-        number = float(label)
-    except ValueError:
-        return False
-    return math.isfinite(number) and not number.is_integer()
+    number = as_number(label)
+    return number is not None and not number.is_integer()
 
 
 def least_rows(classes: np.ndarray) -> int:
