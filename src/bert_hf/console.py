@@ -1,4 +1,4 @@
-"""The logger of bert_hf: plain lines on standard output, information on rank 0 alone, warnings on every rank.
+"""The logger of bert_hf: plain lines on standard output, information on rank 0 alone, warnings on every rank; tables.
 
 `transformers.utils.logging.get_logger("bert_hf")` is the same logger; `setLevel(logging.WARNING)` makes it quiet.
 """
@@ -28,3 +28,13 @@ logger = logging.getLogger("bert_hf")
 if not logger.handlers:
     logger.addHandler(_StandardOutput())
     logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+
+
+def format_table(rows: list[list[str]]) -> list[str]:
+    """A table as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines

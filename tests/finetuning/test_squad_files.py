@@ -172,7 +172,7 @@ def test_hub_rows_of_other_or_empty_splits(monkeypatch):
     }
 
     splits["train"] = splits["train"].select([])
-    with pytest.raises(InputError, match="some/squad: no questions in its split train; give --train_file"):
+    with pytest.raises(InputError, match="some/squad: no split 'train'; its splits: test, unsupervised; give"):
         read_hub_questions("some/squad", None)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers import BertConfig
 
+from bert_hf.console import format_table
 from bert_hf.errors import InputError
 from bert_hf.models import modeling_bert, unpadded_attention
 from bert_hf.models.cost import (
@@ -20,7 +21,6 @@ from bert_hf.models.cost import (
     device_bytes,
     expected_mfu,
     find_device,
-    format_table,
     largest_micro_batch,
     run_seconds,
     state_bytes,

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import fsspec
 import pyarrow as pa
@@ -195,6 +195,23 @@ def _load_streaming(dataset: str, config: str | None, split: str):
     return datasets.load_dataset(dataset, config, split=split, streaming=True)
 
 
+def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
+    """Each split of a Hub dataset, or of a folder of its files, as a `datasets.Dataset`.
+
+    Raises:
+        InputError: it cannot be loaded, or has no rows in a split `train`.
+    """
+    import datasets
+
+    with access_errors(dataset, _HUB_REMEDY):
+        splits: Any = datasets.load_dataset(dataset, config)
+    filled = [split for split, rows in splits.items() if len(rows)]
+    if "train" not in filled:
+        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
+        raise InputError(what, where=dataset, remedy="give --train_file")
+    return splits
+
+
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
     """The shards of a Hub dataset's `train` split."""
     with access_errors(dataset, _HUB_REMEDY):
@@ -355,29 +372,43 @@ def json_rows(
 def read_separated(path: str | Path, separator: str) -> Iterator[tuple[int, dict]]:
     """(line number, row by column) of a file with a header, or of headerless label<TAB>text.
 
+    Raises:
+        InputError: see `separated_fields` and `by_column`.
+    """
+    rows = list(separated_fields(path, separator))
+    # label<TAB>text without a header: the first field of the first row is a label, so it comes again
+    header = rows[0][1] if rows else []
+    if len(header) == 2 and any(row[0] == header[0] for _, row in rows[1:]):
+        return by_column(rows, ["label", "text"], path)
+    return by_column(rows[1:], header, path)
+
+
+def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """(line number, fields) of the rows of a table, its header included, but not the empty ones.
+
     Args:
         separator: a comma; or a tab, where quotes are part of the text.
 
     Raises:
-        InputError: a row has another number of fields than the header, or a quote is not closed.
+        InputError: a quote is not closed.
     """
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
     lines = (f"{line}\n" for _, line in read_lines(path))
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
     try:
-        rows = [(reader.line_num, row) for row in reader if row]
+        yield from ((reader.line_num, row) for row in reader if row)
     except csv.Error as error:
         raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
-    if not rows:
-        return
 
-    # label<TAB>text without a header: the first field of the first row is a label, so it comes again
-    header = rows[0][1]
-    if len(header) == 2 and any(row[0] == header[0] for _, row in rows[1:]):
-        header = ["label", "text"]
-    else:
-        rows = rows[1:]
 
+def by_column(
+    rows: Iterable[tuple[int, list[str]]], header: list[str], path: str | Path
+) -> Iterator[tuple[int, dict]]:
+    """(line number, field by column) of (line number, fields).
+
+    Raises:
+        InputError: a row has another number of fields than the header.
+    """
     for line, row in rows:
         if len(row) != len(header):
             what = f"{len(row)} fields instead of {len(header)}"

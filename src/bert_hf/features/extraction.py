@@ -8,15 +8,13 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModel, BertConfig, PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 
-from bert_hf.config.hardware import cpu_threads
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.tokenization import backend, check_tokenizer, fingerprint_text, load_tokenizer
-from bert_hf.errors import InputError
 from bert_hf.features.arguments import FeatureArguments, chosen_layers
 from bert_hf.features.texts import Text
-from bert_hf.models.loading import CONFIG, find_checkpoint, load_network, weight_files
+from bert_hf.models.loading import CONFIG, load_network, open_checkpoint, weight_files
 
 _TEXTS = 4096  # in a chunk, at most
 _BYTES = 32_000_000  # of features in a chunk, unless one text has more
@@ -195,22 +193,13 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
         InputError: nothing can be loaded from there, or tokenizer, length, layers and network do not fit.
     """
     where = str(feature_args.model_name_or_path)
-    folder = find_checkpoint(where)
-    config = BertConfig.from_pretrained(folder)
+    folder, config, device = open_checkpoint(where, feature_args.max_seq_length)
     tokenizer = load_tokenizer(feature_args.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
-    if feature_args.max_seq_length > config.max_position_embeddings:
-        most = config.max_position_embeddings
-        what = f"--max_seq_length {feature_args.max_seq_length} is beyond the model's {most} positions"
-        raise InputError(what, where=where, remedy="lower it")
     layers = chosen_layers(feature_args.layers or [-1], config.num_hidden_layers)
 
     model, _ = load_network(AutoModel, folder, where, ("pooler.",), dtype=torch.float32)  # the pooler is not read
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    device = accelerator or torch.device("cpu")
-    if device.type == "cpu":
-        torch.set_num_threads(cpu_threads())
 
     rust = backend(tokenizer)
     rust.enable_truncation(feature_args.max_seq_length, strategy="longest_first")

@@ -1,6 +1,5 @@
 """Reads the texts (or pairs of texts) whose features are asked for, one after the other, from files of any size."""
 
-import csv
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -10,7 +9,18 @@ import pyarrow.parquet as pq
 
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
-from bert_hf.data.readers import KINDS, TABLES, TEXT_NAMES, TextFile, choose_column, read_lines, read_rows, whole_text
+from bert_hf.data.readers import (
+    KINDS,
+    TABLES,
+    TEXT_NAMES,
+    TextFile,
+    by_column,
+    choose_column,
+    read_lines,
+    read_rows,
+    separated_fields,
+    whole_text,
+)
 from bert_hf.errors import InputError, did_you_mean
 
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
@@ -81,7 +91,9 @@ def read_texts(path: str, columns: Columns) -> Iterator[Text]:
         elif kind in (".jsonl", ".json"):
             yield from _row_texts(read_rows(path), path, columns)
         elif kind in TABLES:
-            yield from _row_texts(_table_rows(path, TABLES[kind]), path, columns)
+            rows = separated_fields(path, TABLES[kind])  # in .tsv quotes are part of the text
+            _, header = next(rows, (0, []))
+            yield from _row_texts(by_column(rows, header, path), path, columns)
         elif kind == ".parquet":
             yield from _parquet_texts(path, columns)
         else:
@@ -150,28 +162,6 @@ def _value(
 def _no_column(column: str, names: list[str], flag: str, path: str, line: int | None = None) -> InputError:
     remedy = f"{did_you_mean(column, names)}{flag}, one of: {', '.join(names)}"
     return InputError(f"no column {column!r}", where=path, line=line, remedy=remedy)
-
-
-def _table_rows(path: str, separator: str) -> Iterator[tuple[int, dict]]:
-    """(line number, row) of a table with a header, read row by row; in .tsv quotes are part of the text."""
-    quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
-    lines = (f"{line}\n" for _, line in read_lines(path))
-    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
-
-    header: list[str] | None = None
-    try:
-        for fields in reader:
-            if not fields:
-                continue
-            if header is None:
-                header = fields
-                continue
-            if len(fields) != len(header):
-                what = f"{len(fields)} fields instead of {len(header)}"
-                raise InputError(what, where=path, line=reader.line_num, remedy="correct the row")
-            yield reader.line_num, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
 
 
 def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:

@@ -87,6 +87,11 @@ def _first_and_last(text: str, offsets: list[tuple[int, int]], count: int) -> st
     return f"{_first(text, offsets, head)} {text[offsets[-tail][0] :] if tail else ''}".strip()
 
 
+def tfidf(kind: str) -> TfidfVectorizer:
+    """TF-IDF of "words" (and word pairs), or of "characters" (n-grams of 2 to 5 within words)."""
+    return TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
+
+
 class TextFeatures:
     """TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
 
@@ -94,11 +99,11 @@ class TextFeatures:
     cosine of the two.
 
     Args:
-        kind: "words" (and word pairs) or "characters" (n-grams of 2 to 5 within words).
+        kind: see `tfidf`.
     """
 
     def __init__(self, kind: str):
-        self.vectorizer = TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
+        self.vectorizer = tfidf(kind)
 
     def fit(self, rows: LabelledTexts) -> "TextFeatures":
         """Learns n-grams and their document frequencies from the rows."""

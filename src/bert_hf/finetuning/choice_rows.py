@@ -1,14 +1,13 @@
 """Reads multiple-choice rows (a context, several continuations or answers, the right one), and splits them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import datasets
 import numpy as np
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.input_files import expand, first_line, kind_of
-from bert_hf.data.readers import TABLES, read_rows, read_separated, whole_text
+from bert_hf.data.input_files import expand, kind_of
+from bert_hf.data.readers import TABLES, load_hub, read_rows, read_separated, whole_text
 from bert_hf.errors import InputError
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
@@ -139,15 +138,8 @@ def _read(path: str) -> Iterator[tuple[int, dict]]:
 
 
 def _hub_rows(name: str, config: str | None) -> dict[str, list[ChoiceRow]]:
-    try:
-        splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
-    except (OSError, ValueError, RuntimeError) as error:
-        remedy = "check the id, --dataset_config_name and the network, or give --train_file"
-        raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
-
-    if "train" not in splits:
-        raise InputError("it has no split 'train'", where=name, remedy="give --train_file")
-    return {part: [parse_row(cast(dict, row), name, None) for row in splits[part]] for part in PARTS if part in splits}
+    splits = load_hub(name, config)
+    return {part: [parse_row(row, name, None) for row in splits[part]] for part in PARTS if part in splits}
 
 
 # ---- one row

@@ -11,7 +11,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.input_files import first_line
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
-from bert_hf.models.loading import find_checkpoint, load_network
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 
 
 def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, str]:
@@ -40,10 +40,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
         raise InputError(what, where=where, remedy="check the path or id") from None
 
     longest = getattr(config, "max_position_embeddings", task_args.max_seq_length)
-    if task_args.max_seq_length > longest:
-        what = f"--max_seq_length {task_args.max_seq_length} is beyond the model's {longest} positions"
-        raise InputError(what, where=where, remedy="lower it")
-
+    check_positions(task_args.max_seq_length, longest, where)
     task.positions = longest
     drawn = _reinitialize(model, task_args)
     return model, "; ".join([line, *drawn])

@@ -64,10 +64,7 @@ class SpanTask(DownstreamTask):
                 part: read_questions(files, need_answers=part != "test") for part, files in given.items() if files
             }
         else:
-            name = cls.source(task_args)
-            parts = read_hub_questions(name, task_args.dataset_config_name)
-            if "train" not in parts:
-                raise InputError("no split 'train'", where=name, remedy="give --train_file")
+            parts = read_hub_questions(cls.source(task_args), task_args.dataset_config_name)
 
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"

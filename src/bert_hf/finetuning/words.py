@@ -69,8 +69,6 @@ class TokenClassificationTask(DownstreamTask):
             parts = {part: read_tagged(files, task_args.tag_names) for part, files in given.items() if files}
         else:
             parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
-            if "train" not in parts:
-                raise InputError("no split 'train'", where=cls.source(task_args), remedy="give --train_file")
 
         if "validation" not in parts:
             percentage = task_args.validation_split_percentage

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from transformers import BertConfig
 
+from bert_hf.console import format_table
 from bert_hf.errors import InputError
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 
@@ -348,13 +349,3 @@ def _memories(plan: Plan, numbers: list[int]) -> list[str]:
     available = HEADROOM * plan.device.memory / 1e9
     title = f"GB on a device, and the largest micro-batch at {plan.phases[0][0]} for which {available:,.1f} do"
     return [title, *format_table(rows)]
-
-
-def format_table(rows: list[list[str]]) -> list[str]:
-    """A table as lines: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -15,9 +15,12 @@ from typing import Any, BinaryIO
 
 import huggingface_hub
 import numpy as np
+import torch
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 from safetensors import SafetensorError, safe_open
+from transformers import BertConfig
 
+from bert_hf.config.hardware import cpu_threads
 from bert_hf.errors import InputError
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -334,6 +337,30 @@ def _all_finite(file: BinaryIO, kind: str, exponent: int, size: int) -> bool:
 
 
 # ---- loading
+
+
+def open_checkpoint(where: str, max_seq_length: int) -> tuple[Path, BertConfig, torch.device]:
+    """(folder, shape, device) of a checkpoint that is only read: the GPU, where there is one; sets a CPU's threads.
+
+    Raises:
+        InputError: nothing can be loaded from there, or the positions are fewer than `max_seq_length`.
+    """
+    folder = find_checkpoint(where)
+    config = BertConfig.from_pretrained(folder)
+    check_positions(max_seq_length, config.max_position_embeddings, where)
+
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = accelerator or torch.device("cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(cpu_threads())
+    return folder, config, device
+
+
+def check_positions(max_seq_length: int, positions: int, where: str) -> None:
+    """Refuses inputs that are longer than the position table of the model from `where`."""
+    if max_seq_length > positions:
+        what = f"--max_seq_length {max_seq_length} is beyond the model's {positions} positions"
+        raise InputError(what, where=where, remedy="lower it")
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):

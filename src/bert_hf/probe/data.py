@@ -19,6 +19,7 @@ from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import NamedColumns
 from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
 from bert_hf.probe.arguments import ProbeArguments
@@ -56,9 +57,7 @@ class LabelledTask:
 
     def joined(self) -> list[str]:
         """One string a row, for what counts words."""
-        if self.pairs is None:
-            return self.texts
-        return [f"{one}\n{other}" for one, other in zip(self.texts, self.pairs, strict=True)]
+        return LabelledTexts(self.texts, None, pairs=self.pairs).joined()
 
     def encoded(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> list[dict]:
         """`input_ids` and `token_type_ids` of each row, special tokens included, cut to `max_seq_length`."""
@@ -86,22 +85,16 @@ def _read_task(pattern: str, probe_args: ProbeArguments) -> LabelledTask:
     rows = read_labelled(
         [pattern], NamedColumns(probe_args.text_column, probe_args.text_pair_column, probe_args.label_column)
     )
-    row_labels = rows.class_names()
-    label_names = order_labels(set(row_labels))
+    label_names = order_labels(set(rows.class_names()))
     if len(label_names) < 2:
         remedy = "give rows of two labels or more"
         raise InputError(f"only one label: {', '.join(label_names)}", where=pattern, remedy=remedy)
 
     # A random sample where there are too many, in the order of the file
     chosen = np.sort(np.random.default_rng(probe_args.seed).permutation(len(rows))[: probe_args.max_rows])
-    texts = [rows.texts[row] for row in chosen]
-    pairs = rows.pairs and [rows.pairs[row] for row in chosen]
-    numbers = {name: number for number, name in enumerate(label_names)}
-    labels = np.array([numbers[row_labels[row]] for row in chosen])
-
-    task = LabelledTask(_task_name(pattern), texts, pairs, labels, label_names, np.zeros(len(texts), np.int64))
-    task.groups = near_duplicate_groups(task.joined())
-    return task
+    rows = rows.take(chosen)
+    labels, groups = rows.targets(label_names), near_duplicate_groups(rows.joined())
+    return LabelledTask(_task_name(pattern), rows.texts, rows.pairs, labels, label_names, groups)
 
 
 def _task_name(pattern: str) -> str:

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from sklearn import config_context
-from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.preprocessing import StandardScaler
 from transformers import BertForPreTraining
 
+from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.data import LabelledTask, draw_rows, outer_folds
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
@@ -84,13 +84,6 @@ def candidates(layers: int) -> list[Candidate]:
 def classifier(c: float) -> LogisticRegression:
     """Logistic regression in which all classes have the same weight."""
     return LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
-
-
-def tfidf(characters: bool) -> TfidfVectorizer:
-    """TF-IDF of words and word pairs, or of 2 to 5 characters within words."""
-    if characters:
-        return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True)
-    return TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\S+")
 
 
 def score(model: LogisticRegression, rows, labels: np.ndarray, classes: int) -> float:
@@ -163,18 +156,18 @@ def layer_score(states: dict[str, np.ndarray], task: LabelledTask, fold: Fold, c
     return fit_and_score(StandardScaler(), rows, task.labels, fold.train, fold.test, [choice.c], task.classes)[0]
 
 
-def probe_tfidf(texts: np.ndarray, task: LabelledTask, fold: Fold, characters: bool) -> float:
+def probe_tfidf(texts: np.ndarray, task: LabelledTask, fold: Fold, kind: str) -> float:
     """Score on the test rows of logistic regression on TF-IDF, C chosen inside the labelled rows.
 
     Args:
-        texts: (N,) strings.
+        texts: (N,) strings. kind: "words" or "characters".
     """
     scores = [
-        fit_and_score(tfidf(characters), texts, task.labels, fold.train[a], fold.train[b], TFIDF_CHOICES, task.classes)
+        fit_and_score(tfidf(kind), texts, task.labels, fold.train[a], fold.train[b], TFIDF_CHOICES, task.classes)
         for a, b in fold.inner
     ]
     c = TFIDF_CHOICES[int(np.mean(scores, axis=0).argmax())] if scores else TFIDF_CHOICES[0]
-    return fit_and_score(tfidf(characters), texts, task.labels, fold.train, fold.test, [c], task.classes)[0]
+    return fit_and_score(tfidf(kind), texts, task.labels, fold.train, fold.test, [c], task.classes)[0]
 
 
 def majority_score(task: LabelledTask, fold: Fold) -> float:
@@ -232,8 +225,8 @@ def probe_features(
                 chosen[count] = [list(row[0][1]) for row in results]
         difference[count] = (means["checkpoint"] - means["random"]).tolist()
 
-        scores["tfidf_words"][count] = [probe_tfidf(texts, task, fold, False) for fold in folds_of_count]
-        scores["tfidf_characters"][count] = [probe_tfidf(texts, task, fold, True) for fold in folds_of_count]
+        for kind in ("words", "characters"):
+            scores[f"tfidf_{kind}"][count] = [probe_tfidf(texts, task, fold, kind) for fold in folds_of_count]
         scores["majority"][count] = [majority_score(task, fold) for fold in folds_of_count]
 
     return {

@@ -16,10 +16,10 @@ from transformers import (
     set_seed,
 )
 
-from bert_hf.config.hardware import cpu_threads, keep_freed_memory
+from bert_hf.config.hardware import keep_freed_memory
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.models.loading import find_checkpoint, load_network
+from bert_hf.models.loading import load_network, open_checkpoint
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.pieces import special_id
 
@@ -110,19 +110,10 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
         InputError: nothing can be loaded from there, or tokenizer, length and shape do not fit.
     """
     where = str(probe_args.model_name_or_path)
-    folder = find_checkpoint(where)
-    config = BertConfig.from_pretrained(folder)
+    folder, config, device = open_checkpoint(where, probe_args.max_seq_length)
     tokenizer = load_tokenizer(probe_args.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
-    longest = config.max_position_embeddings
-    if probe_args.max_seq_length > longest:
-        what = f"--max_seq_length {probe_args.max_seq_length} is beyond the model's {longest} positions"
-        raise InputError(what, where=where, remedy="lower it")
-
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    device = accelerator or torch.device("cpu")
     if device.type == "cpu":
-        torch.set_num_threads(cpu_threads())
         keep_freed_memory()
     return Subject(where, folder, config, tokenizer, device, probe_args.seed)
 

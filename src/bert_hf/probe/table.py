@@ -3,6 +3,8 @@
 import statistics
 from collections.abc import Iterable
 
+from bert_hf.console import format_table
+
 METHOD_NAMES = {
     "checkpoint": "checkpoint",
     "random": "random weights",
@@ -24,16 +26,6 @@ def mean_error(values: Iterable[float]) -> str:
     values = list(values)
     error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
     return f"{statistics.fmean(values):+.3f} (SE {error:.3f})"
-
-
-def columns(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Aligned columns, the first one to the left."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = []
-    for first, *others in [head, *rows]:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return lines
 
 
 def cells(metrics: dict, formats: dict[str, str]) -> list[str]:
@@ -70,7 +62,7 @@ def table(found: dict) -> list[str]:
 def _vocabulary_lines(metrics: dict) -> list[str]:
     head = ["vocabulary", "tokens", "tokens a word", "words split", "vocabulary in use", "unknown"]
     formats = {"tokens": ",", "fertility": ".2f", "split_words": ".1%", "vocabulary_in_use": ".1%", "unknown": ".2%"}
-    return columns(head, [[name, *cells(one, formats)] for name, one in metrics.items()])
+    return format_table([head, *([name, *cells(one, formats)] for name, one in metrics.items())])
 
 
 def _geometry_lines(metrics: dict) -> list[str]:
@@ -82,7 +74,7 @@ def _geometry_lines(metrics: dict) -> list[str]:
         rows.append([f"layer {one['layer']}", *both])
 
     pooler, random_pooler = metrics["checkpoint"]["pooler"], metrics["random"]["pooler"]
-    lines = [*columns(head, rows), "in brackets: random weights"]
+    lines = [*format_table([head, *rows]), "in brackets: random weights"]
     lines.append(
         f"pooler output: cosine {pooler['cosine']:.3f} ({random_pooler['cosine']:.3f}), rank {pooler['rank']:.1f} "
         f"({random_pooler['rank']:.1f}), {pooler['nsp_share']:.1%} ({random_pooler['nsp_share']:.1%}) of its variance "
@@ -102,7 +94,7 @@ def _feature_lines(metrics: dict) -> list[str]:
         rows.append(["checkpoint − random", *(mean_error(one["difference"][count]) for count in counts)])
         if lines:
             lines.append("")
-        lines += [*columns(head, rows), ""]
+        lines += [*format_table([head, *rows]), ""]
 
         layers = one["by_layer"]
         names = [(name, pooling) for name in ("checkpoint", "random") for pooling in ("mean", "cls")]
@@ -114,7 +106,7 @@ def _feature_lines(metrics: dict) -> list[str]:
         for layer in layers["checkpoint"]["mean"]:
             scores = [layers[name][pooling].get(layer) for name, pooling in names]
             rows.append([f"layer {layer}", *("–" if score is None else f"{score:.3f}" for score in scores)])
-        lines += columns(head, rows)
+        lines += format_table([head, *rows])
     return lines
 
 
@@ -127,7 +119,7 @@ def _few_label_lines(metrics: dict) -> list[str]:
             accuracies = one["accuracies"].get(name)
             rows.append([METHOD_NAMES[name], mean_sd(values), mean_sd(accuracies) if accuracies else "–"])
         rows.append(["checkpoint − random", mean_error(one["difference"]), "–"])
-        lines += columns(head, rows)
+        lines += format_table([head, *rows])
         lines.append(f"{one['steps']} steps, learning rate {one['learning_rate']:g}")
     return lines
 
@@ -144,7 +136,7 @@ def _mlm_lines(metrics: dict) -> list[str]:
     }
     head = ["masked language model", *columns_of]
     formats = dict.fromkeys(columns_of.values(), ".3f")
-    lines = columns(head, [[text, *cells(one, formats)] for text, one in metrics.items()])
+    lines = format_table([head, *([text, *cells(one, formats)] for text, one in metrics.items())])
 
     for text, one in metrics.items():
         order, context = one["shuffled_gap"], one["replaced_gap"]
@@ -154,7 +146,7 @@ def _mlm_lines(metrics: dict) -> list[str]:
     head = [f"by frequency, {text}", "predicted", "loss", "unigram", "accuracy"]
     formats = {"share": ".1%", "loss": ".3f", "unigram_loss": ".3f", "accuracy": ".3f"}
     rows = [[f"≥ {band['at_least_per_million']:,} of a million", *cells(band, formats)] for band in first["bands"]]
-    return [*lines, "", *columns(head, rows)]
+    return [*lines, "", *format_table([head, *rows])]
 
 
 def _nsp_lines(metrics: dict) -> list[str]:
@@ -167,7 +159,7 @@ def _nsp_lines(metrics: dict) -> list[str]:
         "majority": "majority",
     }
     rows += [[text, f"{metrics[name]:.3f}"] for text, name in others.items()]
-    return columns(head, rows)
+    return format_table([head, *rows])
 
 
 def _grammar_lines(metrics: dict) -> list[str]:
@@ -180,4 +172,4 @@ def _grammar_lines(metrics: dict) -> list[str]:
     random = mean_sd(draw["accuracy"] for draw in drawn)
     share = f"{one['accuracy']:.3f} (SE {one['standard_error']:.3f})"
     rows.append(["all", str(one["pairs"]), share, random])
-    return [*columns(head, rows), f"ties, counted as wrong: {one['ties']}"]
+    return [*format_table([head, *rows]), f"ties, counted as wrong: {one['ties']}"]

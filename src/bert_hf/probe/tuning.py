@@ -17,6 +17,7 @@ from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import LabelledTask
 from bert_hf.probe.features import Fold, labelled_folds, probe_tfidf
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
+from bert_hf.training.optimization import parameter_groups
 
 WARMUP, WEIGHT_DECAY, LONGEST_GRADIENT = 0.1, 0.01, 1.0
 MOST_TEST_ROWS = 1000
@@ -32,10 +33,7 @@ def fine_tune(
 ):
     """Trains all weights on the rows: AdamW, linear warm-up and decay, clipped gradients, passes in random order."""
     rate = probe_args.tune_learning_rate or usual_rate(subject.config.hidden_size)
-    decayed = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    others = [parameter for parameter in model.parameters() if parameter.ndim <= 1]  # biases, LayerNorm
-    groups = [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=rate)
+    optimizer = torch.optim.AdamW(parameter_groups(model, WEIGHT_DECAY), lr=rate)
     schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * probe_args.tune_steps), probe_args.tune_steps)
 
     rng = np.random.default_rng(subject.seed)
@@ -101,8 +99,8 @@ def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArgu
             value, accuracy = metrics(classify(model, [rows[row] for row in test], subject), task.labels[test])
             scores[name].append(value)
             accuracies[name].append(accuracy)
-        scores["tfidf_words"].append(probe_tfidf(texts, task, fit, False))
-        scores["tfidf_characters"].append(probe_tfidf(texts, task, fit, True))
+        for kind in ("words", "characters"):
+            scores[f"tfidf_{kind}"].append(probe_tfidf(texts, task, fit, kind))
 
     return {
         "metric": "average precision" if task.classes == 2 else "macro F1",

@@ -9,12 +9,9 @@
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
-import datasets
-
-from bert_hf.data.input_files import expand, first_line
-from bert_hf.data.readers import whole_text
+from bert_hf.data.input_files import expand
+from bert_hf.data.readers import load_hub, whole_text
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
 from bert_hf.finetuning.labelled.folders import texts_by_folder
@@ -238,23 +235,13 @@ def read_hub(
     Raises:
         InputError: it cannot be loaded, has no split `train`, or its columns are not found.
     """
-    try:
-        loaded = cast(dict[str, datasets.Dataset], datasets.load_dataset(name, config))
-    except (OSError, ValueError, RuntimeError) as error:
-        remedy = "check the id and the network, or give --train_file"
-        raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
-
-    filled = {split: rows for split, rows in loaded.items() if len(rows)}
-    if "train" not in filled:
-        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
-        raise InputError(what, where=name, remedy="give --train_file")
-
+    filled = {split: rows for split, rows in load_hub(name, config).items() if len(rows)}
     splits: dict[str, LabelledTexts] = {}
     like = None
     for split in sorted(filled.keys() & set(wanted), key=lambda split: (split != "train", split)):
         rows = filled[split]
         where = name if split == "train" else f"{name}, {split}"
-        table = table_of_features(where, cast(dict[str, list], rows.to_dict()), rows.features)
+        table = table_of_features(where, rows.to_dict(), rows.features)
         needs_labels = not split.startswith("test")
         splits[split] = _rows_of(table, named or NamedColumns(), like, needs_labels, is_file=False)
         like = like or splits[split].columns

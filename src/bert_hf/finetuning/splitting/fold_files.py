@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_hf.config.split_arguments import SplitArguments
+from bert_hf.console import format_table
 from bert_hf.data.checksums import file_checksum
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
@@ -135,16 +136,12 @@ def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = Fals
     """Rows of each part of each fold, and of each class; of many classes, how many a part has."""
     classes = [] if regression else sorted({label for rows in made[0].values() for label in rows.class_names()})
     few = len(classes) <= _SHOWN_CLASSES
-    table = [["", "", "rows", *(classes if few else ["classes"])]]
+    table = [["", "rows", *(classes if few else ["classes"])]]
+    width = len(f"fold-{len(made) - 1}")
     for number, parts in enumerate(made):
         for name, rows in parts.items():
             counts = Counter(rows.class_names())
             cells = [f"{counts[label]:,}" for label in classes] if few else [f"{len(counts):,}"]
-            table.append([f"fold-{number}" if name == "train" else "", name, f"{len(rows):,}", *cells])
-
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for first, second, *cells in table:
-        metrics = [cell.rjust(width) for cell, width in zip(cells, widths[2:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), second.ljust(widths[1]), *metrics]))
-    return "\n".join(lines)
+            fold = f"fold-{number}" if name == "train" else ""
+            table.append([f"{fold.ljust(width)}  {name}", f"{len(rows):,}", *cells])
+    return "\n".join(format_table(table))

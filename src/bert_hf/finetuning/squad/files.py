@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import datasets
-
 from bert_hf.config.files import check_input_file, parse_json
-from bert_hf.data.input_files import access_errors, expand, first_line, is_url, kind_of, open_bytes
-from bert_hf.data.readers import read_rows
+from bert_hf.data.input_files import access_errors, expand, is_url, kind_of, open_bytes
+from bert_hf.data.readers import load_hub, read_rows
 from bert_hf.errors import InputError
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers"
@@ -220,19 +218,14 @@ def read_hub_questions(name: str, config: str | None) -> dict[str, list[Question
     Raises:
         InputError: it cannot be loaded, has other columns, a split is empty, or an answer is not in its context.
     """
-    try:
-        splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
-    except (OSError, ValueError, RuntimeError) as error:
-        remedy = "check the id and the network, or give --train_file"
-        raise InputError(f"cannot be loaded: {first_line(error)}", where=name, remedy=remedy) from None
-
+    splits = load_hub(name, config)
     found: dict[str, list[Question]] = {}
     for split in (split for split in ("train", "validation", "test") if split in splits):
         demands = _Demands(need_answers=split != "test")
         questions: dict[str, Question] = {}
         contexts: dict[str, str] = {}
         for number, row in enumerate(splits[split]):
-            _add(questions, _flat_row(cast(dict, row), name, None, demands, contexts, f"row {number} of {split}"))
+            _add(questions, _flat_row(row, name, None, demands, contexts, f"row {number} of {split}"))
         if not questions:
             raise InputError(f"no questions in its split {split}", where=name, remedy="give --train_file")
         found[split] = list(questions.values())

@@ -201,13 +201,7 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
 
-    # As the metric takes them; the order of the odds file decides between equal odds, as in the official script
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
-    order = [name for name in (texts if odds is None else chances) if name in gold and name in texts]
-    rows = [{"id": name, "prediction_text": texts[name], "no_answer_probability": chances.get(name)} for name in order]
-    references = [{"id": name, "answers": answers} for name, answers in gold.items() if name in texts]
-    unpredicted = {name: gold[name] for name in missing}
-    metrics = SquadMetric().compute(
-        predictions=rows, references=references, unpredicted=unpredicted, threshold=threshold
-    )
-    return metrics or {}
+    # The order of the odds file decides between equal odds, as in the official script
+    floats = {name: float(value) for name, value in chances.items()}
+    return official_figures(gold, texts, None if odds is None else floats, threshold)

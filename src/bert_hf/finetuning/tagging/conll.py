@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 
 from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import read_lines, read_rows
+from bert_hf.data.readers import load_hub, read_lines, read_rows
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 from bert_hf.training.checkpointing import write_durably
@@ -250,12 +250,7 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
     Raises:
         InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
     """
-    try:
-        splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
-    except (OSError, ValueError, RuntimeError) as error:
-        what = f"cannot be loaded: {str(error).splitlines()[0]}"
-        remedy = "check the id and the network, or give --train_file"
-        raise InputError(what, where=name, remedy=remedy) from None
+    splits = load_hub(name, config)
     wanted = [split for split in ("train", "validation", "test") if split in splits]
     return {split: _read_dataset(splits[split], f"{name} ({split})") for split in wanted}
 
