@@ -431,11 +431,7 @@ def _require_documents(documents: int, least: int, where: str) -> None:
 
 def labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) -> str:
     """Reads every row of every part, where the files are not large."""
-    files = [
-        path
-        for given in (task_args.train_file, task_args.validation_file, task_args.test_file)
-        for path in given or ()
-    ]
+    files = [path for given in task_args.files().values() for path in given]
     if files and not task_args.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
     source = task.source(task_args)

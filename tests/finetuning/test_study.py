@@ -18,9 +18,8 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.metrics import RANKING_METRICS
 from bert_hf.finetuning.study import report
 from bert_hf.finetuning.study.arguments import split_argv
-from bert_hf.finetuning.study.choice import choose_settings
 from bert_hf.finetuning.study.comparison import paired_difference, summarize
-from bert_hf.finetuning.study.metrics import _USUAL, Row, Scores, collect, usual_metrics
+from bert_hf.finetuning.study.metrics import _USUAL, Row, Scores, choose_settings, collect, usual_metrics
 from bert_hf.finetuning.study.picture import draw_study
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
 from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata

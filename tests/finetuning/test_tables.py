@@ -270,17 +270,17 @@ def test_a_folder_of_classes(tmp_path):
 
 def test_a_folder_of_parts(tmp_path):
     make(tmp_path, **dict.fromkeys(("train-0.csv", "train-1.csv", "dev.tsv", "test.jsonl.xz", "trainer.txt"), "x"))
-    found = files_of_parts([str(tmp_path)], None, None)
+    found = files_of_parts({"train": [str(tmp_path)]})
     assert {part: [path.rsplit("/")[-1] for path in paths] for part, paths in found.items()} == {
         "train": ["train-0.csv", "train-1.csv"], "validation": ["dev.tsv"], "test": ["test.jsonl.xz"],
     }  # fmt: skip
     assert list(found) == ["train", "validation", "test"]
-    assert files_of_parts(["a.csv"], None, ["b.csv"]) == {"train": ["a.csv"], "test": ["b.csv"]}
+    assert files_of_parts(given := {"train": ["a.csv"], "test": ["b.csv"]}) == given
 
 
 def test_a_folder_of_parts_and_classes(tmp_path):
     make(tmp_path, **{"train__neg__1.txt": "bad", "train__pos__1.txt": "good", "test__pos__1.txt": "nice"})
-    found = files_of_parts([str(tmp_path)], None, None)
+    found = files_of_parts({"train": [str(tmp_path)]})
     assert list(found) == ["train", "test"]
     assert read_labelled(found["train"]).labels == ["neg", "pos"]
     assert read_labelled(found["test"]).texts == ["nice"]
@@ -344,7 +344,7 @@ def test_a_folder_of_neither(tmp_path):
         read_labelled([str(tmp_path)])
     make(tmp_path, **{"test.csv": "x"})
     with pytest.raises(InputError, match="no train file in the folder"):
-        files_of_parts([str(tmp_path)], None, None)
+        files_of_parts({"train": [str(tmp_path)]})
 
 
 def test_large_files_are_sampled_for_their_delimiter(tmp_path):

@@ -122,6 +122,11 @@ class TaskArguments:
     dataset_license: str | None = option(None, "Licence of the data, for the model card.")
     dataset_source: str | None = option(None, "Source of the data, for the model card.")
 
+    def files(self) -> dict[str, list[str]]:
+        """The files of `train`, `validation` and `test`, of those that are given."""
+        given = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        return {part: files for part, files in given.items() if files}
+
 
 @dataclass
 class ClassificationArguments(TaskArguments):

@@ -355,6 +355,12 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
     return json_rows(read_lines(path), path, "write one object a line", "correct the line")
 
 
+def count_rows(path: Path) -> int:
+    """Rows of a file of JSON lines."""
+    with open(path, "rb") as file:
+        return sum(1 for line in file if line.strip())
+
+
 def json_rows(
     lines: Iterable[tuple[int, str]], where: str | Path, remedy: str, otherwise: str | None = None
 ) -> Iterator[tuple[int, dict]]:

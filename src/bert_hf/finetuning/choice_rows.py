@@ -58,8 +58,7 @@ def read_parts(task_args: TaskArguments, source: str | None) -> dict[str, list[C
         InputError: with file and line.
     """
     if source is None:
-        given = dict(zip(PARTS, (task_args.train_file, task_args.validation_file, task_args.test_file), strict=True))
-        parts = {part: _file_rows(files) for part, files in given.items() if files}
+        parts = {part: _file_rows(files) for part, files in task_args.files().items()}
     else:
         parts = _hub_rows(source, task_args.dataset_config_name)
     _check(parts)

@@ -1,6 +1,5 @@
 """Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_submission
 from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
@@ -22,6 +22,7 @@ from bert_hf.finetuning.metrics import (
     RANKING_METRICS,
     ClassificationMetric,
     CorrelationMetric,
+    LocalMetric,
     classification_metrics,
     confusion,
     regression_metrics,
@@ -127,9 +128,12 @@ class ClassificationTask(DownstreamTask):
         loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
             return {**regression_metrics(logits, targets), **loss}
-        metric = TASKS[self.task_args.task].metric if self.task_args.task else None
-        known = metric() if metric not in (None, ClassificationMetric) else None
-        return {**classification_metrics(logits, targets, known), **loss}
+        return {**classification_metrics(logits, targets, self._own_metric()), **loss}
+
+    def _own_metric(self) -> LocalMetric | None:
+        """The metric of the task's benchmark, where it is another than that of any classification."""
+        metric = TASKS[self.task_args.task].metric if self.task_args.task else ClassificationMetric
+        return None if metric is ClassificationMetric else metric()
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -156,10 +160,9 @@ class ClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
+        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()])
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        data = hashlib.sha256(rows).hexdigest()[:16]
-        return {"data": data, "labels": list(self.labels), "long_texts": long_texts}
+        return {"data": text_checksum(rows)[:16], "labels": list(self.labels), "long_texts": long_texts}
 
     def usage(self, model: str) -> str:
         text = '"An example sentence."'
@@ -180,9 +183,7 @@ pipeline("text-classification", model="{model}")({text})"""
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
-        metric = TASKS[self.task_args.task].metric if self.task_args.task else None
-        own = metric() if metric not in (None, ClassificationMetric) and not self.regression else None
-        return Baselines(train, self.labels).metrics(judged, own)
+        return Baselines(train, self.labels).metrics(judged, self._own_metric())
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         first = self.metric_names(self.task_args)[0]

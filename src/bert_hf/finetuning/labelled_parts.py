@@ -76,10 +76,7 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
                 rows.numbers()
         return parts
 
-    labels = set(parts["train"].class_names())
-    if len(labels) < 2:
-        remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {min(labels)}", where=parts["train"].file(), remedy=remedy)
+    parts["train"].classes()
     for name, rows in parts.items():
         _check_labels(rows, class_names(parts, task_args), name)
     return parts
@@ -95,7 +92,7 @@ def _read(task_args: ClassificationArguments) -> tuple[dict[str, LabelledTexts],
     notes = [task.note] if task.note else []
     if task_args.train_file:
         named = NamedColumns(task_args.text_column, task_args.text_pair_column, task_args.label_column, problem)
-        files = files_of_parts(task_args.train_file, task_args.validation_file, task_args.test_file)
+        files = files_of_parts(task_args.files())
         return read_parts(files, named, task_args.encoding), notes
 
     named = NamedColumns(

@@ -55,14 +55,8 @@ class SpanTask(DownstreamTask):
     def read(cls, task_args: Any) -> dict[str, list[Question]]:
         """The questions; --version_2_with_negative becomes true or false, as the data have it."""
         if task_args.train_file:
-            given = {
-                "train": task_args.train_file,
-                "validation": task_args.validation_file,
-                "test": task_args.test_file,
-            }
-            parts = {
-                part: read_questions(files, need_answers=part != "test") for part, files in given.items() if files
-            }
+            given = task_args.files()
+            parts = {part: read_questions(files, need_answers=part != "test") for part, files in given.items()}
         else:
             parts = read_hub_questions(cls.source(task_args), task_args.dataset_config_name)
 

@@ -4,10 +4,9 @@ Devlin et al. 2019, section 5.3: "we use the representation of the first sub-tok
 classifier over the NER label set", without a CRF.
 """
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORED, cross_entropies
 from bert_hf.finetuning.splitting.splits import near_duplicate_groups
@@ -31,13 +31,6 @@ from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPiec
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 PREDICTIONS = "predictions.conll"
-
-
-class Places(NamedTuple):
-    """Where the prediction for each word of a part is: (words,) feature and position in it; -1: nowhere."""
-
-    feature: np.ndarray
-    position: np.ndarray
 
 
 class TokenClassificationTask(DownstreamTask):
@@ -61,12 +54,7 @@ class TokenClassificationTask(DownstreamTask):
     def read(cls, task_args: Any) -> dict[str, TaggedSentences]:
         _check_options(task_args)
         if task_args.train_file:
-            given = {
-                "train": task_args.train_file,
-                "validation": task_args.validation_file,
-                "test": task_args.test_file,
-            }
-            parts = {part: read_tagged(files, task_args.tag_names) for part, files in given.items() if files}
+            parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
         else:
             parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
 
@@ -115,7 +103,7 @@ class TokenClassificationTask(DownstreamTask):
 
     def encoded(self, part: str) -> datasets.Dataset:
         pieces, windows = self.windows(part)
-        places = self.places(part)
+        feature, position = self.places(part)
         numbers = self._label_numbers(part)
         begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
 
@@ -124,8 +112,8 @@ class TokenClassificationTask(DownstreamTask):
         lengths = ends - begins + SPECIAL_TOKENS
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORED, np.int64)
-        inside = places.feature >= 0
-        labels[offsets[places.feature[inside]] + places.position[inside]] = numbers[inside]
+        inside = feature >= 0
+        labels[offsets[feature[inside]] + position[inside]] = numbers[inside]
 
         cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         spans = zip(begins, ends, strict=True)
@@ -142,10 +130,10 @@ class TokenClassificationTask(DownstreamTask):
     def collator(self) -> Any:
         return DataCollatorForTokenClassification(self.tokenizer)
 
-    def places(self, part: str) -> Places:
-        """Where the predictions for the words of a part are, in the features of `encoded`."""
+    def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """(words,) feature of `encoded` that has the prediction for each word, and position in it; -1: nowhere."""
         pieces, windows = self.windows(part)
-        return Places(windows.window_of_word, windows.position_of_word(pieces.starts))
+        return windows.window_of_word, windows.position_of_word(pieces.starts)
 
     def inputs_per_epoch(self) -> int:
         """The number of windows of the training words."""
@@ -177,9 +165,9 @@ class TokenClassificationTask(DownstreamTask):
             predictions: (features, positions) class ids.
         """
         assert isinstance(predictions, np.ndarray)
-        places = self.places(part)
-        inside = places.feature >= 0
-        numbers = predictions[places.feature[inside], places.position[inside]]
+        feature, position = self.places(part)
+        inside = feature >= 0
+        numbers = predictions[feature[inside], position[inside]]
 
         tags = np.full(len(inside), OUTSIDE, dtype=object)
         tags[inside] = np.array(self.labels, dtype=object)[numbers]
@@ -197,9 +185,9 @@ class TokenClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]).encode()
+        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()])
         return {
-            "data": hashlib.sha256(data).hexdigest()[:16],
+            "data": text_checksum(data)[:16],
             "labels": list(self.labels),
             "document_context": self.task_args.document_context,
         }

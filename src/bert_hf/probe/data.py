@@ -85,10 +85,7 @@ def _read_task(pattern: str, probe_args: ProbeArguments) -> LabelledTask:
     rows = read_labelled(
         [pattern], NamedColumns(probe_args.text_column, probe_args.text_pair_column, probe_args.label_column)
     )
-    label_names = order_labels(set(rows.class_names()))
-    if len(label_names) < 2:
-        remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {', '.join(label_names)}", where=pattern, remedy=remedy)
+    label_names = order_labels(rows.classes())
 
     # A random sample where there are too many, in the order of the file
     chosen = np.sort(np.random.default_rng(probe_args.seed).permutation(len(rows))[: probe_args.max_rows])

@@ -16,7 +16,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
 from bert_hf.finetuning.labelled.folders import texts_by_folder
 from bert_hf.finetuning.labelled.tables import Table, read_table, read_text, table_of_features
-from bert_hf.finetuning.labelled.texts import LabelledTexts, some
+from bert_hf.finetuning.labelled.texts import LabelledTexts, join_rows, some
 
 # ---- files
 
@@ -55,7 +55,7 @@ def read_labelled(
             read.append(rows)
 
     _check_files_agree(read, named.problem_type)
-    return _joined(read)
+    return join_rows(read)
 
 
 def read_parts(
@@ -112,21 +112,6 @@ def _check_files_agree(read: list[LabelledTexts], problem_type: str | None) -> N
             what = f"its labels are {some(sorted(other))}, and those of {labelled[0].file()}: {some(sorted(one))}"
             remedy = "give both the same names, or join the files if all are meant"
             raise InputError(what, where=rows.file(), remedy=remedy)
-
-
-def _joined(read: list[LabelledTexts]) -> LabelledTexts:
-    if len(read) == 1:
-        return read[0]
-    labels = [rows.labels for rows in read]
-    pairs = [rows.pairs for rows in read]
-    return LabelledTexts(
-        texts=[text for rows in read for text in rows.texts],
-        labels=None if None in labels else [label for rows in labels for label in rows or ()],
-        places=[place for rows in read for place in rows.places],
-        pairs=None if None in pairs else [text for rows in pairs for text in rows or ()],
-        columns=read[0].columns,
-        notes=[f"{rows.file()}: {note}" for rows in read for note in rows.notes],
-    )
 
 
 # ---- rows of a table

@@ -17,16 +17,12 @@ _PARTS = {"training": "train", "valid": "validation", "val": "validation", "dev"
 _TABLES = tuple(kind for kind in KINDS if kind != ".txt")
 
 
-def files_of_parts(
-    train: list[str] | None, validation: list[str] | None, test: list[str] | None
-) -> dict[str, list[str]]:
+def files_of_parts(given: dict[str, list[str]]) -> dict[str, list[str]]:
     """The files of `train`, `validation` and `test`: those that are given, or those in the one folder that is given.
 
     Raises:
         InputError: the folder holds neither a train file nor subfolders.
     """
-    given = {"train": train, "validation": validation, "test": test}
-    given = {part: files for part, files in given.items() if files}
     if list(given) == ["train"] and len(given["train"]) == 1 and Path(given["train"][0]).is_dir():
         return _parts_in(Path(given["train"][0])) or given
     return given

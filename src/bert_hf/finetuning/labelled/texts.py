@@ -63,6 +63,18 @@ class LabelledTexts:
             raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
         return self.labels
 
+    def classes(self) -> set[str]:
+        """The labels that occur.
+
+        Raises:
+            InputError: the rows have none, or only one.
+        """
+        labels = set(self.class_names())
+        if len(labels) < 2:
+            remedy = "give rows of two labels or more"
+            raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy=remedy)
+        return labels
+
     def numbers(self) -> np.ndarray:
         """(N,) the labels of a regression, in float64.
 
@@ -110,6 +122,22 @@ class LabelledTexts:
         if self.columns is not None and self.columns.unread:
             parts.append(f"texts not read: {some(self.columns.unread)}")
         return "; ".join([*parts, *self.notes])
+
+
+def join_rows(several: Sequence[LabelledTexts]) -> LabelledTexts:
+    """The rows of all of them, with labels where all have some."""
+    if len(several) == 1:
+        return several[0]
+    labels = [rows.labels for rows in several]
+    pairs = [rows.pairs for rows in several]
+    return LabelledTexts(
+        texts=[text for rows in several for text in rows.texts],
+        labels=None if None in labels else [label for rows in labels for label in rows or ()],
+        places=[place for rows in several for place in rows.places],
+        pairs=None if None in pairs else [text for rows in pairs for text in rows or ()],
+        columns=several[0].columns,
+        notes=[f"{rows.file()}: {note}" for rows in several for note in rows.notes],
+    )
 
 
 def _counted(counts: Counter[str]) -> list[str]:

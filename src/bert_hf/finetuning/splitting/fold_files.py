@@ -44,12 +44,10 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     )
     rows = read_labelled(split_args.train_file, named, split_args.encoding)
 
-    labels = set(rows.class_names())
     if split_args.problem_type == REGRESSION:
         rows.numbers()
-    elif len(labels) < 2:
-        remedy = "give rows of two labels or more"
-        raise InputError(f"only one label: {min(labels)}", where=rows.file(), remedy=remedy)
+    else:
+        rows.classes()
     return rows
 
 

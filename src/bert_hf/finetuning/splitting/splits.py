@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled.texts import LabelledTexts, join_rows
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splitting.stratification import STAYS, class_strata, deal, number_strata
 
@@ -62,6 +62,10 @@ def split_off(
             enough, in which case its rows stay in the rest.
     """
     held = _held_out_rows(rows, row_groups(rows), percentage, seed, regression)
+    return _divided(rows, held)
+
+
+def _divided(rows: LabelledTexts, held: np.ndarray) -> tuple[LabelledTexts, LabelledTexts]:
     return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
 
 
@@ -101,11 +105,10 @@ def three_parts(
     """
     groups = row_groups(rows) if groups is None else groups
     held = _held_out_rows(rows, groups, test_percentage, seed, regression)
-    rest, test = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+    rest, test = _divided(rows, held)
 
     share = validation_percentage * 100 / (100 - test_percentage)
-    held = _held_out_rows(rest, groups[~held], share, seed, regression)
-    train, validation = rest.take(np.flatnonzero(~held)), rest.take(np.flatnonzero(held))
+    train, validation = _divided(rest, _held_out_rows(rest, groups[~held], share, seed, regression))
     return {"train": train, "validation": validation, "test": test}
 
 
@@ -178,18 +181,10 @@ def describe_overlap(train: LabelledTexts, given: dict[str, LabelledTexts]) -> s
     Args:
         given: the rows of each other part, by name.
     """
-    groups = np.split(
-        row_groups(_joined([train, *given.values()])), np.cumsum([len(train), *map(len, given.values())])
-    )
+    groups = row_groups(join_rows([train, *given.values()]))
+    groups = np.split(groups, np.cumsum([len(train), *map(len, given.values())]))
     counts = [
         f"{np.isin(own, groups[0]).sum():,} of {len(own):,} {name} rows"
         for name, own in zip(given, groups[1:], strict=False)
     ]
     return f"near-duplicates of training rows: {', '.join(counts)}"
-
-
-def _joined(several: list[LabelledTexts]) -> LabelledTexts:
-    """The texts of all of them, without labels."""
-    texts = [text for rows in several for text in rows.texts]
-    pairs = [pair for rows in several for pair in rows.pairs or ()]
-    return LabelledTexts(texts, None, pairs=pairs or None)

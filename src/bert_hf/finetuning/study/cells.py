@@ -2,12 +2,12 @@
 
 import contextlib
 import gc
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options
@@ -127,7 +127,7 @@ class CellRunner:
             weights = [] if cell.model.from_scratch else sorted(checkpoint.glob("*.safetensors"))
             shape = [checkpoint / name for name in ("config.json", "tokenizer.json", "vocab.txt")]
             files = [*(path for path in shape if path.is_file()), *weights]
-            digests["model"] = hashlib.sha256("".join(map(self._digest, files)).encode()).hexdigest()
+            digests["model"] = text_checksum("".join(map(self._digest, files)))
         return digests
 
     def _named_files(self) -> dict[str, str]:

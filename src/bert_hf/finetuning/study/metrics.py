@@ -1,4 +1,4 @@
-"""Reads the figures of finished cells, and arranges them by model, training size and fold."""
+"""Reads the figures of finished cells, chooses settings by them, and arranges them by model, size and fold."""
 
 import json
 import statistics
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.study.plan import Cell
+from bert_hf.finetuning.run import FEW_ROWS
+from bert_hf.finetuning.study.plan import Cell, Settings
 
 # Figures by which results are usually reported; a study compares the first two of them that its cells have.
 _USUAL = (
@@ -74,6 +75,36 @@ def check_metrics(study_args: list[str], rows: list[Row], prefix: str) -> None:
 
 def lower_is_better(metric: str) -> bool:
     return metric.endswith("loss")
+
+
+# ---- the choice of settings
+
+
+def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -> Settings:
+    """The settings with the best mean validation figure over the seeds; ties go to the lower mean validation loss.
+
+    With fewer than `FEW_ROWS` validation rows the loss alone decides.
+
+    Args:
+        rows: searching cells of one model, training size and fold; of equal candidates the first one is chosen.
+        metric: without "eval_".
+        validation_rows: in each cell; None where only the recipe can tell.
+
+    Raises:
+        InputError: the cells do not have the figure.
+    """
+    check_metrics([metric, "loss"], rows, "eval_")
+    candidates: dict[Settings, list[Row]] = {}
+    for row in rows:
+        candidates.setdefault(row.cell.settings, []).append(row)
+
+    def mean(settings: Settings, name: str) -> float:
+        value = statistics.fmean(row.metrics[f"eval_{name}"] for row in candidates[settings])
+        return -value if lower_is_better(name) else value
+
+    few = validation_rows is not None and validation_rows < FEW_ROWS
+    names = ["loss"] if few else [metric, "loss"]
+    return max(candidates, key=lambda settings: [mean(settings, name) for name in names])
 
 
 # ---- by model, size and fold

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bert_hf.config.files import check_input_file
+from bert_hf.data.readers import count_rows
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.arguments import StudyArguments, refuse_set_options
 from bert_hf.finetuning.study.recipe_options import recipe_options
@@ -323,9 +324,3 @@ def _check_reference(reference: str | None, models: tuple[Model, ...]) -> None:
     if reference is not None and reference not in names and not reference.startswith("baseline"):
         remedy = f"{did_you_mean(reference, names)}one of: {', '.join(names)}"
         raise InputError(f"no model {reference!r}", where="--reference", remedy=remedy)
-
-
-def count_rows(path: Path) -> int:
-    """Rows of a file of JSON lines."""
-    with open(path, "rb") as file:
-        return sum(1 for line in file if line.strip())

@@ -1,16 +1,45 @@
-"""Writes `study.md`: means, standard deviations, paired differences and chosen settings; and the learning curve."""
+"""Writes `study.csv` (a row a cell), `study.md` and the learning curve.
+
+The page has means, standard deviations, paired differences and chosen settings.
+"""
+
+import csv
+import io
+from pathlib import Path
 
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
 from bert_hf.finetuning.study.metrics import Row, Scores, check_metrics, collect, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
-from bert_hf.finetuning.study.table import TABLE
 from bert_hf.training.checkpointing import write_durably
 
-PAGE = "study.md"
+TABLE, PAGE = "study.csv", "study.md"
 
 Chosen = dict[tuple[Model, int | None, Fold], Settings]
+
+
+def write_table(root: Path, rows: list[Row]) -> None:
+    """Writes coordinates, settings and figures of the cells, in the order of the plan.
+
+    Without times: the bytes depend on nothing but the cells.
+    """
+    settings = list(dict.fromkeys(key for row in rows for key, _ in row.cell.settings))
+    prefixes = ("eval_", "test_", "baseline_")
+    names = {name for row in rows for name in row.metrics}
+    metrics = [name for prefix in prefixes for name in sorted(names) if name.startswith(prefix)]
+
+    text = io.StringIO()
+    coordinates = ["model", "train_size", "train_rows", "fold", "seed", "phase"]
+    writer = csv.DictWriter(text, [*coordinates, *settings, *metrics], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        cell = row.cell
+        place = {"model": cell.model.name, "train_size": cell.size_name, "train_rows": row.training_rows}
+        phase = "search" if cell.tuning else "final"
+        place |= {"fold": cell.fold.number, "seed": cell.seed, "phase": phase}
+        writer.writerow({**place, **dict(cell.settings), **row.metrics})
+    write_durably(root / TABLE, text.getvalue())
 
 
 def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:

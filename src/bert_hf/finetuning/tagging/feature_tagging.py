@@ -14,7 +14,7 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.finetuning.losses import IGNORED
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features
-from bert_hf.finetuning.words import Places, TokenClassificationTask
+from bert_hf.finetuning.words import TokenClassificationTask
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.run import log_rank0
 
@@ -134,7 +134,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     def collator(self) -> Any:
         return FeatureCollator(self.store)
 
-    def places(self, part: str) -> Places:
+    def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         pieces, _ = self.windows(part)
         counts = self._words_of_sentences(part)
         inside = ~pieces.empty
@@ -142,7 +142,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         feature = np.repeat(np.cumsum(counts > 0) - 1, np.diff(pieces.sentences))
         before = np.repeat(np.cumsum(counts) - counts, np.diff(pieces.sentences))
         position = np.cumsum(inside) - 1 - before
-        return Places(np.where(inside, feature, -1), np.where(inside, position, -1))
+        return np.where(inside, feature, -1), np.where(inside, position, -1)
 
     def _words_of_sentences(self, part: str) -> np.ndarray:
         """(sentences,) words that have pieces."""
