@@ -139,7 +139,7 @@ def test_a_file_that_is_cut_off(tmp_path):
 
 def test_bytes_that_are_not_utf8(tmp_path):
     (tmp_path / "a.json").write_bytes(b'[\n"\xe9"]')
-    with pytest.raises(InputError, match=r"a\.json:2: byte 0xe9 is not UTF-8"):
+    with pytest.raises(InputError, match=r"a\.json:2:2: byte 0xe9 is not UTF-8"):
         read_questions([str(tmp_path / "a.json")])
 
 

@@ -53,15 +53,24 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
     if len(raw) > LARGEST:
         raise InputError(f"larger than {LARGEST // 10**6} MB", where=path, remedy=remedy)
 
+    return decode_utf8(raw, path).removeprefix("\ufeff")
+
+
+def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -> str:
+    """The text of bytes that begin in a line of a file, after `column` bytes of it.
+
+    Raises:
+        InputError: they are not UTF-8; with line and column.
+    """
     try:
-        return raw.decode("utf-8").removeprefix("\ufeff")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         raise InputError(
             f"byte 0x{raw[error.start]:02x} is not UTF-8",
-            where=path,
-            line=before.count(b"\n") + 1,
-            column=error.start - (before.rfind(b"\n") + 1) + 1,
+            where=where,
+            line=line + before.count(b"\n"),
+            column=column + error.start - before.rfind(b"\n"),
             remedy="convert the file, e.g. with iconv -t UTF-8",
         ) from None
 
@@ -76,7 +85,7 @@ def parse_json(
     parse: Callable[..., Any] = json.loads,
     **options,
 ) -> Any:
-    """What `parse` makes of a JSON text.
+    """The value of a JSON text.
 
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.

@@ -19,7 +19,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.files import parse_json
+from bert_hf.config.files import decode_utf8, parse_json
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
 from bert_hf.errors import InputError, did_you_mean
@@ -304,16 +304,7 @@ def _end_of_characters(raw: bytes) -> int:
 
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
     """Text of (a part of) a line, its end "\\n" also where it is "\\r\\n" in the file."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
-            where=path,
-            line=number,
-            column=column + error.start + 1,
-            remedy="convert the file, e.g. with iconv -t UTF-8",
-        ) from None
+    text = decode_utf8(raw, path, number, column)
     return text[:-2] + "\n" if text.endswith("\r\n") else text
 
 
@@ -450,18 +441,25 @@ def _row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None,
 
 
 def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
-    try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
-        schema = file.schema_arrow
-        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-        column = text_column or choose_column(schema.names, strings, path)
+    with open_parquet(path) as (file, names, strings):
+        column = text_column or choose_column(names, strings, path)
         if column not in strings:
-            raise _no_text(column, schema.names, path)
+            raise _no_text(column, names, path)
 
         for batch in file.iter_batches(batch_size=256, columns=[column]):
             for text in batch.column(0).to_pylist():
                 if text is not None:
                     yield from cut_pieces(text)
+
+
+@contextlib.contextmanager
+def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, list[str], list[str]]]:
+    """(a Parquet file, its columns, those that hold strings); what is wrong with the file is an `InputError`."""
+    try:
+        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
+        schema = file.schema_arrow
+        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        yield file, schema.names, strings
     except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
         raise InputError(what, where=path, remedy="fetch it again") from None

@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bert_hf.data.checksums import text_checksum
-from bert_hf.data.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
+from bert_hf.data.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.readers import (
     KINDS,
     TABLES,
@@ -16,6 +13,7 @@ from bert_hf.data.readers import (
     TextFile,
     by_column,
     choose_column,
+    open_parquet,
     read_lines,
     read_rows,
     separated_fields,
@@ -166,12 +164,8 @@ def _no_column(column: str, names: list[str], flag: str, path: str, line: int | 
 
 def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:
     """The texts of a Parquet file, of which no other column is read."""
-    try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
-        names = file.schema_arrow.names
+    with open_parquet(path) as (file, names, strings):
         if columns.text is None:
-            kinds = zip(names, file.schema_arrow.types, strict=True)
-            strings = [name for name, kind in kinds if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
             columns = columns._replace(text=_find_text(names, strings, columns, path))
         for flag, column in zip(_FLAGS, columns, strict=True):
             if column is not None and column not in names:
@@ -180,6 +174,3 @@ def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:
         wanted = [column for column in columns if column is not None]
         for batch in file.iter_batches(batch_size=256, columns=wanted):
             yield from _row_texts(((None, row) for row in batch.to_pylist()), path, columns)
-    except (pa.ArrowException, OSError) as error:
-        what = f"not a Parquet file: {str(error).rstrip('.')}"
-        raise InputError(what, where=path, remedy="fetch it again") from None

@@ -116,7 +116,7 @@ def f1(references, predictions, classes: int) -> float:
     return float(f1_score(references, predictions, **options))
 
 
-# What `LocalMetric` computes of predictions, references and a number of classes, in the order of its result
+# The metrics of `LocalMetric`, from predictions, references and a number of classes; in the order of its result
 _METRICS: dict[str, Callable[..., float]] = {
     "accuracy": lambda predictions, references, _: accuracy_score(references, predictions),
     "f1": lambda predictions, references, classes: f1(references, predictions, classes),

@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import datasets
@@ -97,10 +98,7 @@ def read_text(path: str, encoding: str | None = None) -> str:
 
 def _read_bytes(path: str) -> bytes:
     try:
-        if is_url(path):
-            with access_errors(path), open_bytes(path) as file:
-                return file.read()
-        with open_bytes(path) as file:
+        with access_errors(path) if is_url(path) else nullcontext(), open_bytes(path) as file:
             return file.read()
     except DAMAGED as error:
         raise InputError(f"cannot be read: {error}", where=path, remedy="fetch the file again") from None

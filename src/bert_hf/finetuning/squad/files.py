@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from bert_hf.config.files import check_input_file, parse_json
+from bert_hf.config.files import check_input_file, decode_utf8, parse_json
 from bert_hf.data.input_files import access_errors, expand, is_url, kind_of, open_bytes
 from bert_hf.data.readers import load_hub, read_rows
 from bert_hf.errors import InputError
@@ -292,12 +292,7 @@ def read_json(path: str | Path, object_pairs_hook=None) -> Any:
     with access_errors(path, remedy="check the file"), open_bytes(path) as file:
         raw = file.read()
 
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        what = f"byte {raw[error.start]:#04x} is not UTF-8"
-        raise InputError(what, where=path, line=line, remedy="save the file as UTF-8") from None
+    text = decode_utf8(raw, path).removeprefix("\ufeff")
     remedy = "check that the file is complete"
     return parse_json(text, path, remedy, otherwise="correct the file", object_pairs_hook=object_pairs_hook)
 

@@ -182,7 +182,6 @@ def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     titles = ("entities", "predicted", "precision", "recall", "F1")
     lines = ["type".ljust(width) + "".join(title.rjust(11) for title in titles)]
     for kind, count in rows.items():
-        metrics = (f"{count.gold:,}", f"{count.predicted:,}")
-        metrics += tuple(f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
-        lines.append(kind.ljust(width) + "".join(metric.rjust(11) for metric in metrics))
+        shares = "".join(f"{value:11.4f}" for value in (count.precision, count.recall, count.f1))
+        lines.append(f"{kind:{width}}{count.gold:11,}{count.predicted:11,}{shares}")
     return "\n".join(lines)
