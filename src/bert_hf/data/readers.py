@@ -492,10 +492,13 @@ def choose_column(columns: list[str], strings: list[str], where: Path | str, lin
 
 
 def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
-    if column in columns:
-        what = f"column {column!r} is not text"
-        remedy = "put text there, or name another column by --text_column"
-    else:
-        what = f"no column {column!r}"
-        remedy = f"{did_you_mean(column, columns)}--text_column, one of: {', '.join(columns)}"
-    return InputError(what, where=where, line=line, remedy=remedy)
+    if column not in columns:
+        return no_column(column, columns, "--text_column", where, line)
+    remedy = "put text there, or name another column by --text_column"
+    return InputError(f"column {column!r} is not text", where=where, line=line, remedy=remedy)
+
+
+def no_column(column: str, columns: list[str], flag: str, where: Path | str, line: int | None = None) -> InputError:
+    """The error for a column, named by an option, that is not there."""
+    remedy = f"{did_you_mean(column, columns)}{flag}, one of: {', '.join(columns)}"
+    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)

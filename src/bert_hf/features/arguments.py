@@ -50,18 +50,18 @@ class FeatureArguments:
         return Columns(self.text_column, self.text_pair_column, self.id_column)
 
 
-def chosen_layers(feature_args: list[int], depth: int) -> list[int]:
+def chosen_layers(layers: list[int], depth: int) -> list[int]:
     """Layer numbers counted from the embeddings (0), in the order asked for.
 
     Args:
-        feature_args: negative numbers count from the last layer, as in `hidden_states[-1]`.
+        layers: negative numbers count from the last layer, as in `hidden_states[-1]`.
         depth: layers of the network.
 
     Raises:
         InputError: there is no such layer, or one is named twice.
     """
     chosen: list[int] = []
-    for number in feature_args:
+    for number in layers:
         if not -depth - 1 <= number <= depth:
             remedy = f"give numbers from {-depth - 1} to {depth}"
             raise InputError(f"no layer {number} in a network of {depth}", where="--layers", remedy=remedy)

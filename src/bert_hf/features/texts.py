@@ -13,13 +13,14 @@ from bert_hf.data.readers import (
     TextFile,
     by_column,
     choose_column,
+    no_column,
     open_parquet,
     read_lines,
     read_rows,
     separated_fields,
     whole_text,
 )
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError
 
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
 
@@ -146,7 +147,7 @@ def _value(
         InputError: the row has no such column, or it holds something else.
     """
     if column not in row:
-        raise _no_column(column, list(row), flag, path, line)
+        raise no_column(column, list(row), flag, path, line)
 
     value = row[column]
     if value is None and kinds is str:
@@ -157,11 +158,6 @@ def _value(
     return whole_text(str(value))
 
 
-def _no_column(column: str, names: list[str], flag: str, path: str, line: int | None = None) -> InputError:
-    remedy = f"{did_you_mean(column, names)}{flag}, one of: {', '.join(names)}"
-    return InputError(f"no column {column!r}", where=path, line=line, remedy=remedy)
-
-
 def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:
     """The texts of a Parquet file, of which no other column is read."""
     with open_parquet(path) as (file, names, strings):
@@ -169,7 +165,7 @@ def _parquet_texts(path: str, columns: Columns) -> Iterator[Text]:
             columns = columns._replace(text=_find_text(names, strings, columns, path))
         for flag, column in zip(_FLAGS, columns, strict=True):
             if column is not None and column not in names:
-                raise _no_column(column, names, flag, path)
+                raise no_column(column, names, flag, path)
 
         wanted = [column for column in columns if column is not None]
         for batch in file.iter_batches(batch_size=256, columns=wanted):

@@ -260,7 +260,7 @@ def read_odds(path: str) -> dict[str, float]:
     for name, odds in found.items():
         if isinstance(odds, bool) or not isinstance(odds, int | float) or not math.isfinite(odds):
             raise InputError(f"question {name}: its odds are not a finite number", where=path, remedy=remedy)
-    return found
+    return {name: float(odds) for name, odds in found.items()}
 
 
 def _by_id(path: str, remedy: str) -> dict:

@@ -186,7 +186,7 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
     """
     questions = read_questions([data], check_answers=False)
     texts = read_predictions(predictions)
-    chances = read_odds(odds) if odds is not None else {}
+    chances = None if odds is None else read_odds(odds)
 
     missing = [question.id for question in questions if question.id not in texts]
     if len(missing) == len(questions):
@@ -197,11 +197,9 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
         print_to_stderr(f"warning: {predictions}: {count}")
 
     for question in questions:
-        if odds is not None and question.id in texts and question.id not in chances:
+        if chances is not None and question.id in texts and question.id not in chances:
             remedy = "give the odds of every question that has a prediction"
             raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
 
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
-    # The order of the odds file decides between equal odds, as in the official script
-    floats = {name: float(value) for name, value in chances.items()}
-    return official_figures(gold, texts, None if odds is None else floats, threshold)
+    return official_figures(gold, texts, chances, threshold)

@@ -60,14 +60,14 @@ def usual_metrics(rows: Iterable[Row], prefix: str, of_task: str | None = None) 
     return [name for name in dict.fromkeys((of_task, *_USUAL)) if name in names][:2] or names[:1]
 
 
-def check_metrics(study_args: list[str], rows: list[Row], prefix: str) -> None:
+def check_metrics(metrics: list[str], rows: list[Row], prefix: str) -> None:
     """Refuses figures that the cells do not have.
 
     Raises:
         InputError: names the figures that there are.
     """
     names = names_of(rows, prefix)
-    for name in study_args:
+    for name in metrics:
         if name not in names:
             remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
             raise InputError(f"the cells have no figure {name!r}", where="--metrics", remedy=remedy)
