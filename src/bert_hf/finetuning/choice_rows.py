@@ -10,6 +10,7 @@ from bert_hf.data.input_files import expand, kind_of
 from bert_hf.data.readers import TABLES, load_hub, read_rows, read_separated, whole_text
 from bert_hf.errors import InputError
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splitting.splits import draw_groups
 
 PARTS = ("train", "validation", "test")
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
@@ -97,20 +98,11 @@ def split_off(rows: list[ChoiceRow], percentage: float, seed: int) -> tuple[list
     """
     wanted = max(1, round(len(rows) * percentage / 100))
     groups = near_duplicate_groups([row.context or row.question for row in rows])
-    sizes = np.bincount(groups)
-
-    chosen: list[int] = []
-    held_out = 0
-    for group in np.random.default_rng(seed).permutation(len(sizes)).tolist():
-        if held_out + sizes[group] <= wanted:
-            chosen.append(group)
-            held_out += int(sizes[group])
-
-    if not chosen or held_out == len(rows):
-        what = f"too few contexts differ ({len(sizes)}) to hold {percentage:.3g} % of {len(rows)} rows out"
+    out = draw_groups(groups, wanted, seed)
+    if not out.any() or out.all():
+        what = f"too few contexts differ ({groups.max() + 1}) to hold {percentage:.3g} % of {len(rows)} rows out"
         remedy = "give more rows, or --validation_file and --test_file"
         raise InputError(what, where=rows[0].where, remedy=remedy)
-    out = np.isin(groups, chosen)
     return [rows[n] for n in np.flatnonzero(~out)], [rows[n] for n in np.flatnonzero(out)]
 
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
-from bert_hf.finetuning.glue import write_submission
+from bert_hf.finetuning.glue import write_numbered, write_submission
 from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
@@ -29,7 +29,6 @@ from bert_hf.finetuning.metrics import (
 )
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.finetuning.tasks import TASKS
-from bert_hf.training.checkpointing import write_durably
 
 _FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
@@ -71,9 +70,8 @@ class ClassificationTask(DownstreamTask):
 
     def describe(self) -> str:
         problem = "regression" if self.regression else None
-        given = {"train": True, "validation": self.task_args.validation_file, "test": self.task_args.test_file}
-        lines = [f"{part}: {self.parts[part].line(problem)}" for part, files in given.items() if files]
-
+        given = dict.fromkeys(["train", *self.task_args.files()])
+        lines = [f"{part}: {self.parts[part].line(problem)}" for part in given]
         return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(self.positions)])])
 
     def targets(self, part: str) -> np.ndarray | None:
@@ -154,8 +152,7 @@ class ClassificationTask(DownstreamTask):
             return
 
         shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]
-        lines = ["index\tprediction", *(f"{row}\t{value}" for row, value in enumerate(shown))]
-        write_durably(folder / f"{part}_predictions.tsv", "\n".join(lines) + "\n")
+        write_numbered(folder / f"{part}_predictions.tsv", shown)
 
     # ---- identity, card, report
 

@@ -262,7 +262,12 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
     else:
         values = [chosen.labels[int(label)] for label in predictions]
 
-    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
     path = Path(folder) / chosen.submissions[part]
-    write_durably(path, "\n".join(lines) + "\n")
+    write_numbered(path, values)
     return path
+
+
+def write_numbered(path: Path, values: Iterable[str]) -> None:
+    """Writes a prediction a line, with its number from 0, below a header."""
+    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
+    write_durably(path, "\n".join(lines) + "\n")

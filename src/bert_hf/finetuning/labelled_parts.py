@@ -142,18 +142,15 @@ def read_all_parts(task_args: ClassificationArguments) -> dict[str, LabelledText
     if others := {name: rows for name, rows in given.items() if name != "train"}:
         train.notes.append(describe_overlap(train, others))
     regression = is_regression(task_args)
-    validation, test = task_args.validation_split_percentage, task_args.test_split_percentage
+    shares = {"validation": task_args.validation_split_percentage, "test": task_args.test_split_percentage}
 
-    if "test" in given and "validation" in given:
-        split = given
-    elif "test" in given:
-        rest, held = split_off(train, validation, task_args.split_seed, regression)
-        split = {"train": rest, "validation": held}
-    elif "validation" in given:
-        rest, held = split_off(train, test, task_args.split_seed, regression)
-        split = {"train": rest, "test": held}
-    else:
-        split = three_parts(train, validation, test, task_args.split_seed, regression)
+    missing = [part for part in shares if part not in given]
+    split = {"train": train}
+    if len(missing) == 2:
+        split = three_parts(train, *shares.values(), task_args.split_seed, regression)
+    elif missing:
+        (part,) = missing
+        split["train"], split[part] = split_off(train, shares[part], task_args.split_seed, regression)
 
     split["train"].notes = train.notes
     return {"train": split["train"], **{name: rows for name, rows in (given | split).items() if name != "train"}}

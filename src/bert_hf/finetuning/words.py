@@ -17,7 +17,8 @@ from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORED, cross_entropies
-from bert_hf.finetuning.splitting.splits import near_duplicate_groups
+from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splitting.splits import draw_groups
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
@@ -224,16 +225,11 @@ def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[Tagg
         what = "no two documents, or sentences that differ in their words, of which one can be held out"
         raise InputError(what, where=rows.files[0], remedy="give more, or --validation_file")
 
-    # Groups in random order, each that fits; at least the smallest one
-    max_rows = max(sizes.min(), round(len(rows) * percentage / 100))
-    group_is_held_out = np.zeros(len(sizes), bool)
-    for group in np.random.default_rng(seed).permutation(len(sizes)):
-        if sizes[group_is_held_out].sum() + sizes[group] <= max_rows:
-            group_is_held_out[group] = True
-    if group_is_held_out.all():
-        group_is_held_out[sizes.argmax()] = False
+    # At least the smallest group, and not all of them
+    chosen = draw_groups(groups, max(sizes.min(), round(len(rows) * percentage / 100)), seed)
+    if chosen.all():
+        chosen = groups != sizes.argmax()
 
-    chosen = group_is_held_out[groups]
     rest = rows.take(np.flatnonzero(~chosen))
     held_out = rows.take(np.flatnonzero(chosen))
     held_out.held_out = True

@@ -36,6 +36,17 @@ def held_out(groups: np.ndarray, strata: np.ndarray, percentage: float, seed: in
     return result
 
 
+def draw_groups(groups: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """(N,) whether a row is held out: whole groups in random order, each that still fits into `most` rows."""
+    sizes = np.bincount(groups)
+    drawn = np.zeros(len(sizes), bool)
+    for group in np.random.default_rng(seed).permutation(len(sizes)):
+        if sizes[group] <= most:
+            drawn[group] = True
+            most -= sizes[group]
+    return drawn[groups]
+
+
 def _least(percentage: float) -> int:
     """Groups of a class, of which `percentage` % are one."""
     return max(2, round(100 / percentage))
