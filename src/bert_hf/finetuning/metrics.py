@@ -34,6 +34,7 @@ class LocalMetric(evaluate.Metric):
     Attributes:
         metric_names: of what it computes; the first is the one by which a model is selected.
         value: type of predictions and references.
+        num_labels: classes, on which F1 depends.
     """
 
     metric_names: ClassVar[tuple[str, ...]]
