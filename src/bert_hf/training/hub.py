@@ -19,19 +19,10 @@ matplotlib.use("Agg")  # no window, whatever the machine
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-PUSHED = [
-    "config.json",
-    "*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "README.md",
-    "*_results.json",
-    "trainer_state.json",
-    "loss.png",
-    "log_history.csv",
-]
+PUSHED = (
+    "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
+    "*_results.json trainer_state.json loss.png log_history.csv"
+).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
