@@ -107,13 +107,15 @@ def test_a_trainer_of_another_version_is_described():
 
 
 def private_names(node: ast.AST) -> set[str]:
-    """Names with one underscore that are defined, or used as attributes of `self` or `super()`."""
+    """Names with one underscore that are defined, given by keyword, or used as attributes of `self` or `super()`."""
     found = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute):
             owner = each.value.func if isinstance(each.value, ast.Call) else each.value
             if isinstance(owner, ast.Name) and owner.id in ("self", "super"):
                 found.add(each.attr)
+        elif isinstance(each, ast.keyword) and each.arg:  # replaced_attributes(self, _eval_dataloaders=…)
+            found.add(each.arg)
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
