@@ -39,7 +39,7 @@ from bert_hf.config.files import read_input_text
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
 from bert_hf.data.input_files import is_url
-from bert_hf.data.planned_run import free_disk
+from bert_hf.data.planned_run import SAVED_A_PARAMETER, free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
@@ -55,7 +55,6 @@ _HEAD = 1 << 18  # characters that are read of an input
 _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
-_SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
 _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
@@ -306,7 +305,7 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     if never or run.save_strategy == "no":
         need = 4 * parameters
     else:
-        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters
+        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
 
     free = free_disk(Path(run.output_dir).expanduser())
     if free < need:

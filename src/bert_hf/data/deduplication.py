@@ -8,15 +8,16 @@ estimate's standard deviation is 0.025 at 0.8. A document of any length takes 8 
 
 import functools
 import hashlib
+import itertools
 import operator
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
-import joblib
 import numpy as np
 
 from bert_hf.data.readers import Source
+from bert_hf.data.worker_pool import map_ahead
 
 METHOD = 1  # changes with whatever changes the result
 SIMILAR = 0.8
@@ -79,11 +80,8 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
 
 
 def _all_rows(inputs: Sequence[Source], near: bool, num_proc: int) -> Iterable[bytearray]:
-    if num_proc == 1:
-        return (document_rows(source, near) for source in inputs)
-    options: dict = {"return_as": "generator", "batch_size": 1, "pre_dispatch": num_proc}
-    rows = joblib.Parallel(num_proc, **options)(joblib.delayed(document_rows)(source, near) for source in inputs)
-    return cast(Iterable[bytearray], rows)
+    work = ((source, near) for source in inputs)
+    return map_ahead(document_rows, work, num_proc) if num_proc > 1 else itertools.starmap(document_rows, work)
 
 
 def document_rows(source: Source, near: bool) -> bytearray:

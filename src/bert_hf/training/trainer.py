@@ -39,7 +39,7 @@ from bert_hf.training.numbered_examples import (
     length_at,
     read_window_lengths,
 )
-from bert_hf.training.optimization import linear_from_step_zero, optimizer_name, select_optimizer
+from bert_hf.training.optimization import global_batch_size, linear_from_step_zero, optimizer_name, select_optimizer
 from bert_hf.training.pretraining_losses import (
     COUNTS,
     PER_EXAMPLE,
@@ -152,7 +152,7 @@ class PreTrainer(ResumableTrainer):
     @property
     def global_batch(self) -> int:
         """Sequences in an optimizer step, over ranks and accumulation steps."""
-        return self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return global_batch_size(self.args)
 
     @property
     def _position(self) -> int:
