@@ -182,10 +182,10 @@ def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
     for history in (alone, classifier):
         figure = hub.draw_curves(history, {})
         labels.append([[line.get_label() for line in axes.lines] for axes in figure.axes])
-        assert labels == [
-            [["MLM loss, training"], ["MLM accuracy, training"]],
-            [["loss, held out", "loss, training"], ["accuracy, held out", "F1, held out"]],
-        ]
+    assert labels == [
+        [["MLM loss, training"], ["MLM accuracy, training"]],
+        [["loss, held out", "loss, training"], ["accuracy, held out", "F1, held out"]],
+    ]
 
 
 def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
