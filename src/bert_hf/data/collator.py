@@ -148,7 +148,7 @@ class DataCollatorForPreTraining:
         multiple = self.pad_to_multiple_of or 1
         width = -(-int(lengths.max()) // multiple) * multiple
 
-        padding = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": 0, "labels": IGNORED}
+        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORED}
         batch = {name: pad_rows([each[name] for each in examples], value, width) for name, value in padding.items()}
 
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))

@@ -8,10 +8,9 @@ estimate's standard deviation is 0.025 at 0.8. A document of any length takes 8 
 
 import functools
 import hashlib
-import itertools
 import operator
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     row_bytes = 8 + (_VALUES if near else 0)  # of a document: its digest, its bands
     rows = bytearray()
     ends = []  # documents up to the end of each input
-    for part in _all_rows(inputs, near, num_proc):
+    for part in map_ahead(document_rows, ((source, near) for source in inputs), num_proc):
         rows = operator.iadd(rows, part) if rows else part  # of a single input no second copy
         ends.append(len(rows) // row_bytes)
     table = np.frombuffer(rows, np.uint64).reshape(-1, row_bytes // 8)
@@ -77,11 +76,6 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
         if len(part):
             numbers[source] = frozenset((part - begin).tolist())
     return Duplicates(numbers, int(filled.sum()), len(exact), len(alike))
-
-
-def _all_rows(inputs: Sequence[Source], near: bool, num_proc: int) -> Iterable[bytearray]:
-    work = ((source, near) for source in inputs)
-    return map_ahead(document_rows, work, num_proc) if num_proc > 1 else itertools.starmap(document_rows, work)
 
 
 def document_rows(source: Source, near: bool) -> bytearray:

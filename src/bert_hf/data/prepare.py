@@ -194,7 +194,7 @@ def _make_shards(jobs: list[_Job], folder: Path, num_proc: int) -> None:
     work = ((job.source, job.writer(), tokenizer, recipe["language"], job.without) for job in jobs)
 
     def mapped(encode: Callable, groups: Iterable) -> Iterable:
-        return map_ahead(encode, ((group,) for group in groups), num_proc) if num_proc > 1 else map(encode, groups)
+        return map_ahead(encode, ((group,) for group in groups), num_proc)
 
     with worker_errors(), _clean_up(jobs):
         if len(jobs) >= num_proc > 1:
