@@ -7,9 +7,9 @@ import datasets
 import numpy as np
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.input_files import expand, first_line, kind_of
+from bert_hf.data.input_files import expand, kind_of
 from bert_hf.data.readers import TABLES, read_rows, read_separated, whole_text
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
 PARTS = ("train", "validation", "test")

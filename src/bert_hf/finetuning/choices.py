@@ -1,6 +1,5 @@
 """Multiple choice: each choice is an input of its own, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from transformers import (
 )
 
 from bert_hf.config.finetuning_arguments import TaskArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
 from bert_hf.finetuning.losses import IGNORED, cross_entropies
@@ -98,8 +98,8 @@ class ChoiceTask(DownstreamTask):
     # ---- identity, card, baseline
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[row[:4] for row in rows] for rows in self.parts.values()]).encode()
-        return {"data": hashlib.sha256(rows).hexdigest()[:16], "choices": self.choices}
+        rows = json.dumps([[row[:4] for row in rows] for rows in self.parts.values()])
+        return {"data": text_checksum(rows)[:16], "choices": self.choices}
 
     def usage(self, model: str) -> str:
         return f'''import torch

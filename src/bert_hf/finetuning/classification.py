@@ -1,6 +1,5 @@
 """Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_submission
 from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
@@ -169,9 +169,9 @@ class ClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()]).encode()
+        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()])
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        data = hashlib.sha256(rows).hexdigest()[:16]
+        data = text_checksum(rows)[:16]
         return {"data": data, "labels": list(self.labels), "long_texts": long_texts}
 
     def usage(self, model: str) -> str:

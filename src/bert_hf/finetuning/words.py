@@ -4,7 +4,6 @@ Devlin et al. 2019, section 5.3: "we use the representation of the first sub-tok
 classifier over the NER label set", without a CRF.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
+from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORED, cross_entropies
 from bert_hf.finetuning.splitting.splits import near_duplicate_groups
@@ -206,9 +206,9 @@ class TokenClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]).encode()
+        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()])
         return {
-            "data": hashlib.sha256(data).hexdigest()[:16],
+            "data": text_checksum(data)[:16],
             "labels": list(self.labels),
             "document_context": self.task_args.document_context,
         }

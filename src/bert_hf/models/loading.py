@@ -18,7 +18,7 @@ import numpy as np
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -164,7 +164,7 @@ def _fetch(repo: str, name: str, found: dict[str, Path], from_cache: bool) -> Pa
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first_line(error)
 
 
 # ---- checking files

@@ -13,9 +13,9 @@ from typing import cast
 
 import datasets
 
-from bert_hf.data.input_files import expand, first_line
+from bert_hf.data.input_files import expand
 from bert_hf.data.readers import whole_text
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.labelled.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
 from bert_hf.finetuning.labelled.folders import texts_by_folder
 from bert_hf.finetuning.labelled.tables import Table, read_table, read_text, table_of_features

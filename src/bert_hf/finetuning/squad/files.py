@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import datasets
 
 from bert_hf.config.files import check_input_file
-from bert_hf.data.input_files import access_errors, expand, first_line, is_url, kind_of, open_bytes
+from bert_hf.data.input_files import access_errors, expand, is_url, kind_of, open_bytes
 from bert_hf.data.readers import read_rows
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers"
 

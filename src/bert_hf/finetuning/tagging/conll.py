@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_hf.data.input_files import expand, kind_of
 from bert_hf.data.readers import read_lines, read_rows
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, did_you_mean, first_line
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 from bert_hf.training.checkpointing import write_durably
 
@@ -253,7 +253,7 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
     try:
         splits = cast(datasets.DatasetDict, datasets.load_dataset(name, config))
     except (OSError, ValueError, RuntimeError) as error:
-        what = f"cannot be loaded: {str(error).splitlines()[0]}"
+        what = f"cannot be loaded: {first_line(error)}"
         remedy = "check the id and the network, or give --train_file"
         raise InputError(what, where=name, remedy=remedy) from None
     wanted = [split for split in ("train", "validation", "test") if split in splits]
