@@ -40,7 +40,7 @@ test: .venv/installed  ## run the tests
 test-slow: .venv/installed  ## run the long tests too
 	$(TESTS) -m "not gpu"
 
-faults: .venv/installed  ## inject kills, damaged files, signals and full disks into runs (about an hour)
+faults: .venv/installed  ## inject kills, damaged files, signals and full disks into runs (about 45 minutes)
 	$(BIN)/python tests/faults/run_faults.py
 
 coverage: .venv/installed  ## run the tests and print which lines they reach

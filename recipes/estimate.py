@@ -8,9 +8,10 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 import sys
 from pathlib import Path
 
+from bert_hf import preflight
+from bert_hf.config.arguments import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.models.cost import report
-from bert_hf.preflight import parse_estimating
 from bert_hf.training.estimate import plan_run, planned_shape, trained_tokens
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
@@ -18,7 +19,7 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_estimating(argv, DEFAULT)
+    options = parse(preflight.ESTIMATING, argv, str(DEFAULT), preflight.estimating)
     if options is None:  # --check
         return 0
     tokens, text, network, shape, args, estimate_args = options

@@ -11,11 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+from bert_hf import preflight
+from bert_hf.config.arguments import parse
 from bert_hf.data.corpus_report import report_lines
 from bert_hf.data.prepare import OWNED, prepare
 from bert_hf.data.requested_corpus import duplicates_for, inputs_of, language_of, tokenizer_for
 from bert_hf.errors import one_line_errors
-from bert_hf.preflight import parse_preparing
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import free_folder
 
@@ -24,7 +25,9 @@ ROOT = Path(__file__).parents[1]
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokens, text, shape, work, out = parse_preparing(argv)
+    options = parse(preflight.PREPARING, argv, preflight=preflight.preparing)
+    assert options is not None  # `--check` is one of its options
+    tokens, text, shape, work, out = options
     part = work.part()
     if work.check:
         # Only a report on the text, no corpus

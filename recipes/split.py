@@ -8,6 +8,8 @@ all parts. Where near-duplicates are more than half of a class's rows in a test 
 
 import sys
 
+from bert_hf import preflight
+from bert_hf.config.arguments import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.splitting.fold_files import (
     FOLD_FILES,
@@ -17,13 +19,12 @@ from bert_hf.finetuning.splitting.fold_files import (
     write_folds,
 )
 from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
-from bert_hf.preflight import parse_splitting
 from bert_hf.training.output_folder import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_splitting(argv)
+    options = parse(preflight.SPLITTING, argv, preflight=preflight.splitting)
     if options is None:  # --check
         return 0
     split_args, out = options

@@ -10,20 +10,21 @@ import time
 import numpy as np
 from transformers import AutoTokenizer
 
+from bert_hf import preflight
+from bert_hf.config.arguments import parse
 from bert_hf.data.encoding import Encoder
 from bert_hf.data.requested_corpus import inputs_of
 from bert_hf.data.round_trip import measure
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.preflight import parse_tokenizer_training
 from bert_hf.training.command_line import program
 from bert_hf.training.output_folder import free_folder
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_tokenizer_training(argv)
+    options = parse(preflight.TOKENIZER_TRAINING, argv, preflight=preflight.tokenizer_training)
     if options is None:  # --check
         return 0
     tokens, text, out = options

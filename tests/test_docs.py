@@ -17,7 +17,7 @@ from tiny import tiny_config
 from transformers import BertForSequenceClassification
 
 from bert_hf import BertForPreTraining, train_tokenizer
-from bert_hf.config import arguments
+from bert_hf.config import arguments, finetuning_arguments
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.data.tokenization import save_tokenizer
@@ -214,7 +214,11 @@ def test_python_examples_run(block, reader, monkeypatch):
     "name", ["README.md", *(f"docs/{page}.md" for page in ("quickstart", "your_corpus", "paper"))]
 )
 def test_options_exist(name):
-    classes = [value for value in {**vars(arguments), **vars(probe_arguments)}.values() if is_dataclass(value)]
+    classes = [
+        value
+        for value in {**vars(arguments), **vars(finetuning_arguments), **vars(probe_arguments)}.values()
+        if is_dataclass(value)
+    ]
     known = {field.name for cls in classes for field in fields(cls)} | {"config", "config_file", "check", "help"}
     assert set(re.findall(r"(?<![\w-])--(\w+)", (ROOT / name).read_text())) <= known
 

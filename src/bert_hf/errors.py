@@ -93,6 +93,11 @@ _REFUSED = {
 _DISK_REMEDY = "free some space, change its permissions, or name another place"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or the name of its class where it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def error_line(error: BaseException) -> str | None:
     """The line that reports an error caused by the user or the machine; None for any other, which is a bug."""
     text = str(error)

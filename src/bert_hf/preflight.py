@@ -1,4 +1,4 @@
-"""Parses the options of each recipe and checks them before anything is built: inputs, folders, sizes, ranges.
+"""Checks the options of each recipe before anything is built: inputs, folders, sizes. (Ranges: `parse` itself.)
 
 The checks run before the ranks of a run connect and before a model is made. They read the beginnings and sizes of
 files, not whole corpora, yield a line for each successful check, and raise `InputError` for the first failed one.
@@ -38,9 +38,8 @@ from bert_hf.config.arguments import (
 from bert_hf.config.files import read_input_text
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
-from bert_hf.config.value_ranges import check_ranges
 from bert_hf.data.input_files import is_url
-from bert_hf.data.planned_run import free_disk
+from bert_hf.data.planned_run import SAVED_A_PARAMETER, free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, did_you_mean
@@ -56,49 +55,24 @@ _HEAD = 1 << 18  # characters that are read of an input
 _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
-_SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
 _PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 
-_PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
-_PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
+# ---- the options of each recipe
 
-# ---- the options of each recipe: parsed, then checked. None after `--check`.
-
-
-def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
-    """The options of `pretrain.py`: (tokenizer, corpus, model, examples, run)."""
-    return parse(_PRETRAINING, argv, str(default_config), pretraining)
+PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+ESTIMATING = (*PRETRAINING, EstimateArguments)
+PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
+TOKENIZER_TRAINING = (TokenizerArguments, CorpusArguments, OutputArguments)
+SPLITTING = (SplitArguments, OutputArguments)
 
 
 def parse_finetuning(
     arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
 ) -> tuple | None:
-    """The options of a recipe `finetune_….py`: (task and model, run)."""
+    """The options of a recipe `finetune_….py`, checked: (task and model, run). None after `--check`."""
     return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(finetuning, task))
-
-
-def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
-    """The options of `train_tokenizer.py`: (tokenizer, corpus, output folder)."""
-    return parse((TokenizerArguments, CorpusArguments, OutputArguments), argv, preflight=tokenizer_training)
-
-
-def parse_preparing(argv: list[str] | None) -> tuple:
-    """The options of `prepare.py`: (tokenizer, corpus, examples, work, output folder)."""
-    options = parse(_PREPARING, argv, preflight=preparing)
-    assert options is not None  # `--check` is one of its options
-    return options
-
-
-def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
-    """The options of `estimate.py`: those of `pretrain.py`, and the machine."""
-    return parse((*_PRETRAINING, EstimateArguments), argv, str(default_config), estimating)
-
-
-def parse_splitting(argv: list[str] | None) -> tuple | None:
-    """The options of `split.py`: (rows and folds, output folder)."""
-    return parse((SplitArguments, OutputArguments), argv, preflight=splitting)
 
 
 # ---- the checks of each recipe
@@ -107,7 +81,6 @@ def parse_splitting(argv: list[str] | None) -> tuple | None:
 def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     """The checks of `pretrain.py`."""
     # Options and folders
-    yield check_ranges(tokens, text, network, shape, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, PreTrainingArguments, BY_PRETRAINING)
     yield from machine(run, _PRETRAINING_FIGURES)
@@ -139,7 +112,6 @@ def finetuning(task: type[DownstreamTask], task_args, run) -> Iterator[str]:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
 
     # Options and folders
-    yield check_ranges(task_args, run)
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, FineTuningArguments, BY_FINETUNING)
     yield from machine(run, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
@@ -159,7 +131,6 @@ def finetuning(task: type[DownstreamTask], task_args, run) -> Iterator[str]:
 
 def tokenizer_training(tokens, text, out) -> Iterator[str]:
     """The checks of `train_tokenizer.py`."""
-    yield check_ranges(tokens, text)
     if is_prepared(text.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
         raise InputError(what, where=text.train_file[0], remedy=remedy)
@@ -174,7 +145,6 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
     if work.shard and out.overwrite_output_dir:
         what, remedy = "every part would remove the others' work", "empty the folder first"
         raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
-    yield check_ranges(tokens, text, shape, work)
 
     # Folders and text; `--check` needs no output folder, and accepts a prepared corpus
     if not work.check or out.output_dir is not None:
@@ -193,14 +163,12 @@ def preparing(tokens, text, shape, work, out) -> Iterator[str]:
 
 def estimating(tokens, text, network, shape, run, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`, which reads no text and writes nothing."""
-    yield check_ranges(tokens, text, network, shape, run, estimate_args)
     if model_shape(network.config_name, network.model_name_or_path, longest_length(shape)) is not None:
         yield "model: its shape is a BERT's"
 
 
 def splitting(split_args, out) -> Iterator[str]:
     """The checks of `split.py`."""
-    yield check_ranges(split_args)
     if split_args.folds > 1 and split_args.test_split_percentage is not None:
         what = f"the test rows of {split_args.folds} folds are {100 / split_args.folds:g} %"
         raise InputError(what, where="--test_split_percentage", remedy="leave it out, or give --folds 1")
@@ -337,7 +305,7 @@ def model_on_disk(config: BertConfig, run) -> Iterator[str]:
     if never or run.save_strategy == "no":
         need = 4 * parameters
     else:
-        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * _SAVED_A_PARAMETER * parameters
+        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
 
     free = free_disk(Path(run.output_dir).expanduser())
     if free < need:

@@ -88,22 +88,16 @@ def join(shared: ctypes.c_int64, longest: float) -> None:
     _longest = longest
 
 
-class WorkerStart:
-    """A `worker_init_fn` of a `DataLoader` that lets the worker count with its trainer, then calls the loader's own.
+def start_worker(shared: tuple, then: Callable[[int], None] | None, worker: int) -> None:
+    """With its first arguments bound, a `worker_init_fn` of a `DataLoader`: lets the worker count with its trainer.
 
     Args:
         shared: what `share` returned.
-        then: the loader's own `worker_init_fn`, if it has one.
+        then: the loader's own `worker_init_fn`, if it has one, which is called, too.
     """
-
-    def __init__(self, shared: tuple, then: Callable[[int], None] | None = None):
-        self.shared = shared
-        self.then = then
-
-    def __call__(self, worker: int) -> None:
-        join(*self.shared)
-        if self.then is not None:
-            self.then(worker)
+    join(*shared)
+    if then is not None:
+        then(worker)
 
 
 # ---- the compiler

@@ -9,7 +9,6 @@ import pytest
 from helpers.corpora import everything, inputs
 
 from bert_hf.data import corpus_store, encoding, input_shards, shard_writer
-from bert_hf.data import prepare as corpus_module
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.input_shards import InputShards
@@ -171,10 +170,8 @@ def test_an_interrupted_input_resumes_after_its_finished_shards(
     assert finished >= 2
     assert not list((tmp_path / "c").glob(".data-*"))
     assert not (tmp_path / "c/manifest.json").exists()
-    encoded, encode = [], corpus_module.encode_group
-    monkeypatch.setattr(
-        corpus_module, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how)
-    )
+    encoded, encode = [], encoding.encode_group
+    monkeypatch.setattr(encoding, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how))
     monkeypatch.setattr(Cut, "read", Texts.read)
     prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")
     assert len(encoded) < len(documents) - 5

@@ -1,6 +1,6 @@
 """Fault injection: runs under kills, damaged checkpoints, signals, full disks, other world sizes and failing ranks.
 
-    make faults                                          # all kinds: about an hour on 2 cores
+    make faults                                          # all kinds: about 45 minutes on 2 cores
     python tests/faults/run_faults.py --small            # a sample of each kind: minutes
     python tests/faults/run_faults.py --only kills --kills 1000 --seed 7
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.recipe_runs import Cut, recipe
+from helpers.child_processes import accelerate_launch
+from helpers.recipe_runs import ROOT, Cut, recipe
 from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPreTraining
 
@@ -214,6 +215,30 @@ def test_answering_is_without_dropout_and_leaves_the_mode(place):
     longest = answer(*words, max_answer_length=4)
     assert answer(*words, max_query_length=2) == answer(model, tokenizer, "w1 w2", "w4 w5 w6 w7")
     assert longest["answer"]
+
+
+@pytest.mark.slow
+def test_two_ranks_predict_what_one_process_predicts(place):
+    """Windows are dealt to the ranks, and the last batch is filled up: each window must count once, in its place."""
+    words = [
+        "--model_name_or_path", str(place / "bert"), *files_of(place, "2"), "--max_seq_length", "32",
+        "--doc_stride", "12", "--max_steps", "1", "--min_steps", "0", "--learning_rate", "1e-9", "--use_cpu",
+        "--bf16", "false", "--per_device_eval_batch_size", "5", "--null_score_diff_threshold", "0",
+    ]  # fmt: skip
+    for output, machine, batch in (("one", "accelerate_config", "8"), ("two", "configs/accelerate/cpu_ddp", "4")):
+        command = [
+            "--config_file", str(ROOT / f"{machine}.yaml"), "--main_process_port", "0",
+            str(ROOT / "recipes/finetune_question_answering.py"), *words, "--per_device_train_batch_size", batch,
+            "--output_dir", str(place / output),
+        ]  # fmt: skip
+        done = accelerate_launch(command, place / f"{output}.log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+        assert done == 0, (place / f"{output}.log").read_text()[-3000:]
+
+    one, two = (json.loads((place / output / "null_odds.json").read_text()) for output in ("one", "two"))
+    assert list(one) == list(two)
+    assert two == pytest.approx(one, abs=1e-5)
+    one, two = ((place / output / "predictions.json").read_text() for output in ("one", "two"))
+    assert one == two
 
 
 FAULTS = [

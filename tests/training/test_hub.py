@@ -169,7 +169,6 @@ def test_each_task_has_a_panel_with_its_baseline():
     """MLM losses lie between 2 and 10 nats, NSP losses below 0.7: on one axis the second is a flat line."""
     figure = hub.draw_curves(HISTORY, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
     shown = [[(line.get_label(), list(map(float, line.get_ydata()))) for line in axes.lines] for axes in figure.axes]
-    hub.plt.close(figure)
     assert shown == [
         [("MLM loss, held out", [5.4]), ("MLM loss, training", [6.3]), ("unigram frequencies (6.500)", [6.5, 6.5])],
         [("NSP accuracy, held out", [0.6]), ("NSP accuracy, training", [0.5]), ("majority class (0.520)", [0.52] * 2)],
@@ -183,7 +182,6 @@ def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
     for history in (alone, classifier):
         figure = hub.draw_curves(history, {})
         labels.append([[line.get_label() for line in axes.lines] for axes in figure.axes])
-        hub.plt.close(figure)
     assert labels == [
         [["MLM loss, training"], ["MLM accuracy, training"]],
         [["loss, held out", "loss, training"], ["accuracy, held out", "F1, held out"]],

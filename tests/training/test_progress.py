@@ -1,5 +1,6 @@
 """A long operation is not taken for a hang, a hang is found, and patience grows where it was too short."""
 
+import functools
 import json
 import os
 import signal
@@ -138,7 +139,8 @@ class Slow(Dataset):
 def test_a_loader_s_worker_counts_where_its_trainer_looks():
     shared = progress.share()
     seen = []
-    loader = DataLoader(Slow(), num_workers=1, worker_init_fn=progress.WorkerStart(shared, seen.append))
+    start = functools.partial(progress.start_worker, shared, seen.append)
+    loader = DataLoader(Slow(), num_workers=1, worker_init_fn=start)
     counts, over = [], threading.Event()
 
     def look():
@@ -151,7 +153,7 @@ def test_a_loader_s_worker_counts_where_its_trainer_looks():
     over.set()
     looking.join()
     assert len(set(counts)) >= 4  # all along the row that takes long
-    progress.WorkerStart(shared, seen.append)(5)
+    progress.start_worker(shared, seen.append, 5)
     assert seen == [5]  # the loader's own function is called, too
 
 

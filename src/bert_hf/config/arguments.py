@@ -38,9 +38,6 @@ class TokenizerArguments:
     )
     tokenizer_sample_bytes: int = option(100_000_000, "Text that a vocabulary is trained on, at most.")
 
-    def __post_init__(self):
-        check_ranges(self)
-
     def normalization(self) -> dict:
         """Arguments of `load_tokenizer` for a bare vocabulary."""
         return {name: getattr(self, name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
@@ -71,9 +68,6 @@ class CorpusArguments:
     corpus_license: str | None = option(None, "Licence of the text, for the model card.")
     corpus_source: str | None = option(None, "Source of the text, for the model card.")
 
-    def __post_init__(self):
-        check_ranges(self)
-
 
 @dataclass
 class PrepareArguments:
@@ -85,9 +79,6 @@ class PrepareArguments:
     )
     check: bool = option(False, "Only report on the text; --output_dir gets a plot of its lengths.")
     check_bytes: int = option(20_000_000, "Text that --check reads, at most, sampled from all of it.")
-
-    def __post_init__(self):
-        check_ranges(self)
 
     def part(self) -> tuple[int, int]:
         """(i, n) of `--shard`.
@@ -127,7 +118,6 @@ class EstimateArguments:
     def __post_init__(self):
         if self.num_devices is None:
             self.num_devices = [1] if self.device == "cpu" else [1, 8, 64, 512]
-        check_ranges(self)
 
 
 @dataclass

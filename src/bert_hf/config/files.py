@@ -11,7 +11,7 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.reader import ReaderError
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 LARGEST = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
 
@@ -155,7 +155,7 @@ def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
         line = text.count("\n", 0, error.position) + 1
 
     reasons = [getattr(error, name, None) for name in ("context", "problem")]
-    reason = ", ".join(filter(None, reasons)) or str(error).splitlines()[0]
+    reason = ", ".join(filter(None, reasons)) or first_line(error)
     return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="correct the file")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bert_hf.config.parser import option
 from bert_hf.config.training_arguments import RunArguments
 
-# Peak learning rate and epochs by hidden size, up to and including: configs/README.md, "Defaults of fine-tuning".
+# Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
 _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 

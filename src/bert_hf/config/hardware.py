@@ -25,7 +25,7 @@ def cpu_threads() -> int:
     from the launcher's environment (Linux); elsewhere, a "1" in a launched process counts as the launcher's.
     """
     wanted = os.environ.get("OMP_NUM_THREADS")
-    if wanted is not None and wanted.isdigit() and (not _launched() or _user_set_threads()):
+    if wanted is not None and wanted.isdigit() and (not was_launched() or _user_set_threads()):
         return int(wanted)
     return cores_of_rank()
 
@@ -55,7 +55,8 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _launched() -> bool:
+def was_launched() -> bool:
+    """True where `accelerate launch` or torchrun started this process."""
     return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
 
 

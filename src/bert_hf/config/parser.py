@@ -5,6 +5,7 @@ Unknown keys are errors, and so are values that are invalid for every option (em
 
 import argparse
 import difflib
+import itertools
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import yaml_options
+from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
 
 _LONGEST = 4096  # characters of a word: no path is longer
@@ -79,7 +81,8 @@ def parse(
         The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.
 
     Raises:
-        InputError: unknown key or flag, value of the wrong type, missing or malformed file; or preflight refuses it.
+        InputError: unknown key or flag, value of the wrong type or out of range, missing or malformed file; or
+            preflight refuses it.
     """
     parser = _Parser(list(classes), allow_abbrev=False)
     parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
@@ -101,9 +104,10 @@ def parse(
 
     # Plain dataclasses, checks, and then what joins the ranks
     built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
+    plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
+    ranges = check_ranges(*plain)
     if preflight is not None:
-        plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
-        for line in preflight(*plain):
+        for line in itertools.chain([ranges], preflight(*plain)):
             if known.check and os.environ.get("RANK", "0") == "0":
                 print(f"  {line}", flush=True)
 

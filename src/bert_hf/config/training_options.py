@@ -92,80 +92,60 @@ def _other_rank(args) -> bool:
     return args.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
 
 
-WORKS: tuple[Refusal, ...] = ()
-
 _SHARDED = "sharding is set in the machine's file"
 _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inputs"
 
-# name → the parts that refuse it, and why; `WORKS`: none does.
+# No part refuses these (optimization.check_optimizer and check_schedule check values).
+_WORKING = (
+    "output_dir overwrite_output_dir per_device_train_batch_size gradient_accumulation_steps num_train_epochs "
+    "max_steps max_hours "
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps decay_from_step_zero optim optim_args "
+    "weight_decay adam_beta1 adam_beta2 adam_epsilon adam_bias_correction muon_learning_rate max_grad_norm "
+    "skip_bad_steps hang_timeout "
+    "nsp_loss_weight "
+    "bf16 fp16 tf32 activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
+    "gradient_checkpointing_kwargs fast_path torch_compile torch_compile_backend torch_compile_mode "
+    "torch_empty_cache_steps "
+    "logging_steps logging_first_step log_on_each_node log_level log_level_replica disable_tqdm report_to "
+    "run_name project trackio_space_id trackio_bucket_id trackio_static_space_id "
+    "eval_steps eval_delay eval_on_start per_device_eval_batch_size eval_accumulation_steps "
+    "load_best_model_at_end metric_for_best_model greater_is_better "
+    "save_steps save_minutes save_total_limit resume_from_checkpoint "
+    "push_to_hub hub_model_id hub_private_repo hub_revision "
+    "seed data_seed full_determinism use_cpu "
+    "dataloader_num_workers dataloader_pin_memory remove_unused_columns "
+    "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend deepspeed "
+    "do_train do_eval"
+).split()
+
+# name → the parts that refuse it, and why.
 OPTIONS: dict[str, tuple[Refusal, ...]] = {
+    **dict.fromkeys(_WORKING, ()),
     # ---- length of the run, batch
-    "output_dir": WORKS,
-    "overwrite_output_dir": WORKS,
-    "per_device_train_batch_size": WORKS,
-    "gradient_accumulation_steps": WORKS,
-    "num_train_epochs": WORKS,
-    "max_steps": WORKS,
-    "max_hours": WORKS,
     "auto_find_batch_size": _refused(
         "a smaller batch would be another run: the global batch decides examples, loss and schedule",
         remedy="give a smaller --per_device_train_batch_size and more --gradient_accumulation_steps",
     ),
-    # ---- rate, schedule, optimizer (see also optimization.check_optimizer and check_schedule)
-    "learning_rate": WORKS,
-    "lr_scheduler_type": WORKS,
-    "lr_scheduler_kwargs": WORKS,
-    "warmup_steps": WORKS,
-    "decay_from_step_zero": WORKS,
-    "optim": WORKS,
-    "optim_args": WORKS,
+    # ---- rate, schedule, optimizer
     "optim_target_modules": _refused("it is for GaLore and APOLLO, which --optim does not offer"),
-    "weight_decay": WORKS,
-    "adam_beta1": WORKS,
-    "adam_beta2": WORKS,
-    "adam_epsilon": WORKS,
-    "adam_bias_correction": WORKS,
-    "muon_learning_rate": WORKS,
-    "max_grad_norm": WORKS,
-    "skip_bad_steps": WORKS,
-    "hang_timeout": WORKS,
     # ---- loss
     "average_tokens_across_devices": _refused(
         "the loss is the mean over the global batch, whatever its layout", PRETRAINER
     )
     + _refused("the loss is a mean over rows: no tokens are counted", FINETUNE),
-    "nsp_loss_weight": WORKS,
     "label_smoothing_factor": _refused("the losses of pre-training have no smoothed form here", PRETRAINER),
     "neftune_noise_alpha": _refused("its scale follows the length of a row, and rows are packed", PRETRAINER),
     # ---- precision, compiling, memory
-    "bf16": WORKS,
-    "fp16": WORKS,
-    "tf32": WORKS,
     "bf16_full_eval": _refused("it casts the weights, which are saved after the evaluation", remedy="give --bf16"),
     "fp16_full_eval": _refused("it casts the weights, which are saved after the evaluation", remedy="give --fp16"),
-    "activation_checkpointing": WORKS,
-    "activation_checkpointing_kwargs": WORKS,
-    "gradient_checkpointing": WORKS,
-    "gradient_checkpointing_kwargs": WORKS,
-    "fast_path": WORKS,
-    "torch_compile": WORKS,
-    "torch_compile_backend": WORKS,
-    "torch_compile_mode": WORKS,
-    "torch_empty_cache_steps": WORKS,
     "use_liger_kernel": _refused("Liger has no kernels for BERT"),
     "liger_kernel_config": _refused("Liger has no kernels for BERT"),
     "use_cache": _refused("an encoder has no cache of keys and values"),
     # ---- log
     "logging_strategy": _by_epochs("logging_strategy"),
-    "logging_steps": WORKS,
-    "logging_first_step": WORKS,
     "logging_nan_inf_filter": _in_recipes(
         "a loss that is not finite is never hidden: it ends the run", remedy="see --skip_bad_steps"
     ),
-    "log_on_each_node": WORKS,
-    "log_level": WORKS,
-    "log_level_replica": WORKS,
-    "disable_tqdm": WORKS,
     "include_num_input_tokens_seen": _refused(
         "it is no, all or non_padding",
         remedy="give one of them",
@@ -177,19 +157,8 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
         when=lambda args: not args.skip_memory_metrics and importlib.util.find_spec("psutil") is None,
     ),
     "debug": _refused("a loss or gradient that is not finite ends the run anyway, and its rows are named"),
-    "report_to": WORKS,
-    "run_name": WORKS,
-    "project": WORKS,
-    "trackio_space_id": WORKS,
-    "trackio_bucket_id": WORKS,
-    "trackio_static_space_id": WORKS,
     # ---- evaluation
     "eval_strategy": _by_epochs("eval_strategy"),
-    "eval_steps": WORKS,
-    "eval_delay": WORKS,
-    "eval_on_start": WORKS,
-    "per_device_eval_batch_size": WORKS,
-    "eval_accumulation_steps": WORKS,
     "prediction_loss_only": _refused(_COUNTS_ONLY, PRETRAINER)
     + _refused("the figures are computed from the predictions", FINETUNE),
     "eval_do_concat_batches": _refused(_COUNTS_ONLY, PRETRAINER)
@@ -199,26 +168,15 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     + _refused("the figures need predictions and labels alone", FINETUNE),
     "batch_eval_metrics": _refused(_COUNTS_ONLY, PRETRAINER)
     + _refused("the figures are computed from all rows together", FINETUNE),
-    "load_best_model_at_end": WORKS,
-    "metric_for_best_model": WORKS,
-    "greater_is_better": WORKS,
     "label_names": _refused("the labels are those that the collator makes", PRETRAINER, FINETUNE),
     # ---- saving and resuming
     "save_strategy": _by_epochs("save_strategy"),
-    "save_steps": WORKS,
-    "save_minutes": WORKS,
-    "save_total_limit": WORKS,
     "save_only_model": _in_recipes("no run can resume from such a checkpoint"),
     "save_on_each_node": _in_recipes("no run can resume from such checkpoints: one folder holds all of a checkpoint"),
     "enable_jit_checkpoint": _refused("a signal already ends a run with a checkpoint"),
-    "resume_from_checkpoint": WORKS,
     "ignore_data_skip": _in_recipes("a resumed run sees exactly the examples that are left"),
     "restore_callback_states_from_checkpoint": _in_recipes("the recipes have no callbacks with a state"),
     # ---- Hub (the finished run is pushed once: run.finish)
-    "push_to_hub": WORKS,
-    "hub_model_id": WORKS,
-    "hub_private_repo": WORKS,
-    "hub_revision": WORKS,
     "hub_token": _in_recipes("a token is not taken as a flag", remedy="set HF_TOKEN or `hf auth login`"),
     "hub_strategy": _in_recipes(
         "the finished run is pushed, once",
@@ -227,10 +185,6 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     ),
     "hub_always_push": _in_recipes("the finished run is pushed, once"),
     # ---- randomness, device
-    "seed": WORKS,
-    "data_seed": WORKS,
-    "full_determinism": WORKS,
-    "use_cpu": WORKS,
     "accelerator_config": _refused(
         "only non_blocking may be set: the rest changes which examples a step has",
         when=_accelerator_config,
@@ -241,8 +195,6 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     ),
     # ---- batches
     "dataloader_drop_last": _in_recipes("rows would be left out of the figures: it holds for evaluation as well"),
-    "dataloader_num_workers": WORKS,
-    "dataloader_pin_memory": WORKS,
     "dataloader_persistent_workers": _in_recipes(
         "there are no workers",
         when=_without_workers("dataloader_persistent_workers"),
@@ -259,26 +211,17 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
         remedy="give --dataloader_num_workers",
     ),
     "dataloader_in_order": _refused("the order of the examples is part of the run, and of its resume"),
-    "remove_unused_columns": WORKS,
     "train_sampling_strategy": _refused("the order of the examples follows from their numbers", NUMBERED),
     "length_column_name": _in_recipes("lengths are counted"),
     # ---- several ranks
-    "ddp_find_unused_parameters": WORKS,
-    "ddp_bucket_cap_mb": WORKS,
-    "ddp_broadcast_buffers": WORKS,
-    "ddp_static_graph": WORKS,
-    "ddp_backend": WORKS,
     "ddp_timeout": _in_recipes(
         "Trainer does not pass it on where a CPU trains",
         when=lambda args: args.ddp_timeout != 1800 and (args.use_cpu or not torch.accelerator.is_available()),
     ),
     "fsdp": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
     "fsdp_config": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
-    "deepspeed": WORKS,
     "local_rank": _in_recipes("the launcher sets it", when=_other_rank),
     # ---- recipes always train and evaluate
-    "do_train": WORKS,
-    "do_eval": WORKS,
     "do_predict": _refused("pre-training has no test set", PRETRAIN),
 }
 

@@ -1,6 +1,6 @@
 """Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from bert_hf.data.dataset import NSP_SPECIALS, SINGLE_SPECIALS
 from bert_hf.data.masking import choose_tokens, choose_words, replace
 from bert_hf.data.samplers import MASK, generator
 from bert_hf.data.sentence_pairs import truncate
+from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORED
 
@@ -77,15 +78,13 @@ class DataCollatorForPreTraining:
         self.max_seq_length = max_seq_length or tokenizer.model_max_length
 
         # Looked up once: looked up for every example, they were an eighth of the loader's time.
-        vocabulary = tokenizer.get_vocab()
         self._cls = np.array([tokenizer.cls_token_id])
         self._sep = np.array([tokenizer.sep_token_id])
         self._mask = cast(int, tokenizer.mask_token_id)
-        self._special = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
+        self._continues = continuing_pieces(tokenizer)
+        self._special = np.zeros(len(self._continues), dtype=bool)
         self._special[list(tokenizer.all_special_ids)] = True
         self._random_ids = np.flatnonzero(~self._special)
-        self._continues = np.zeros(len(self._special), dtype=bool)
-        self._continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
 
     def example(self, feature: Mapping) -> dict[str, np.ndarray]:
         """One example: input_ids, token_type_ids, labels, each (l,) int64."""
@@ -149,13 +148,8 @@ class DataCollatorForPreTraining:
         multiple = self.pad_to_multiple_of or 1
         width = -(-int(lengths.max()) // multiple) * multiple
 
-        padding = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": 0, "labels": IGNORED}
-        batch = {}
-        for name, value in padding.items():
-            rows = np.full((len(examples), width), value, dtype=np.int64)
-            for row, example in zip(rows, examples, strict=True):
-                row[: len(example[name])] = example[name]
-            batch[name] = torch.from_numpy(rows)
+        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORED}
+        batch = {name: pad_rows([each[name] for each in examples], value, width) for name, value in padding.items()}
 
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
         batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
@@ -164,6 +158,14 @@ class DataCollatorForPreTraining:
         if self.nsp:
             batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
         return batch
+
+
+def pad_rows(rows: Sequence, fill: int, width: int | None = None) -> torch.Tensor:
+    """Sequences of ints as (B, L) int64, padded on the right with `fill` to `width`, or else to the longest."""
+    padded = np.full((len(rows), width or max(map(len, rows))), fill, dtype=np.int64)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(padded)
 
 
 def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -10,13 +10,13 @@ import functools
 import hashlib
 import operator
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
-import joblib
 import numpy as np
 
 from bert_hf.data.readers import Source
+from bert_hf.data.worker_pool import map_ahead
 
 METHOD = 1  # changes with whatever changes the result
 SIMILAR = 0.8
@@ -53,7 +53,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     row_bytes = 8 + (_VALUES if near else 0)  # of a document: its digest, its bands
     rows = bytearray()
     ends = []  # documents up to the end of each input
-    for part in _all_rows(inputs, near, num_proc):
+    for part in map_ahead(document_rows, ((source, near) for source in inputs), num_proc):
         rows = operator.iadd(rows, part) if rows else part  # of a single input no second copy
         ends.append(len(rows) // row_bytes)
     table = np.frombuffer(rows, np.uint64).reshape(-1, row_bytes // 8)
@@ -76,14 +76,6 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
         if len(part):
             numbers[source] = frozenset((part - begin).tolist())
     return Duplicates(numbers, int(filled.sum()), len(exact), len(alike))
-
-
-def _all_rows(inputs: Sequence[Source], near: bool, num_proc: int) -> Iterable[bytearray]:
-    if num_proc == 1:
-        return (document_rows(source, near) for source in inputs)
-    options: dict = {"return_as": "generator", "batch_size": 1, "pre_dispatch": num_proc}
-    rows = joblib.Parallel(num_proc, **options)(joblib.delayed(document_rows)(source, near) for source in inputs)
-    return cast(Iterable[bytearray], rows)
 
 
 def document_rows(source: Source, near: bool) -> bytearray:

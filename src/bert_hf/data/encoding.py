@@ -6,7 +6,7 @@ The module imports neither torch nor transformers, so that worker processes star
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 LONGEST_SENTENCE = 1000  # characters; beyond it text without full stops is cut at white space
 GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
-_PUNCTUATION = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")  # each mark of ASCII punctuation is a word
+# The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
+WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:
@@ -124,7 +125,7 @@ class Encoder:
     def _learn(self, words: list[str]) -> None:
         """Adds words (between two spaces) to the table, from the ids of their parts between punctuation marks."""
         words = list(dict.fromkeys(words))
-        parts = [_PUNCTUATION.findall(word) for word in words]
+        parts = [WORDS.findall(word) for word in words]
         new = list(dict.fromkeys(part for word in parts for part in word if part not in self._parts))
         for part, encoding in zip(new, self.tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
             self._parts[part] = tuple(encoding.ids)
@@ -216,21 +217,30 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
     )
 
 
-def encode_source(source, writer, tokenizer: tuple[str, str], language: str | None, without: frozenset = frozenset()):
+def encode_source(
+    source,
+    writer,
+    tokenizer: tuple[str, str],
+    language: str | None,
+    without: frozenset = frozenset(),
+    mapped: Callable[[Callable, Iterable], Iterable] = map,
+) -> list[dict]:
     """Reads a source, encodes it and writes its shards: the work of one process on one input.
 
     Args:
         source: its `read()` yields `readers.Piece`s.
         writer: an `input_shards.InputShards`, not yet opened.
         without: numbers of documents that are left out.
+        mapped: a `map` that encodes the groups, of one process or several.
 
     Returns:
-        The records of the shards.
+        The records of the shards, also of those that were finished before.
     """
     groups = batch_text_pieces(leave_out(source.read(), without))
+    encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
     with writer:
-        for group in itertools.islice(groups, writer.groups_done, None):
-            writer.add(encode_group(group, tokenizer, language))
+        for encoded in mapped(encode, itertools.islice(groups, writer.groups_done, None)):
+            writer.add(encoded)
     return writer.entries
 
 

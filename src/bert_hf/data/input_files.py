@@ -12,7 +12,7 @@ from typing import BinaryIO
 import fsspec
 
 from bert_hf.config.files import check_input_file
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -32,11 +32,6 @@ def access_errors(where: str | Path, remedy: str = "check the address and the ne
         if reason == str(where):  # all that fsspec's clients say
             reason = "not found, or the server does not answer"
         raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or the name of its class where it has no text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 # ---- which files

@@ -27,16 +27,14 @@ def draw_lengths(
     window: Window, examples: PreTrainingExamples, collator: DataCollatorForPreTraining, folder: Path
 ) -> Path:
     """Writes `lengths.png`: documents, sentences, and examples as the model sees them."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     number = min(MOST_PAIRS, len(examples))
     lengths = [len(collator.example(examples[index])["input_ids"]) for index in range(number)]
     sentences = np.diff(window.token_offsets)[kept_sentences(window)]
 
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     for axis, values, what in ((left, window.sizes, "documents"), (middle, sentences, "sentences")):
         axis.hist(values, np.unique(np.geomspace(1, values.max() + 1, 40).round()), color="tab:blue")
         axis.set(xscale="log", xlabel="tokens", title=f"{len(values):,} {what}")
@@ -46,5 +44,4 @@ def draw_lengths(
 
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "lengths.png", dpi=110)
-    plt.close(figure)
     return folder / "lengths.png"

@@ -13,7 +13,7 @@ from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.finding import Finding
 
 _BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
-_SAVED_A_PARAMETER = 12  # without the gradient
+SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 _MOST_PASSES = 40  # of the paper: 1,000,000 steps of 256 sequences
 
 
@@ -63,7 +63,7 @@ def _memory(planned: PlannedRun) -> Finding:
 
 
 def _disk(planned: PlannedRun) -> Finding:
-    need = planned.parameters * _SAVED_A_PARAMETER * (planned.checkpoints + 1)
+    need = planned.parameters * SAVED_A_PARAMETER * (planned.checkpoints + 1)
     free = free_disk(planned.folder)
     text = f"{planned.checkpoints} checkpoints and the one being written take {_gigabytes(need)} of the disk's "
     text += f"{_gigabytes(free)} free"

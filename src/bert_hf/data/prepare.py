@@ -8,18 +8,17 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import batch_text_pieces, encode_group, encode_source, leave_out
+from bert_hf.data.encoding import encode_source
 from bert_hf.data.input_shards import (
     InputShards,
     all_recorded,
@@ -192,15 +191,16 @@ def _make_shards(jobs: list[_Job], folder: Path, num_proc: int) -> None:
         return
     recipe = jobs[0].recipe
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
-    language = recipe["language"]
+    work = ((job.source, job.writer(), tokenizer, recipe["language"], job.without) for job in jobs)
+
+    def mapped(encode: Callable, groups: Iterable) -> Iterable:
+        return map_ahead(encode, ((group,) for group in groups), num_proc)
 
     with worker_errors(), _clean_up(jobs):
         if len(jobs) >= num_proc > 1:
-            work = ((job.source, job.writer(), tokenizer, language, job.without) for job in jobs)
             made: Iterable[list[dict]] = map_ahead(encode_source, work, num_proc)
         else:
-            encode = partial(encode_group, tokenizer=tokenizer, language=language)
-            made = (_encode_input(job, encode, num_proc) for job in jobs)
+            made = (encode_source(*each, mapped) for each in work)
         for job, entries in zip(jobs, made, strict=True):
             job.entries = entries
 
@@ -214,15 +214,3 @@ def _clean_up(jobs: list[_Job]) -> Iterator[None]:
         for job in jobs:
             remove_input_leftovers(job.path)
         raise
-
-
-def _encode_input(job: _Job, encode: partial, num_proc: int) -> list[dict]:
-    """Makes the shards of one input that are not finished; returns the records of all."""
-    writer = job.writer()
-    groups = batch_text_pieces(leave_out(job.source.read(), job.without))
-    groups = islice(groups, writer.groups_done, None)
-    encoded = map_ahead(encode, ((group,) for group in groups), num_proc) if num_proc > 1 else map(encode, groups)
-    with writer:
-        for group in encoded:
-            writer.add(group)
-    return writer.entries

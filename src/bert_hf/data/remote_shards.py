@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_hf.data.checksums import file_checksum, text_checksum
-from bert_hf.data.input_files import first_line
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.progress import busy
 
 

@@ -5,7 +5,6 @@ The comparison is with the text itself and not with its normalized form. It igno
 where the tokenizer strips them; marks of other scripts count as differences.
 """
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,11 +13,10 @@ from dataclasses import dataclass, field
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
+from bert_hf.data.encoding import WORDS
 from bert_hf.data.finding import Finding
 from bert_hf.data.writing_systems import DENSE_ACCENTS, STRIPPED, script_of
 
-# The words and punctuation marks of a string without white space.
-_PARTS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _BATCH = 10_000  # words that are encoded at a time
 _SHOWN = 16  # characters of an example
 _MUCH = 0.005  # share of the characters from which a remedy is given, the same as for unknown tokens
@@ -158,7 +156,7 @@ def _count_words(texts: Iterable[str], special: list[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for word, times in between_spaces.items():
         whole = word.isalpha() or any(token in word for token in special)
-        for part in [word] if whole else _PARTS.findall(word):
+        for part in [word] if whole else WORDS.findall(word):
             counts[part] += times
     return counts
 

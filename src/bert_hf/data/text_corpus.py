@@ -4,7 +4,6 @@ The text is processed as in `prepare.py`: sentence splitter, normaliser, WordPie
 a larger text has to be prepared on disk first.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.encoding import Encoder, batch_text_pieces, encode_group
 from bert_hf.data.input_files import is_url
@@ -111,7 +111,7 @@ def open_corpus(
 def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises InputError if the corpus was prepared with another tokenizer."""
     made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
-    if made_with not in (None, hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()):
+    if made_with not in (None, text_checksum(fingerprint_text(tokenizer))):
         raise InputError(
             "it was prepared with another tokenizer",
             where=corpus.storage.folder,

@@ -239,3 +239,11 @@ def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
         parts["added_tokens"] = added
     return json.dumps(parts, sort_keys=True)
+
+
+def continuing_pieces(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """(V,) bool: which pieces continue the word of the piece before (##…)."""
+    vocabulary = tokenizer.get_vocab()
+    continues = np.zeros(max(vocabulary.values()) + 1, bool)
+    continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
+    return continues

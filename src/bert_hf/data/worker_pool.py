@@ -4,6 +4,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import starmap
 from typing import Any
 
 from joblib.externals.loky import ProcessPoolExecutor
@@ -15,8 +16,13 @@ from bert_hf.errors import InputError
 def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> Iterator[Any]:
     """The results of `function(*argument)`, in order; processes are never more than a few results ahead.
 
-    (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.)
+    (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.) With a
+    `num_proc` of 1 they are computed in this process.
     """
+    if num_proc == 1:
+        yield from starmap(function, arguments)
+        return
+
     pool = _pool(num_proc)
     pending = deque()
     try:

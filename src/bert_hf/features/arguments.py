@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from transformers import BertConfig
 
 from bert_hf.config.arguments import OutputArguments, option
-from bert_hf.config.value_ranges import check_ranges
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
 from bert_hf.features.texts import Columns, read_texts
 from bert_hf.preflight import model_shape, output_folder
+from bert_hf.training.output_folder import needed
 
 POOLINGS = ("none", "cls", "mean", "max")
 RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_" or "."
@@ -79,12 +79,9 @@ def check_features(feature_args: FeatureArguments, out: OutputArguments) -> Iter
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
     if feature_args.train_file is None:
         raise InputError("no texts are named", where="--train_file", remedy="give files of them")
-    if out.output_dir is None:
-        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
 
     # Options and folders
-    yield check_ranges(feature_args)
-    yield output_folder(out.output_dir, out.overwrite_output_dir, RECORD)
+    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, RECORD)
 
     # Every row: a fault in the last one would otherwise end the run after hours
     files = expand(feature_args.train_file)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModel, PreTrainedModel
 
 from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import backend, check_tokenizer, fingerprint_text, load_tokenizer
 from bert_hf.features.arguments import FeatureArguments, chosen_layers
 from bert_hf.features.texts import Text
@@ -130,19 +131,12 @@ class FeatureExtractor:
 
     def _inputs(self, texts: list[EncodedText]) -> dict[str, torch.Tensor]:
         """`input_ids`, `token_type_ids` and `attention_mask` (B, L), padded on the right."""
-        longest = max(len(text.ids) for text in texts)
-        shape = (len(texts), longest)
-        ids = np.full(shape, self.pad_id, np.int64)
-        segments = np.zeros(shape, np.int64)
-        mask = np.zeros(shape, np.int64)
-        for row, text in enumerate(texts):
-            length = len(text.ids)
-            ids[row, :length] = text.ids
-            segments[row, :length] = text.segments
-            mask[row, :length] = 1
-
-        arrays = {"input_ids": ids, "token_type_ids": segments, "attention_mask": mask}
-        return {name: torch.from_numpy(array).to(self.model.device) for name, array in arrays.items()}
+        inputs = {
+            "input_ids": pad_rows([text.ids for text in texts], self.pad_id),
+            "token_type_ids": pad_rows([text.segments for text in texts], 0),
+            "attention_mask": pad_rows([[1] * len(text.ids) for text in texts], 0),
+        }
+        return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
 
 def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:

@@ -19,7 +19,7 @@ from bert_hf.features.extraction import Chunk, FeatureExtractor
 from bert_hf.features.texts import Text
 from bert_hf.training.checkpointing import write_durably
 from bert_hf.training.command_line import program
-from bert_hf.training.output_folder import refuse_foreign_files, take_lock
+from bert_hf.training.output_folder import read_record, refuse_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences
 
 _NAME = "features-{:05d}.parquet"
@@ -72,12 +72,12 @@ def open_folder(path: Path, identity: dict, overwrite: bool) -> FeatureFolder:
         InputError: it holds other features, or files that are not ours.
     """
     identity = json.loads(json.dumps(identity))
-    if _read_record(path) is None:
+    if read_record(path / RECORD) is None:
         refuse_foreign_files(path, overwrite, known_by=RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 
-    record = _read_record(path)
+    record = read_record(path / RECORD)
     if record is not None and overwrite:
         for file in [path / _TEMPORARY, *path.glob("features-*.parquet"), path / RECORD]:
             file.unlink(missing_ok=True)
@@ -96,14 +96,6 @@ def open_folder(path: Path, identity: dict, overwrite: bool) -> FeatureFolder:
     recorded = [WrittenFile(**entry) for entry in record["files"]]
     files = list(takewhile(lambda file: _size(path / file.file) == file.bytes, recorded))
     return FeatureFolder(path, identity, files, record["finished"] and len(files) == len(recorded))
-
-
-def _read_record(path: Path) -> dict | None:
-    try:
-        record = json.loads((path / RECORD).read_text(encoding="utf-8"))
-        return record if isinstance(record["identity"], dict) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _size(path: Path) -> int | None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORED = -100  # a label that is not trained on: torch's and transformers' value
+from bert_hf.models.functional import IGNORED
 
 
 def count_labels(labels: Tensor) -> Tensor:

@@ -8,8 +8,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedModel, set_seed
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.input_files import first_line
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 

@@ -34,14 +34,19 @@ def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = T
     _check(values, text, path)
     config = BertConfig(**values)
 
+    check_length(config, longest, path, _line_of(text, "max_position_embeddings"))
+    return config
+
+
+def check_length(config: BertConfig, longest: int, where: str | Path | None, line: int | None = None) -> None:
+    """Refuses sequences of `longest` tokens, if they are longer than the model's table of position embeddings."""
     if longest > config.max_position_embeddings:
         raise InputError(
             f"sequence length {longest} is beyond the model's {config.max_position_embeddings} positions",
-            where=path,
-            line=_line_of(text, "max_position_embeddings"),
+            where=where,
+            line=line,
             remedy="lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON",
         )
-    return config
 
 
 def _json_object(text: str, path: Path) -> dict:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.models.functional import DROP_NOTHING
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 
@@ -193,8 +193,8 @@ def _compare(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, b
         found = _loss_and_gradient(model, losses_of, inputs, fast=True)
     except Exception as error:
         _raise_if_out_of_memory(error)
-        line = (str(error).strip().splitlines() or [""])[0]
-        return Fault(f"it failed with {type(error).__name__}: {line}", isinstance(error, torch.AcceleratorError))
+        what = f"it failed with {type(error).__name__}: {first_line(error)}"
+        return Fault(what, isinstance(error, torch.AcceleratorError))
 
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     reason = difference(names, expected, found, bounds)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import BertConfig
 
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import find_checkpoint, read_config_file
 
 
@@ -31,8 +31,8 @@ def read_config(where: str | None, vocab_size: int | None = None, dropout: float
             config = BertConfig.from_json_file(where)
             read_config_file(Path(where))
     except (OSError, ValueError, TypeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"no BERT's configuration: {reason}", where=where, remedy="check the path or id") from None
+        what = f"no BERT's configuration: {first_line(error)}"
+        raise InputError(what, where=where, remedy="check the path or id") from None
 
     config.vocab_size = vocab_size or config.vocab_size
     if dropout is not None:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import BertConfig
 
 from bert_hf.config.hardware import cpu_threads
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -167,7 +167,7 @@ def _fetch(repo: str, name: str, found: dict[str, Path], from_cache: bool) -> Pa
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first_line(error)
 
 
 # ---- checking files

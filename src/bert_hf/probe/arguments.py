@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import OutputArguments, option
-from bert_hf.config.value_ranges import check_ranges
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.preflight import model_shape, output_folder
+from bert_hf.training.output_folder import needed
 
 PARTS = ("vocabulary", "geometry", "features", "few_labels", "mlm", "nsp", "grammar")
 NEEDS = {  # part → the options of which it needs at least one
@@ -102,12 +102,9 @@ def check_probe(probe_args: ProbeArguments, out: OutputArguments) -> Iterator[st
     """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
     if probe_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
-    if out.output_dir is None:
-        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
 
-    yield check_ranges(probe_args)
     yield f"parts: {', '.join(probe_args.chosen_parts())}"
-    yield output_folder(out.output_dir, out.overwrite_output_dir, "probe.json")
+    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, "probe.json")
 
     files = [path for option in (probe_args.train_file, probe_args.blimp) for path in option or ()]
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"

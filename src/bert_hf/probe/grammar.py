@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from transformers import BertForPreTraining
 
+from bert_hf.data.collator import pad_rows
+from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.probe.data import MinimalPair
-from bert_hf.probe.network import Subject, batches_by_length, padded
-from bert_hf.probe.pieces import continuing_pieces, special_id
+from bert_hf.probe.network import Subject, batches_by_length
+from bert_hf.probe.pieces import special_id
 
 TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
@@ -61,8 +63,8 @@ def pseudo_log_likelihoods(
 
     scores = np.zeros(len(sentences))
     for batch in batches_by_length([len(row) for row in rows]):
-        inputs = padded([rows[row] for row in batch], special_id(tokenizer, "pad"), subject.device)
-        real = padded([[1] * len(rows[row]) for row in batch], 0, subject.device)
+        inputs = pad_rows([rows[row] for row in batch], special_id(tokenizer, "pad")).to(subject.device)
+        real = pad_rows([[1] * len(rows[row]) for row in batch], 0).to(subject.device)
         states = model.bert(input_ids=inputs, attention_mask=real)[0]
 
         places = torch.tensor([positions[row] for row in batch], device=subject.device)

@@ -10,11 +10,13 @@ from sklearn.model_selection import cross_val_score
 from torch.nn.functional import cross_entropy
 from transformers import BertForPreTraining, PreTrainedTokenizerBase
 
+from bert_hf.data.collator import pad_rows
+from bert_hf.data.tokenization import continuing_pieces
+from bert_hf.models.functional import IGNORED
 from bert_hf.probe.data import HeldOutText, MaskedExample
-from bert_hf.probe.network import Subject, batches_by_length, model_inputs, padded
-from bert_hf.probe.pieces import continuing_pieces, outside_ids, special_id
+from bert_hf.probe.network import Subject, batches_by_length, model_inputs
+from bert_hf.probe.pieces import outside_ids, special_id
 
-NOT_PREDICTED = -100
 BANDS = (10_000, 1_000, 100, 10, 0)  # lowest frequency of each, in tokens of a million
 LEAST_PAIRS = 40  # below which next-sentence prediction is not measured
 
@@ -63,7 +65,7 @@ class Disturber:
         """
         context = ~np.isin(example.input_ids, self._outside)
         if keep_predicted:
-            context &= example.labels == NOT_PREDICTED
+            context &= example.labels == IGNORED
         drawn = self.rng.choice(len(self._frequencies), context.sum(), p=self._frequencies)
         input_ids = example.input_ids.copy()
         input_ids[context] = drawn
@@ -72,7 +74,7 @@ class Disturber:
 
 def _original(example: MaskedExample) -> np.ndarray:
     """The tokens as they were before masking."""
-    return np.where(example.labels == NOT_PREDICTED, example.input_ids, example.labels)
+    return np.where(example.labels == IGNORED, example.input_ids, example.labels)
 
 
 # ---- forward
@@ -95,11 +97,11 @@ def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], s
     next_sentence = np.zeros(len(examples))
     for batch in batches_by_length([len(example.input_ids) for example in examples]):
         rows = [examples[row] for row in batch]
-        labels = padded([row.labels for row in rows], NOT_PREDICTED, subject.device)
+        labels = pad_rows([row.labels for row in rows], IGNORED).to(subject.device)
         inputs = model_inputs([row._asdict() for row in rows], subject)
         states, pooled = model.bert(**inputs)[:2]
 
-        predicted = labels != NOT_PREDICTED
+        predicted = labels != IGNORED
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         wanted = labels[predicted]
         targets.append(wanted.cpu().numpy())

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from bert_hf.config.hardware import keep_freed_memory
+from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.models.loading import load_network, open_checkpoint
@@ -133,18 +134,11 @@ def batches_by_length(lengths: Sequence[int], tokens: int = TOKENS_OF_A_BATCH) -
         begin = end
 
 
-def padded(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> torch.Tensor:
-    """(B, L) int64, padded on the right with `fill`."""
-    width = max(len(row) for row in rows)
-    result = np.full((len(rows), width), fill, dtype=np.int64)
-    for number, row in enumerate(rows):
-        result[number, : len(row)] = row
-    return torch.from_numpy(result).to(device)
-
-
 def model_inputs(rows: Sequence[dict], subject: Subject) -> dict[str, torch.Tensor]:
     """`input_ids`, `token_type_ids` and `attention_mask` (B, L) of rows that hold the first two."""
-    ids = padded([row["input_ids"] for row in rows], special_id(subject.tokenizer, "pad"), subject.device)
-    segments = padded([row["token_type_ids"] for row in rows], 0, subject.device)
-    real = padded([[1] * len(row["input_ids"]) for row in rows], 0, subject.device)
-    return {"input_ids": ids, "token_type_ids": segments, "attention_mask": real}
+    inputs = {
+        "input_ids": pad_rows([row["input_ids"] for row in rows], special_id(subject.tokenizer, "pad")),
+        "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
+        "attention_mask": pad_rows([[1] * len(row["input_ids"]) for row in rows], 0),
+    }
+    return {name: tensor.to(subject.device) for name, tensor in inputs.items()}

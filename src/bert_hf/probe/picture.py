@@ -3,10 +3,7 @@
 import statistics
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from bert_hf.probe.table import METHOD_NAMES
 
@@ -21,7 +18,8 @@ _COLOURS = {
 
 def draw_metrics(found: dict, path: Path) -> None:
     """Draws six panels; that of a part that was not run stays empty."""
-    figure, panels = plt.subplots(2, 3, figsize=(16, 9))
+    figure = Figure(figsize=(16, 9))
+    panels = figure.subplots(2, 3)
     drawn = (
         ("features", _draw_features),
         ("features", _draw_layers),
@@ -42,7 +40,6 @@ def draw_metrics(found: dict, path: Path) -> None:
     figure.suptitle(f"{found['checkpoint']} ({found['layers']} layers × {found['width']})", fontsize=12)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _draw_features(panel, metrics: dict) -> None:

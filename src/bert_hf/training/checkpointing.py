@@ -6,7 +6,6 @@ is stored as safetensors and JSON: nothing here writes or reads a pickle.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_hf.console import logger
+from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError
 from bert_hf.training.run_fingerprint import same
 
@@ -38,16 +38,10 @@ class DamagedCheckpoint(InputError):
         return DamagedCheckpoint, (self.fault,)
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _digests(paths: list[Path]) -> list[str]:
     """SHA-256 of each file, on up to four cores: the weights and both moments of Adam are of about one size."""
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(sha256, paths))
+        return list(pool.map(file_checksum, paths))
 
 
 def commit(temporary: Path, final: Path, facts: dict) -> None:
@@ -111,6 +105,15 @@ def write_durably(path: Path, text: str) -> None:
     _flush(path.parent)
 
 
+def read_object(path: Path) -> dict | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def _flush(path: Path) -> None:
     """Waits until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -123,7 +126,7 @@ def _flush(path: Path) -> None:
 def _digest(manifest: dict) -> str:
     """SHA-256 of a manifest without its own digest; spaces and the order of keys do not matter."""
     content = {key: value for key, value in manifest.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return text_checksum(json.dumps(content, sort_keys=True))
 
 
 def _is_regular(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Keeps the order and random numbers of data loaders independent of the global generator, for exact resume."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -32,7 +33,7 @@ def with_own_generator(loader: DataLoader, seed: int, worker_progress: tuple | N
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
     if worker_progress is not None:
-        inner.worker_init_fn = progress.WorkerStart(worker_progress, inner.worker_init_fn)
+        inner.worker_init_fn = functools.partial(progress.start_worker, worker_progress, inner.worker_init_fn)
     return loader
 
 
@@ -45,9 +46,6 @@ def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
     if ranks == 1:
         yield
         return
-    state = torch.random.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        torch.random.set_rng_state(state)

@@ -5,10 +5,13 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from accelerate.utils import broadcast_object_list
+from transformers import TrainingArguments
 
 from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
 
@@ -16,6 +19,14 @@ from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
 def seed_of_rank(seed: int, rank: int) -> int:
     """A seed for what each rank draws independently, such as dropout: different for every rank and every run seed."""
     return int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+
+
+def rank0_value(value, args: TrainingArguments) -> Any:
+    """The value that rank 0 has, on all ranks."""
+    values = [value]
+    if args.world_size > 1:
+        broadcast_object_list(values)
+    return values[0]
 
 
 class Ranks:

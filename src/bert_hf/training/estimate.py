@@ -15,9 +15,10 @@ from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.data.planned_run import device_memory as device_memory
 from bert_hf.data.requested_corpus import is_prepared, open_prepared, tokenizer_for
 from bert_hf.errors import InputError
+from bert_hf.models.config_file import check_length
 from bert_hf.models.cost import FILL, Plan, expected_mfu, find_device, steps_of
 from bert_hf.models.flops import read_config
-from bert_hf.training.pretraining import check_length
+from bert_hf.training.pretraining import longest_length
 
 
 def trained_tokens(text: CorpusArguments, args: PreTrainingArguments) -> float:
@@ -49,7 +50,7 @@ def planned_shape(
         known = text.train_file or tokens.tokenizer_name
         vocabulary = len(tokenizer_for(tokens, text)) if known else tokens.vocab_size
         config = read_config(network.config_name, vocabulary, network.dropout)
-    check_length(shape, config, "--max_seq_length")
+    check_length(config, longest_length(shape), "--max_seq_length")
     return config
 
 

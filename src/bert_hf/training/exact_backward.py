@@ -5,7 +5,8 @@ it is told differs between versions (`loss_is_scaled_for_ga` exists from transfo
 that name divides silently. A loss that is a share of the whole global batch must never be divided.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 from transformers import Trainer
 
 from bert_hf.errors import InputError
-from bert_hf.training.transformers_hooks import replaced_attributes
 
 _ACCUMULATION = 4  # accumulation steps that the trial step claims to be one of
 
@@ -80,3 +80,16 @@ def check_training_step(trainer: Trainer) -> None:
             where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
             remedy="install versions that bert_hf allows, and no other code that changes Trainer",
         )
+
+
+@contextlib.contextmanager
+def replaced_attributes(owner: object, **changes) -> Iterator[None]:
+    """Inside, attributes of an instance have other values; methods can be replaced in this way, too."""
+    before = {name: vars(owner)[name] for name in changes if name in vars(owner)}
+    vars(owner).update(changes)
+    try:
+        yield
+    finally:
+        for name in changes:
+            del vars(owner)[name]
+        vars(owner).update(before)

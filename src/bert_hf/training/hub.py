@@ -9,29 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-import matplotlib
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-
-from bert_hf.errors import InputError
-
-matplotlib.use("Agg")  # no window, whatever the machine
-
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-PUSHED = [
-    "config.json",
-    "*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "README.md",
-    "*_results.json",
-    "trainer_state.json",
-    "loss.png",
-    "log_history.csv",
-]
+from bert_hf.errors import InputError, first_line
+
+PUSHED = (
+    "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
+    "*_results.json trainer_state.json loss.png log_history.csv"
+).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
@@ -56,9 +42,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
         writer.writeheader()
         writer.writerows(history)
 
-    figure = draw_curves(history, baselines or {})
-    figure.savefig(folder / "loss.png", dpi=120)
-    plt.close(figure)
+    draw_curves(history, baselines or {}).savefig(folder / "loss.png", dpi=120)
 
 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
@@ -76,7 +60,8 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
         losses = [name for name in losses if "mlm" in name]
         scores = [name for name in scores if task in name]
 
-    figure, panels = plt.subplots(1, 2 if scores else 1, figsize=(11 if scores else 6, 4), squeeze=False)
+    figure = Figure(figsize=(11 if scores else 6, 4))
+    panels = figure.subplots(1, 2 if scores else 1, squeeze=False)
     unigram, majority = baselines.get("unigram_mlm_loss"), baselines.get("majority_nsp_accuracy")
     _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
@@ -289,9 +274,8 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
         )
         return str(commit)
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"the push failed: {reason}",
+            f"the push failed: {first_line(error)}",
             where=repo_id,
             remedy=f"the model is safe in {folder}; check `hf auth login`, your rights and the network",
         ) from None

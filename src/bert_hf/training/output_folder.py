@@ -13,13 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
-from accelerate.utils import broadcast_object_list
 from transformers import TrainingArguments, set_seed
 
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
+from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences
 from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import RECORD as HANGS
@@ -36,39 +36,12 @@ _TEMPORARY = re.compile(
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
 _FILES = [
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "special_tokens_map.json",
-    "README.md",
-    "train_results.json",
-    "eval_results.json",
-    "test_results.json",
-    "all_results.json",
-    "trainer_state.json",
-    "loss.png",
-    "log_history.csv",
-    "stacks-rank*.txt",
-    "predictions.conll",
-    "predictions.json",
-    "*_predictions.json",
-    "null_odds.json",
-    "*_null_odds.json",
-    "*_predictions.tsv",
-    "CoLA.tsv",  # and so on: GLUE's submission files
-    "MNLI-m.tsv",
-    "MNLI-mm.tsv",
-    "MRPC.tsv",
-    "QNLI.tsv",
-    "QQP.tsv",
-    "RTE.tsv",
-    "SST-2.tsv",
-    "STS-B.tsv",
-    "WNLI.tsv",
+    *"config.json generation_config.json model.safetensors model.safetensors.index.json README.md".split(),
+    *"tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json".split(),
+    *"train_results.json eval_results.json test_results.json all_results.json trainer_state.json".split(),
+    *"loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json".split(),
+    *"predictions.conll predictions.json *_predictions.json *_predictions.tsv".split(),
+    *"CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv".split(),  # GLUE
     "features-*.npy*",  # of a frozen BERT, complete or not
     RECORD,
     HANGS,
@@ -101,19 +74,18 @@ def start(args: RunArguments, identity: dict) -> Start:
     """
     identity = json.loads(json.dumps(identity))
 
-    result: list = [None]
+    begun = None
     if args.process_index == 0:
         try:
-            result = [_inspect_output_dir(folder_of(args), args, identity)]
+            begun = _inspect_output_dir(folder_of(args), args, identity)
         except (InputError, OSError) as error:
-            result = [error]
-    if args.world_size > 1:
-        broadcast_object_list(result)
-    if isinstance(result[0], Exception):
-        raise result[0]
+            begun = error
+    begun = rank0_value(begun, args)
+    if isinstance(begun, Exception):
+        raise begun
 
     set_seed(args.seed)
-    return result[0]
+    return begun
 
 
 def folder_of(args: TrainingArguments) -> Path:
@@ -124,14 +96,14 @@ def folder_of(args: TrainingArguments) -> Path:
 
 def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Start:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
-    if _read_record(folder) is None:
+    if read_record(folder / RECORD) is None:
         refuse_foreign_files(folder, args.overwrite_output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     _remove_temporary_files(folder)
 
     # A new run
-    record = _read_record(folder)  # again: another process may have begun or ended a run before the lock was taken
+    record = read_record(folder / RECORD)  # again: another process may have written it before the lock was taken
     if args.overwrite_output_dir and record is not None:
         _remove_run(folder)
         record = None
@@ -202,17 +174,15 @@ def _verified_named_checkpoint(args: TrainingArguments) -> str | None:
 # ---- the record
 
 
-def _read_record(folder: Path) -> dict | None:
-    try:
-        record = json.loads((folder / RECORD).read_text())
-        return record if isinstance(record.get("identity"), dict) else None
-    except (OSError, ValueError, AttributeError):
-        return None
+def read_record(path: Path) -> dict | None:
+    """The record of a run in a file, `run.json` or another with an `identity`; None where there is none."""
+    record = checkpointing.read_object(path)
+    return record if record and isinstance(record.get("identity"), dict) else None
 
 
 def recorded(folder: Path, *keys: str) -> list | None:
     """Entries of the identity of the run that a folder holds; None where it holds none."""
-    record = _read_record(folder)
+    record = read_record(folder / RECORD)
     return [record["identity"].get(key) for key in keys] if record else None
 
 

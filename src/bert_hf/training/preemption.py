@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from bert_hf.config.hardware import was_launched
 from bert_hf.errors import STOPPED, RunInterrupted
 
 _SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
@@ -88,11 +89,6 @@ def _report_launcher_death() -> None:
     with contextlib.suppress(OSError):  # it may have died before that call: then our parent is process 1
         if os.getppid() == 1 and b"accelerate" not in Path("/proc/1/cmdline").read_bytes():
             raise RunInterrupted("its launcher is gone; the same command resumes from the newest checkpoint", STOPPED)
-
-
-def was_launched() -> bool:
-    """True where `accelerate launch` or torchrun started this process."""
-    return "ACCELERATE_MIXED_PRECISION" in os.environ or "LOCAL_RANK" in os.environ
 
 
 def signals_are_handled() -> bool:

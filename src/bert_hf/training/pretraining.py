@@ -1,8 +1,5 @@
 """Builds what a pre-training run consists of: model, collator, training and held-out examples, and its identity."""
 
-import hashlib
-from pathlib import Path
-
 import torch
 from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
@@ -10,12 +7,14 @@ from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 from bert_hf.config.arguments import MUON, ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.data.tokenization import check_tokenizer, fingerprint_text
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
+from bert_hf.models.config_file import check_length
 from bert_hf.models.flops import read_config
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
@@ -63,11 +62,11 @@ def make_model(
     try:
         model = _from_checkpoint(checkpoint, network) if checkpoint else _from_config(network, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"no BERT can be made of it: {reason}", where=where, remedy="check the path or id") from None
+        what = f"no BERT can be made of it: {first_line(error)}"
+        raise InputError(what, where=where, remedy="check the path or id") from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_length(shape, model.config, where)
+    check_length(model.config, longest_length(shape), where)
     return model
 
 
@@ -104,17 +103,6 @@ def _from_config(network: ModelArguments, tokenizer: PreTrainedTokenizerBase) ->
 def longest_length(shape: ExampleArguments) -> int:
     """Tokens of the longest examples of a run."""
     return max(shape.max_seq_length, shape.long_seq_length or 0)
-
-
-def check_length(shape: ExampleArguments, config: BertConfig, where: str | Path | None) -> None:
-    """Refuses examples that are longer than the model's table of position embeddings."""
-    longest = longest_length(shape)
-    if longest > config.max_position_embeddings:
-        raise InputError(
-            f"sequence length {longest} is beyond the model's {config.max_position_embeddings} positions",
-            where=where,
-            remedy="lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON",
-        )
 
 
 # ---- examples
@@ -192,7 +180,7 @@ def pretraining_identity(
         text: training and held-out documents.
     """
     # Model, tokenizer, data
-    tokenizer_hash = hashlib.sha256(fingerprint_text(tokenizer).encode()).hexdigest()[:16]
+    tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
     data_hash = "+".join(part.fingerprint[:16] for part in text)
     shape = {key: value for key, value in sorted(config.to_dict().items()) if isinstance(value, int | float | str)}
     shape = {key: value for key, value in shape.items() if key not in ("transformers_version", "dtype")}

@@ -5,6 +5,7 @@ checkpoint is lost, one line tells why, and the same command resumes with the sa
 
 What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpointing.py`, signals and the
 watchdog in `supervision.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
+The private methods of Trainer that are overridden or called are listed in `tests/training/test_transformers_hooks.py`.
 """
 
 import functools
@@ -26,12 +27,12 @@ from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.training import preemption, state_file, trainer_state
 from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
 from bert_hf.training.distributed import Ranks, seed_of_rank
+from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization import check_optimizer
 from bert_hf.training.run_checkpoints import RunCheckpoints
 from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, TrainerEvents
 from bert_hf.training.trainer_state import PendingWork
-from bert_hf.training.transformers_hooks import replaced_attributes
 
 
 class ResumableTrainer(Trainer):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from accelerate.utils import broadcast_object_list
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
@@ -18,6 +17,7 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.training import checkpointing, hub, output_folder
+from bert_hf.training.distributed import rank0_value
 from bert_hf.training.output_folder import folder_of, named_checkpoint, recorded, release_lock, write_record
 from bert_hf.training.preemption import handle_signals
 
@@ -65,14 +65,6 @@ def _recorded_precision(args: RunArguments) -> str | None:
         return json.loads(manifest.read_text())["identity"]["precision"] if named else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # `output_folder.start` verifies the checkpoint and reports what is wrong
-
-
-def rank0_value(value, args: TrainingArguments):
-    """The value that rank 0 has, on all ranks."""
-    values = [value]
-    if args.world_size > 1:
-        broadcast_object_list(values)
-    return values[0]
 
 
 # ---- console

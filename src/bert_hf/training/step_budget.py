@@ -3,7 +3,6 @@
 import copy
 import tempfile
 import time
-from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
@@ -15,6 +14,7 @@ from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
+from bert_hf.training.distributed import rank0_value
 from bert_hf.training.optimization import global_batch_size
 from bert_hf.training.pretraining import hidden_size, make_collator, make_model, training_examples
 from bert_hf.training.trainer import PreTrainer
@@ -71,24 +71,24 @@ def planned_steps(
         return recorded
 
     # Seconds of a step, with its share of the evaluations in the loop
-    speed = SpeedTrial(args, shape, corpus, network, tokenizer).measure()
+    step, evaluation = measure_speed(args, shape, corpus, network, tokenizer)
     longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
-    per_step = speed.step * _SAVING
+    per_step = step * _SAVING
     every = args.eval_steps or 0
     if args.eval_strategy == IntervalStrategy.STEPS and every >= 1:
         # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
-        per_step += (1 + longer) * speed.evaluation / every
+        per_step += (1 + longer) * evaluation / every
 
     # Seconds apart from the steps: start, evaluations before and after, end
-    other = preemption.seconds_running() + (3 if longer else 2) * speed.evaluation + _ENDING
-    steps = run.rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
+    other = preemption.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
+    steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(
-            f"no step fits: one takes {speed.step:.1f} s, and start, evaluations and end take {other:.0f} s",
+            f"no step fits: one takes {step:.1f} s, and start, evaluations and end take {other:.0f} s",
             where="--max_hours",
             remedy="give more hours, a smaller batch or a smaller model",
         )
-    run.log_rank0(args, f"{steps:,} steps of {speed.step:.3f} s are planned for {args.max_hours} hours")
+    run.log_rank0(args, f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
     return steps
 
 
@@ -96,54 +96,44 @@ def _recorded_steps(args: PreTrainingArguments) -> int | None:
     """The number of steps of the run in the output folder, if it was planned for the same hours."""
     folder = output_folder.folder_of(args)
     record = None if args.overwrite_output_dir else output_folder.recorded(folder, "max_hours", "schedule")
-    record = run.rank0_value(record, args)
+    record = rank0_value(record, args)
     if not record or record[0] != args.max_hours:
         return None
     schedule = record[1]
     return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # version 0.1.0 recorded a list
 
 
-@dataclass
-class Speed:
-    """Seconds of a step (the mean over both sequence lengths) and of an evaluation."""
+def measure_speed(
+    args: PreTrainingArguments,
+    shape: ExampleArguments,
+    corpus: Corpus,
+    network: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
+) -> tuple[float, float]:
+    """Seconds of a step (the mean over all sequence lengths) and of an evaluation. Called by all ranks together.
 
-    step: float
-    evaluation: float
+    They are measured with a temporary model that makes some steps at each length.
+    """
 
-
-@dataclass
-class SpeedTrial:
-    """Measures the speed of a run with a temporary model that makes some steps at each length."""
-
-    args: PreTrainingArguments
-    shape: ExampleArguments
-    corpus: Corpus
-    network: ModelArguments
-    tokenizer: PreTrainedTokenizerBase
-
-    def measure(self) -> Speed:
-        """Called by all ranks together."""
-        shape = self.shape
-        seconds = {length: self._seconds_per_step(length) for length, _ in shape.lengths()}
-        step = sum(share * seconds[length] for length, share in shape.lengths())
-
-        # A forward pass is a third of a step.
-        usual = seconds[shape.max_seq_length]
-        evaluation = usual / 3 * shape.max_eval_samples / global_batch_size(self.args)
-        return Speed(step, evaluation)
-
-    def _seconds_per_step(self, length: int) -> float:
+    def seconds_per_step(length: int) -> float:
         # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
         # the run.
-        phases = (Phase(self.shape.max_seq_length, 0), Phase(length, None))
-        examples = training_examples(self.corpus, phases, self.shape, self.args)
-        model = make_model(self.network, self.shape, self.tokenizer, self.args.seed)
-        collator = make_collator(self.tokenizer, self.shape)
+        phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
+        examples = training_examples(corpus, phases, shape, args)
+        model = make_model(network, shape, tokenizer, args.seed)
+        collator = make_collator(tokenizer, shape)
 
         pace = _StepTimer()
         with tempfile.TemporaryDirectory() as folder:
-            _TrialTrainer(model, _trial_arguments(self.args, folder), collator, examples, callbacks=[pace]).train()
+            _TrialTrainer(model, _trial_arguments(args, folder), collator, examples, callbacks=[pace]).train()
         return pace.seconds_per_step()
+
+    seconds = {length: seconds_per_step(length) for length, _ in shape.lengths()}
+    step = sum(share * seconds[length] for length, share in shape.lengths())
+
+    # A forward pass is a third of a step.
+    evaluation = seconds[shape.max_seq_length] / 3 * shape.max_eval_samples / global_batch_size(args)
+    return step, evaluation
 
 
 class _TrialTrainer(PreTrainer):
@@ -182,7 +172,7 @@ class _StepTimer(TrainerCallback):
             torch.accelerator.synchronize()
         self.ends.append(time.perf_counter())
 
-        known = run.rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
+        known = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
         control.should_training_stop = known or control.should_training_stop
 
     def seconds_per_step(self) -> float:

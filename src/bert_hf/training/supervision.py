@@ -9,7 +9,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import progress
-from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line
+from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
 from bert_hf.training import preemption
 from bert_hf.training.distributed import Ranks
 from bert_hf.training.watchdog import RECORD, STALL_TIMEOUT, Watchdog
@@ -169,7 +169,7 @@ class Supervisor:
         if self._ranks.count > 1 and step and _is_lost_connection(error):
             time.sleep(1)  # until a rank that is dying is seen as dead
             reports = self._watchdog is None or self._watchdog.is_reporter()
-            reason = str(error).strip().splitlines()[0][:200]
+            reason = first_line(error)[:200]
             what = f"rank {rank} lost its connection to another rank ({reason}), {resumes}"
             return RunInterrupted(what, UNAVAILABLE, report=reports)
         return None

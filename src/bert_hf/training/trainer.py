@@ -29,7 +29,7 @@ from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.functional import IGNORED
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
-from bert_hf.training.exact_backward import check_training_step, exact_training_step
+from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
 from bert_hf.training.micro_batches import split_micro_batch
 from bert_hf.training.muon import describe_matrices
 from bert_hf.training.numbered_examples import (
@@ -39,7 +39,7 @@ from bert_hf.training.numbered_examples import (
     length_at,
     read_window_lengths,
 )
-from bert_hf.training.optimization import linear_from_step_zero, optimizer_name, select_optimizer
+from bert_hf.training.optimization import global_batch_size, linear_from_step_zero, optimizer_name, select_optimizer
 from bert_hf.training.pretraining_losses import (
     COUNTS,
     PER_EXAMPLE,
@@ -52,7 +52,6 @@ from bert_hf.training.pretraining_losses import (
 from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.running_sums import RunningSums
 from bert_hf.training.throughput import Throughput
-from bert_hf.training.transformers_hooks import replaced_attributes
 
 logger = logging.get_logger(__name__)
 
@@ -153,7 +152,7 @@ class PreTrainer(ResumableTrainer):
     @property
     def global_batch(self) -> int:
         """Sequences in an optimizer step, over ranks and accumulation steps."""
-        return self.args.per_device_train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return global_batch_size(self.args)
 
     @property
     def _position(self) -> int:

@@ -25,6 +25,7 @@ from datasets.table import InMemoryTable
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.data.collator import pad_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.squad.files import Question
 
@@ -274,15 +275,11 @@ class WindowCollator:
         lengths = torch.tensor([len(row["input_ids"]) for row in rows])
         positions = torch.arange(int(lengths.max()))
 
-        ids = torch.full((len(rows), len(positions)), cast(int, self.tokenizer.pad_token_id))
-        for number, row in enumerate(rows):
-            ids[number, : lengths[number]] = torch.as_tensor(row["input_ids"])
-
         context = torch.as_tensor([row["context"] for row in rows])  # (B, 2)
         attended = positions < lengths[:, None]  # (B, L)
         labels = {"labels": torch.as_tensor([row["labels"] for row in rows])} if "labels" in rows[0] else {}
         return {
-            "input_ids": ids,
+            "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, self.tokenizer.pad_token_id)),
             "attention_mask": attended.long(),
             "token_type_ids": (attended & (positions >= context[:, :1])).long(),
             **labels,

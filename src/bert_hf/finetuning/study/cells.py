@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpointing import read_object, write_durably
 from bert_hf.training.output_folder import RECORD
 
 CELL = "cell.json"  # the command of a cell, and digests of the files that it reads
@@ -79,7 +79,7 @@ class CellRunner:
         folder = self.folder(cell)
         argv = self.plan.argv(cell)
         record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files()}
-        before = _read(folder / CELL)
+        before = read_object(folder / CELL)
         _refuse_other_inputs(folder, before, record)
         if before == record and _is_finished(folder / RUN):
             self._remove_model(folder / RUN)
@@ -136,7 +136,7 @@ class CellRunner:
 
     def _digest(self, path: Path) -> str:
         if path not in self._digests:
-            self._digests[path] = checkpointing.sha256(path)
+            self._digests[path] = file_checksum(path)
         return self._digests[path]
 
 
@@ -157,18 +157,9 @@ def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> Non
 
 
 def _is_finished(run: Path) -> bool:
-    record = _read(run / RECORD) or {}
+    record = read_object(run / RECORD) or {}
     return record.get("finished") is True and (run / "all_results.json").is_file()
 
 
-def _read(path: Path) -> dict | None:
-    """The object in a JSON file; None where there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return content if isinstance(content, dict) else None
-    except (OSError, ValueError):
-        return None
-
-
 def _write(path: Path, record: dict) -> None:
-    checkpointing.write_durably(path, json.dumps(record, indent=2) + "\n")
+    write_durably(path, json.dumps(record, indent=2) + "\n")

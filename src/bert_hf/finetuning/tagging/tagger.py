@@ -7,7 +7,7 @@ classifier sees 2 × 768 numbers. No CRF. The table 7 of the paper compares six 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedT
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FEATURES
+from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.tagging.entities import OUTSIDE
@@ -146,20 +147,14 @@ def word_features(
     positions = windows.position_of_word(pieces.starts)
     begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
     order = np.argsort(begins - ends, kind="stable")  # the longest first
+    cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, cast(int, tokenizer.pad_token_id)
 
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
-        longest = int((ends[batch] - begins[batch]).max()) + SPECIAL_TOKENS
-        ids = np.full((len(batch), longest), tokenizer.pad_token_id)
-        mask = np.zeros((len(batch), longest), np.int64)
-        for row, window in enumerate(batch):
-            span = [tokenizer.cls_token_id, *pieces.ids[begins[window] : ends[window]], tokenizer.sep_token_id]
-            ids[row, : len(span)] = span
-            mask[row, : len(span)] = 1
-
+        inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
         outputs = bert(
-            input_ids=torch.from_numpy(ids).to(bert.device),
-            attention_mask=torch.from_numpy(mask).to(bert.device),
+            input_ids=pad_rows(inputs, pad).to(bert.device),
+            attention_mask=pad_rows([[1] * len(row) for row in inputs], 0).to(bert.device),
             output_hidden_states=True,
         )
         found = np.concatenate([words_of_window[window] for window in batch])
