@@ -66,7 +66,7 @@ def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
     starts, ends, offsets = store(sizes)
     plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.count)
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
 
 
 def test_replaced_segments_are_exchanged(rng):
@@ -93,7 +93,7 @@ def test_one_document_with_most_of_the_text(rng):
     starts, ends, offsets = store([2000, 80, 80])
     plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
     check(plan, starts, ends)
-    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.count)
+    assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
     lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
     full = [(lengths[plan.label == label] == 60).mean() for label in (IS_NEXT, NOT_NEXT)]
     assert full[0] > 0.95

@@ -194,7 +194,7 @@ class PreTrainingExamples(Dataset):
         key = (phase, epoch, window)
         if key not in self.lengths:
             exists = window < self.window_count(phase, epoch)
-            self.lengths[key] = self.plan(*key)[1].count if exists else None
+            self.lengths[key] = self.plan(*key)[1].pair_count if exists else None
         return self.lengths[key]
 
     def window_count(self, phase: int, epoch: int) -> int:

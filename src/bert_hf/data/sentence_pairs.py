@@ -40,7 +40,7 @@ class EpochPlan(NamedTuple):
     label: np.ndarray
 
     @property
-    def count(self) -> int:
+    def pair_count(self) -> int:
         """Number of pairs."""
         return len(self.label)
 
@@ -167,7 +167,7 @@ def _pair_chunks(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) 
     document = np.concatenate([chunks[0], np.tile(chunks[0, unused], 2)])
 
     # These NOT_NEXT pairs still have their own B: any segment of another document that is as long replaces it.
-    needs_b = np.concatenate([unmatched, np.arange(pairs.count - len(unused), pairs.count)])
+    needs_b = np.concatenate([unmatched, np.arange(pairs.pair_count - len(unused), pairs.pair_count)])
     length = documents.tokens(pairs.b_start[needs_b], pairs.b_end[needs_b])
     b_start, b_end = find_segments(documents, length, rng, excluded=document[needs_b])
     pairs.b_start[needs_b] = b_start

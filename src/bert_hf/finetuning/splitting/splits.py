@@ -40,10 +40,11 @@ def draw_groups(groups: np.ndarray, most: int, seed: int) -> np.ndarray:
     """(N,) whether a row is held out: whole groups in random order, each that still fits into `most` rows."""
     sizes = np.bincount(groups)
     drawn = np.zeros(len(sizes), bool)
+    left = most
     for group in np.random.default_rng(seed).permutation(len(sizes)):
-        if sizes[group] <= most:
+        if sizes[group] <= left:
             drawn[group] = True
-            most -= sizes[group]
+            left -= int(sizes[group])
     return drawn[groups]
 
 
