@@ -142,16 +142,15 @@ def read_all_parts(task_args: ClassificationArguments) -> dict[str, LabelledText
     if others := {name: rows for name, rows in given.items() if name != "train"}:
         train.notes.append(describe_overlap(train, others))
     regression = is_regression(task_args)
-    percentages = (task_args.validation_split_percentage, task_args.test_split_percentage)
+    shares = {"validation": task_args.validation_split_percentage, "test": task_args.test_split_percentage}
 
-    missing = [part for part in ("validation", "test") if part not in given]
+    missing = [part for part in shares if part not in given]
     split = {"train": train}
     if len(missing) == 2:
-        split = three_parts(train, *percentages, task_args.split_seed, regression)
+        split = three_parts(train, shares["validation"], shares["test"], task_args.split_seed, regression)
     elif missing:
         (part,) = missing
-        percentage = percentages[("validation", "test").index(part)]
-        split["train"], split[part] = split_off(train, percentage, task_args.split_seed, regression)
+        split["train"], split[part] = split_off(train, shares[part], task_args.split_seed, regression)
 
     split["train"].notes = train.notes
     return {"train": split["train"], **{name: rows for name, rows in (given | split).items() if name != "train"}}
