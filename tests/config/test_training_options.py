@@ -267,14 +267,14 @@ def test_clipping(tmp_path, tokenizer):
 def test_bad_steps_may_be_left_out(tmp_path, tokenizer):
     for allowed in (0, 1):
         trainer = make(tmp_path / str(allowed), tokenizer, steps=3, skip_bad_steps=allowed, **QUIET)
-        losses, calls = trainer._losses, itertools.count()
+        losses, calls = trainer._forward_losses, itertools.count()
 
         def spoiled(model, inputs, losses=losses, calls=calls):
             found, counted = losses(model, inputs)
             found.mlm_losses = found.mlm_losses * (math.nan if next(calls) == 2 else 1.0)
             return found, counted
 
-        trainer._losses = spoiled
+        trainer._forward_losses = spoiled
         if allowed:
             assert trainer.train().global_step == 3
             assert trainer._finite.left_out == [2]
