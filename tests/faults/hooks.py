@@ -69,7 +69,7 @@ def _record_batches(path: Path) -> None:
     The numbers are part of the batch, so that the record is of trained examples, not of prefetched ones.
     """
     collate = DataCollatorForPreTraining.__call__
-    count, losses = PreTrainer._get_num_items_in_batch, PreTrainer._losses
+    count, losses = PreTrainer._get_num_items_in_batch, PreTrainer._forward_losses
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def collated(self, features):
@@ -87,7 +87,7 @@ def _record_batches(path: Path) -> None:
         return losses(self, model, {name: value for name, value in inputs.items() if name != "example_numbers"})
 
     DataCollatorForPreTraining.__call__ = collated
-    PreTrainer._get_num_items_in_batch, PreTrainer._losses = counted, without_numbers
+    PreTrainer._get_num_items_in_batch, PreTrainer._forward_losses = counted, without_numbers
 
 
 def _digests(batch: dict) -> list[str]:

@@ -1,7 +1,7 @@
 """Predicts labels without a network, to compare a fine-tuned model with: the majority, and TF-IDF with a linear model.
 
     baselines = Baselines(cut_texts(train, tokenizer, 128), labels)
-    baselines.figures(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}
+    baselines.metrics(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}
 
 Character n-grams are hard to beat on short messages: configs/README.md. Nothing is chosen on validation or test rows.
 """
