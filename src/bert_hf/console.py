@@ -1,4 +1,6 @@
-"""The logger of bert_hf: plain lines on standard output, information on rank 0 alone, warnings on every rank; tables.
+"""Console output: the logger, and tables as lines.
+
+The logger writes plain lines to standard output, information on rank 0 alone and warnings on every rank.
 
 `transformers.utils.logging.get_logger("bert_hf")` is the same logger; `setLevel(logging.WARNING)` makes it quiet.
 """

@@ -57,7 +57,7 @@ _SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 
 _ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
-_PRETRAINING_FIGURES = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+_PRETRAINING_METRICS = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
 
 # ---- the options of each recipe
 
@@ -83,7 +83,7 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     # Options and folders
     yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
     yield options(run, PreTrainingArguments, BY_PRETRAINING)
-    yield from machine(run, _PRETRAINING_FIGURES)
+    yield from machine(run, _PRETRAINING_METRICS)
     yield corpus_text(text, shape.nsp, splits=True)
     if (attention := network.attn_implementation) not in _ATTENTIONS:
         remedy = did_you_mean(attention, _ATTENTIONS).strip() or f"one of: {', '.join(_ATTENTIONS)}"

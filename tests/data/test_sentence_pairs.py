@@ -27,7 +27,7 @@ def document_of(ends: np.ndarray, sentence: np.ndarray) -> np.ndarray:
     return np.searchsorted(ends, sentence, side="right")
 
 
-def check(plan, starts, ends):
+def assert_valid_plan(plan, starts, ends):
     """Asserts the properties of every plan."""
     assert (plan.a_start < plan.a_end).all()
     assert (plan.b_start < plan.b_end).all()
@@ -58,14 +58,14 @@ def test_every_plan_has_correct_labels_and_covers_all_sentences(sizes, longest, 
     rng = np.random.default_rng(seed)
     starts, ends, _ = store(sizes)
     offsets = np.cumsum([0, *rng.integers(1, longest + 1, ends[-1])])
-    check(plan_epoch(starts, ends, offsets, max_tokens, short, True, rng), starts, ends)
+    assert_valid_plan(plan_epoch(starts, ends, offsets, max_tokens, short, True, rng), starts, ends)
 
 
 def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
     sizes = rng.integers(1, 30, 4000)
     starts, ends, offsets = store(sizes)
     plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
-    check(plan, starts, ends)
+    assert_valid_plan(plan, starts, ends)
     assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
 
 
@@ -92,7 +92,7 @@ def test_one_document_with_most_of_the_text(rng):
     """Segments of the other documents are reused: half of the labels, the lengths and the coverage stay correct."""
     starts, ends, offsets = store([2000, 80, 80])
     plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
-    check(plan, starts, ends)
+    assert_valid_plan(plan, starts, ends)
     assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
     lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
     full = [(lengths[plan.label == label] == 60).mean() for label in (IS_NEXT, NOT_NEXT)]
@@ -162,9 +162,11 @@ def documents_of(*documents: list[int]) -> DocumentBounds:
     return DocumentBounds(starts, ends, np.cumsum(np.concatenate([[0], *documents])))
 
 
-def first_seed(draw, expected, seeds: int = 2000) -> int:
+def assert_some_seed_gives(draw, expected, seeds: int = 2000) -> int:
     """The first seed with which `draw(rng)` gives the expected value."""
-    return next(seed for seed in range(seeds) if draw(np.random.default_rng(seed)) == expected)
+    found = next((seed for seed in range(seeds) if draw(np.random.default_rng(seed)) == expected), None)
+    assert found is not None, f"none of {seeds} seeds gives {expected}"
+    return found
 
 
 def test_example_of_an_epoch():
@@ -181,7 +183,7 @@ def test_example_of_an_epoch():
         (2, 3, 3, 4, IS_NEXT),  # 3 · 8
         (2, 3, 7, 8, NOT_NEXT),  # 3 · 9
     ]
-    first_seed(pairs, sorted(expected))
+    assert_some_seed_gives(pairs, sorted(expected))
 
 
 def test_example_of_chunks():
@@ -203,7 +205,7 @@ def test_example_of_an_exchange():
         partner, unmatched = exchange_segments(document, length, rng)
         return length[partner].tolist(), length[unmatched].tolist()
 
-    first_seed(exchanged, ([9, 29, 5, 30, 6], [6]))
+    assert_some_seed_gives(exchanged, ([9, 29, 5, 30, 6], [6]))
     for seed in range(20):  # with any draws one of the two pairs of document a is unmatched
         assert exchanged(np.random.default_rng(seed))[1] in ([5], [6])
 
@@ -220,7 +222,7 @@ def test_example_of_a_one_sentence_document():
         plan = plan_epoch(*documents, 20, 0.0, True, rng)
         return list(zip(*map(np.ndarray.tolist, plan), strict=True))[-2:]
 
-    first_seed(pairs, [(1, 3, 3, 4, IS_NEXT), (5, 7, 8, 9, NOT_NEXT)])
+    assert_some_seed_gives(pairs, [(1, 3, 3, 4, IS_NEXT), (5, 7, 8, 9, NOT_NEXT)])
 
 
 def test_example_of_sentences_of_a_length(rng):
@@ -253,5 +255,5 @@ def test_example_of_truncated_lengths(max_tokens, expected):
 
 def test_example_of_a_truncation():
     a, b = np.arange(30), np.arange(10)
-    seed = first_seed(lambda rng: truncate(a, b, 24, rng)[0].tolist(), list(range(7, 21)))
+    seed = assert_some_seed_gives(lambda rng: truncate(a, b, 24, rng)[0].tolist(), list(range(7, 21)))
     assert truncate(a, b, 24, np.random.default_rng(seed))[1].tolist() == b.tolist()

@@ -11,7 +11,7 @@ from bert_hf.finetuning.squad.metric import (
     evaluate_files,
     exact_and_f1,
     normalized,
-    official_figures,
+    official_metrics,
 )
 
 
@@ -53,7 +53,7 @@ ODDS = {"a": 0.1, "b": 0.4, "c": 0.9, "d": 0.7, "e": 1.5}
 
 def test_figures_of_the_official_script():
     # Printed by evaluate-v2.0.py for these questions, predictions and odds
-    assert official_figures(GOLD, TEXTS, ODDS) == pytest.approx(
+    assert official_metrics(GOLD, TEXTS, ODDS) == pytest.approx(
         {
             "exact": 40.0,
             "f1": 53.33333333333333,
@@ -71,27 +71,27 @@ def test_figures_of_the_official_script():
         },
         abs=1e-12,
     )
-    assert list(official_figures(GOLD, TEXTS, ODDS)) == [
+    assert list(official_metrics(GOLD, TEXTS, ODDS)) == [
         "exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total",
         "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh",
     ]  # fmt: skip
 
 
 def test_odds_above_the_threshold_count_as_no_answer():
-    metrics = official_figures(GOLD, TEXTS, ODDS, threshold=0.3)
+    metrics = official_metrics(GOLD, TEXTS, ODDS, threshold=0.3)
     assert (metrics["HasAns_exact"], metrics["NoAns_exact"]) == (pytest.approx(100 / 3), 100.0)
 
 
 def test_a_question_without_prediction_counts_zero():
     texts = {name: text for name, text in TEXTS.items() if name not in ("a", "c")}
-    metrics = official_figures(GOLD, {**texts, "other": "x"}, ODDS)
+    metrics = official_metrics(GOLD, {**texts, "other": "x"}, ODDS)
     assert (metrics["total"], metrics["exact"], metrics["NoAns_exact"]) == (5, 0.0, 0.0)
     assert metrics["best_f1"] == pytest.approx(100 * (1 + 2 / 3) / 5)  # d as no answer, b
 
 
 def test_without_odds_and_without_unanswerable_questions():
     gold = {name: answers for name, answers in GOLD.items() if answers}
-    assert list(official_figures(gold, TEXTS)) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total"]
+    assert list(official_metrics(gold, TEXTS)) == ["exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total"]
 
 
 def test_the_threshold_where_it_is_best_to_answer_nothing():
@@ -136,10 +136,10 @@ def test_equal_odds_count_in_the_order_of_their_file(tmp_path):
 def test_the_metric_equals_the_figures():
     predictions = [{"id": name, "prediction_text": TEXTS[name], "no_answer_probability": ODDS[name]} for name in TEXTS]
     references = [{"id": name, "answers": answers} for name, answers in GOLD.items()]
-    assert SquadMetric().compute(predictions=predictions, references=references) == official_figures(GOLD, TEXTS, ODDS)
+    assert SquadMetric().compute(predictions=predictions, references=references) == official_metrics(GOLD, TEXTS, ODDS)
 
     for each in predictions:
         each["no_answer_probability"] = None
     texts = {name: text for name, text in TEXTS.items() if name != "a"}
     found = SquadMetric().compute(predictions=predictions[1:], references=references[1:], unpredicted={"a": GOLD["a"]})
-    assert found == pytest.approx(official_figures(GOLD, texts))
+    assert found == pytest.approx(official_metrics(GOLD, texts))

@@ -132,6 +132,8 @@ BAD = [
     ("--models baseline=x", "--models: the name 'baseline' is taken"),
     ("--models 'a=x last'", "--models: 'last' is not an option of a; write 'NAME=PATH --OPTION VALUE'"),
     ('--models "a=it\'s"', "--models: \"a=it's\": No closing quotation"),
+    ("--models 'a=x --check true'", "--check: the study sets it for each cell; give it outside of --models"),
+    ("--models 'a=x --output_dir y'", "--output_dir: the study sets it for each cell; give it outside of --models"),
     ("--models 'a=x --seed 1'", "--seed: the study sets it for each cell; give --seeds"),
     ("--models a=:from_scratch", "--models: 'a=:from_scratch' is not NAME=PATH"),
     ("--models a=x --train_sizes 1e3", "--train_sizes: '1e3' is not a number of rows"),

@@ -37,6 +37,10 @@ class Documentation:
 
     name: str = "documentation"
 
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
     def checksum(self) -> str:
         """SHA-256 of the versions that decide the text."""
         return text_checksum(json.dumps(default_versions(), sort_keys=True))

@@ -164,6 +164,10 @@ class HubShard:
         """Dataset and number of the shard."""
         return f"{self.dataset}-{self.config or 'default'}-{self.split}-{self.index:05d}-of-{self.shards:05d}"
 
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
     def checksum(self) -> str:
         """SHA-256 of the shard's name and the dataset's revision."""
         import huggingface_hub

@@ -171,9 +171,7 @@ def split_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tupl
 
 
 def _stamps(inputs: list) -> list:
-    """Enough to notice that an input changed; JSON values."""
-    stamps = [each.stamp() if isinstance(each, TextFile) else [each.name, each.checksum()] for each in inputs]
-    return [[stamp, getattr(each, "text_column", None)] for stamp, each in zip(stamps, inputs, strict=True)]
+    return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
 
 
 def _cached(args: CorpusArguments, what: str, key: str) -> Path:

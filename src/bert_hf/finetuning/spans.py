@@ -15,7 +15,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Question, read_hub_questions, read_questions
-from bert_hf.finetuning.squad.metric import official_figures
+from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
@@ -137,17 +137,17 @@ class SpanTask(DownstreamTask):
         best = list(decode(self.windows[part], predictions, n_best=1))
         texts = {prediction.question.id: prediction.text() for prediction in best}
         if not self.task_args.version_2_with_negative:
-            return official_figures(gold, texts)
+            return official_metrics(gold, texts)
 
         odds = {prediction.question.id: prediction.null_odds for prediction in best}
         given = self.task_args.null_score_diff_threshold
         if part == "validation":
             below_all = min(odds.values()) - 1.0
-            metrics = official_figures(gold, texts, odds, given or 0.0, answer_nothing=below_all)
+            metrics = official_metrics(gold, texts, odds, given or 0.0, answer_nothing=below_all)
             self.threshold = metrics["best_f1_thresh"] if given is None else given
             return metrics
 
-        metrics = official_figures(gold, texts, odds, self.threshold or 0.0)
+        metrics = official_metrics(gold, texts, odds, self.threshold or 0.0)
         return {name: value for name, value in metrics.items() if not name.startswith("best_")}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:

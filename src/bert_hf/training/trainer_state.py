@@ -125,7 +125,8 @@ class PendingWork(NamedTuple):
 
     @classmethod
     def of_entry(cls, entry: dict) -> "PendingWork":
-        return cls(*(entry[name] for name in _PENDING_NAMES))
+        names = dict(zip(_PENDING_NAMES, cls._fields, strict=True))
+        return cls(**{names[name]: value for name, value in entry.items()})
 
 
 def rank_file(folder: str | Path, rank: int) -> Path:

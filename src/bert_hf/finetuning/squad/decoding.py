@@ -52,7 +52,7 @@ def best_spans(
 
     Args:
         start_logits, end_logits: (B, L); NaN counts as -inf, and as 0 where it is that of [CLS].
-        in_context: (B, L) boolean. limits: (B, 4), see `question_windows.SpanLimits`.
+        in_context: (B, L) boolean. limits: (B, 4), see `windows.SpanLimits`.
     """
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
     start_logits, end_logits = (_without_nan(logits.float()) for logits in (start_logits, end_logits))

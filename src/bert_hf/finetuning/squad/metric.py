@@ -58,7 +58,7 @@ def _f1(given: list[str], gold: list[str]) -> float:
 # ---- all questions
 
 
-def official_figures(
+def official_metrics(
     gold: Mapping[str, Sequence[str]],
     predictions: Mapping[str, str],
     odds: Mapping[str, float] | None = None,
@@ -142,7 +142,7 @@ def best_threshold(
 
 
 class SquadMetric(evaluate.Metric):
-    """SQuAD's official figures as a metric (see `official_figures`).
+    """SQuAD's official figures as a metric (see `official_metrics`).
 
     A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the
     texts of the gold answers. `no_answer_probability` None: without odds. `unpredicted`: gold answers by id of
@@ -172,7 +172,7 @@ class SquadMetric(evaluate.Metric):
         gold = {row["id"]: row["answers"] for row in references or ()} | (unpredicted or {})
         texts = {row["id"]: row["prediction_text"] for row in predictions or ()}
         odds = {row["id"]: row["no_answer_probability"] for row in predictions or ()}
-        return official_figures(gold, texts, None if None in odds.values() else odds, threshold)
+        return official_metrics(gold, texts, None if None in odds.values() else odds, threshold)
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
@@ -202,4 +202,4 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
             raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
 
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
-    return official_figures(gold, texts, chances, threshold)
+    return official_metrics(gold, texts, chances, threshold)

@@ -89,7 +89,8 @@ def refuse_set_options(argv: Iterable[str], keys: list[str], folds: bool) -> Non
     Raises:
         InputError: names the option and what to give in its place.
     """
-    instead = dict(_SET_BY_STUDY)
+    instead = {field.name: "it outside of --models" for field in fields(StudyArguments)} | _SET_BY_STUDY
+    instead["output_dir"] = "it outside of --models"
     instead |= dict.fromkeys(keys, "one of both")
     if folds:
         instead |= dict.fromkeys(_SET_BY_FOLDS, "it without --folds_dir")

@@ -10,7 +10,7 @@ from pathlib import Path
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
-from bert_hf.finetuning.study.recipe_options import files_of_options
+from bert_hf.finetuning.study.recipe_options import files_of_options, recipe_options
 from bert_hf.training.checkpointing import read_object, write_durably
 from bert_hf.training.output_folder import RECORD
 
@@ -78,7 +78,7 @@ class CellRunner:
 
         folder = self.folder(cell)
         argv = self.plan.argv(cell)
-        record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files()}
+        record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files(cell)}
         before = read_object(folder / CELL)
         _refuse_other_inputs(folder, before, record)
         if before == record and _is_finished(folder / RUN):
@@ -130,9 +130,10 @@ class CellRunner:
             digests["model"] = text_checksum("".join(map(self._digest, files)))
         return digests
 
-    def _named_files(self) -> dict[str, str]:
-        """Digests of the files that the options for all cells name: that of --config, and data without --folds_dir."""
-        return {str(path): self._digest(path) for path in files_of_options(self.plan.recipe_options)}
+    def _named_files(self, cell: Cell) -> dict[str, str]:
+        """Digests of the files that the options of a cell name: that of --config, and data without --folds_dir."""
+        options = self.plan.recipe_options | recipe_options(cell.model.argv)
+        return {str(path): self._digest(path) for path in files_of_options(options)}
 
     def _digest(self, path: Path) -> str:
         if path not in self._digests:

@@ -86,7 +86,7 @@ def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -
     With fewer than `FEW_ROWS` validation rows the loss alone decides.
 
     Args:
-        rows: searching cells of one model, training size and fold; of equal candidates the first one is chosen.
+        rows: tuning cells of one model, training size and fold; of equal candidates the first one is chosen.
         metric: without "eval_".
         validation_rows: in each cell; None where only the recipe can tell.
 

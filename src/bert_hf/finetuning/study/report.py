@@ -95,7 +95,8 @@ def _description(plan: Plan, part: str) -> list[str]:
     lines = [f"- recipe `{study_args.recipe}` on {data}; options for every cell: `{options}`"]
     for model in plan.models:
         kind = f"the shape of `{model.path}` with random weights" if model.from_scratch else f"`{model.path}`"
-        lines.append(f"- {model.name}: {kind}{', `' + ' '.join(model.argv) + '`' if model.argv else ''}")
+        own = f", `{' '.join(model.argv)}`" if model.argv else ""
+        lines.append(f"- {model.name}: {kind}{own}")
 
     sizes = ", ".join("all" if size is None else str(size) for size in plan.sizes)
     seeds = ", ".join(map(str, plan.seeds))
