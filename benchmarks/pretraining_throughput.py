@@ -288,7 +288,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     peak = 0.0
     for _ in range(options.pairs):
-        peak = max(peak, matmul_rate(torch.device(options.device), dtype, seconds=0.5))  # noise only lowers it
+        peak = max(peak, matmul_rate(torch.device(options.device), dtype))  # noise only lowers it
         for side in sides:
             side.turn()
     result = {**vars(options), **report(sides, peak)}

@@ -1,11 +1,10 @@
-"""Estimates what a pre-training run costs, by formula: FLOPs, time, memory of a device, and device-hours.
+"""Estimates what a pre-training run costs, by formula: FLOPs, hours, and memory of a device.
 
-Nothing is trained. Parameters, FLOPs and the training state of a device are exact. The rest is based on published
-figures, whose sources are next to the constants, and on two assumptions, `LAUNCH_SECONDS` and `LINK_SHARE`.
-docs/cost.md compares the results with measurements.
+Nothing is trained. Parameters, FLOPs, the training state and the activations of a device are exact. Time is FLOPs over
+a share of the device's peak (`expected_mfu`, from published figures); communication, data loading and checkpoints are
+free. docs/cost.md compares the results with measurements.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,42 +25,33 @@ class Device(NamedTuple):
     name: str
     peak: float  # FLOP/s of a dense 16-bit matrix product with fp32 sums (no sparsity)
     memory: float  # bytes; a data sheet's GB is read as 10⁹
-    bandwidth: float  # bytes/s of that memory
-    link: float  # bytes/s from a device to the next one of its node, one direction
-    node: float  # bytes/s out of a node, one direction
     cpu: bool = False
 
 
-NODE = 8  # devices of a node, as in NVIDIA's own machines
-# Peak, memory, bandwidth and NVLink or PCIe (half of "bidirectional"): NVIDIA's data sheet of each. Out of a node: the
-# network of NVIDIA's machine of that name; the three PCIe cards have no such machine, and 100 Gb/s is assumed.
-DEVICES = {
-    "h200": Device("H200 SXM", 989e12, 141e9, 4.8e12, 450e9, 400e9),  # data sheet H200; DGX H200: 8 × 400 Gb/s
-    "h100": Device("H100 SXM", 989e12, 80e9, 3.35e12, 450e9, 400e9),  # data sheet H100; DGX H100: 8 × 400 Gb/s
-    "a100-80gb": Device("A100 SXM 80 GB", 312e12, 80e9, 2.039e12, 300e9, 200e9),  # data sheet A100; DGX A100: 8 × 200
-    "a100-40gb": Device("A100 SXM 40 GB", 312e12, 40e9, 1.555e12, 300e9, 200e9),  # data sheet A100; DGX A100: 8 × 200
-    "l40s": Device("L40S", 362e12, 48e9, 864e9, 32e9, 12.5e9),  # data sheet L40S; PCIe 4.0 × 16
-    "l4": Device("L4", 121e12, 24e9, 300e9, 32e9, 12.5e9),  # data sheet L4 (242 with sparsity); PCIe 4.0 × 16
-    "v100-32gb": Device("V100 SXM2 32 GB, fp16", 125e12, 32e9, 900e9, 150e9, 50e9),  # V100; DGX-1: 4 × 100 Gb/s
-    "rtx4090": Device("GeForce RTX 4090", 165.2e12, 24e9, 1.008e12, 32e9, 12.5e9),  # Ada white paper, appendix A
+DEVICES = {  # NVIDIA's data sheet of each; GeForce: Ada white paper, appendix A
+    "h200": Device("H200 SXM", 989e12, 141e9),
+    "h100": Device("H100 SXM", 989e12, 80e9),
+    "a100-80gb": Device("A100 SXM 80 GB", 312e12, 80e9),
+    "a100-40gb": Device("A100 SXM 40 GB", 312e12, 40e9),
+    "l40s": Device("L40S", 362e12, 48e9),
+    "l4": Device("L4", 121e12, 24e9),
+    "v100-32gb": Device("V100 SXM2 32 GB, fp16", 125e12, 32e9),
+    "rtx4090": Device("GeForce RTX 4090", 165.2e12, 24e9),
 }
-ETHERNET = 1.25e9  # bytes/s between machines that compute on their CPU: 10 Gb/s, assumed
 
-# Expected MFU where --mfu is not given: (hidden size, share), linear in between.
+# Expected MFU where --mfu is not given: hidden sizes and shares, linear in between.
 # At 768: ModernBERT-base 24–30 % and AzNeoBERT 27 % of Hopper's 989 TFLOP/s, BERT-base of MosaicML 24 % of an A100.
 # At 1,024: BERT-large of NVIDIA's DeepLearningExamples, 45 % of an A100, 43 % of a V100 (MLPerf's kernels: 48–50 %).
 # Below 768 nothing is published: in proportion to the hidden size, as FLOPs for a byte of activations are.
 # docs/cost.md has the sources, and how far each is from these points.
-MFU_OF_GPU = ((0, 0.0), (768, 0.27), (1024, 0.45))
-# Share of `matmul_rate` of a CPU, without dropout and with it. benchmarks/pretraining_throughput.py on 2 cores
-# without bf16 units, fp32, 128 tokens: tiny in batches of 32, mini of 64, base of 16. (Base at 512, of 4: 0.81, 0.74.)
-MFU_OF_CPU = {False: ((128, 0.557), (256, 0.757), (768, 0.845)), True: ((128, 0.509), (256, 0.700), (768, 0.825))}
+MFU_OF_GPU = ((0, 768, 1024), (0.0, 0.27, 0.45))
+# Share of `matmul_rate` of a CPU, without dropout. benchmarks/pretraining_throughput.py on 2 cores without bf16 units,
+# fp32, 128 tokens: tiny in batches of 32, mini of 64, base of 16. (With dropout 0.509, 0.700, 0.825.)
+MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 
 # Seconds to launch a layer's kernels, forward and backward, under eager autocast, whatever their size: 12 layers take
 # 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
 LAUNCH_SECONDS = 1.0e-3
-LINK_SHARE = 0.8  # of a link's bandwidth that an all-reduce of large buckets reaches. An assumption
-UPDATE_BYTES = 40  # moved for a parameter by clipping and a fused Adam, with bias correction or without
 HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
 FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
 KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
@@ -71,7 +61,7 @@ def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
     """A device by its name. `cpu` is this machine: its rate is measured (in bf16 if `half`), its memory is given."""
     if name == "cpu":
         rate = matmul_rate(torch.device("cpu"), torch.bfloat16 if half else torch.float32)
-        return Device("this machine's CPU", rate, memory, float("inf"), ETHERNET, ETHERNET, cpu=True)
+        return Device("this machine's CPU", rate, memory, cpu=True)
 
     if name not in DEVICES:
         known = ", ".join([*DEVICES, "cpu"])
@@ -79,14 +69,17 @@ def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
     return DEVICES[name]
 
 
-def expected_mfu(config: BertConfig, device: Device) -> float:
+def expected_mfu(hidden_size: int, device: Device) -> float:
     """Share of the peak that a model of this hidden size is expected to reach: see `MFU_OF_GPU`, `MFU_OF_CPU`."""
-    dropout = config.hidden_dropout_prob > 0 or config.attention_probs_dropout_prob > 0
-    sizes, shares = zip(*(MFU_OF_CPU[dropout] if device.cpu else MFU_OF_GPU), strict=True)
-    return float(np.interp(config.hidden_size, sizes, shares))
+    return float(np.interp(hidden_size, *(MFU_OF_CPU if device.cpu else MFU_OF_GPU)))
 
 
 # ---- the run
+
+
+def corpus_tokens_of_row(length: int, fill: float) -> float:
+    """Tokens of the corpus that a row uses up: without its three special tokens, with what truncation drops."""
+    return (length * fill - 3) / KEPT
 
 
 @dataclass(frozen=True)
@@ -111,81 +104,23 @@ class Plan:
         tokens = length * self.fill
         return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
 
-    def tokens(self) -> float:
-        """Real tokens of the whole run."""
-        return sum(length * steps for length, steps in self.phases) * self.global_batch * self.fill
-
-    def passes(self, corpus_tokens: float) -> float:
-        """Passes over a corpus: each row has three special tokens, and truncation drops some of the text."""
-        text = sum((length * self.fill - 3) * steps * self.global_batch for length, steps in self.phases)
-        return text / KEPT / corpus_tokens
-
     def micro(self, devices: int) -> int:
         """Rows that each device computes at once: the most, up to `micro_batch`, that divides its share."""
         share = self.global_batch // devices
         return next(size for size in range(min(self.micro_batch, share), 0, -1) if share % size == 0)
 
+    def seconds(self, devices: int) -> float:
+        """Time of the whole run under plain data parallelism: arithmetic, or launching its kernels if that is slower.
 
-def steps_of(epochs: float, corpus_tokens: float, length: int, global_batch: int, fill: float = FILL) -> int:
-    """Optimizer steps of so many passes over a corpus."""
-    return max(1, round(epochs * corpus_tokens * KEPT / (length * fill - 3) / global_batch))
-
-
-# ---- time
-
-
-class Step(NamedTuple):
-    """Where the time of an optimizer step is spent, in seconds."""
-
-    computing: float  # matrix products, and all other arithmetic with them
-    launching: float  # kernels, on the host; it overlaps with computing
-    exposed: float  # communication of gradients after the backward pass has ended
-    update: float  # clipping and Adam
-
-    @property
-    def seconds(self) -> float:
-        return max(self.computing, self.launching) + self.exposed + self.update
-
-    @property
-    def bottleneck(self) -> str:
-        """Why the expected MFU is not reached, if that costs a tenth of the time or more."""
-        if self.exposed > 0.1 * self.seconds:
-            return "gradients"
-        if self.launching > self.computing:
-            return "launches"
-        return "update" if self.update > 0.1 * self.seconds else "–"
-
-
-def all_reduce_seconds(parameters: float, device: Device, devices: int) -> float:
-    """Time to sum fp32 gradients over all devices: a ring, 2·P·4·(n − 1)/n bytes out of each device.
-
-    A ring crosses each node's border once, so it runs at the slower of a device's link and the node's network.
-    """
-    slowest = device.link if devices <= NODE else min(device.link, device.node)
-    return 2 * parameters * 4 * (devices - 1) / devices / (slowest * LINK_SHARE)
-
-
-def step_time(plan: Plan, length: int, devices: int) -> Step:
-    """Time of an optimizer step under plain data parallelism.
-
-    A device computes its rows in micro-batches of as many tokens as one of the first phase has. Gradients are
-    communicated during the backward pass (two thirds) of the last one; only what takes longer than that counts.
-    """
-    device, parameters = plan.device, parameter_count(plan.config)
-    share = plan.global_batch / devices
-    rows = max(1, plan.micro(devices) * plan.phases[0][0] // length)
-    micro_batches = math.ceil(share / rows)
-
-    computing = plan.flops(length, share) / (device.peak * plan.mfu)
-    launching = 0.0 if device.cpu else micro_batches * plan.config.num_hidden_layers * LAUNCH_SECONDS
-    backward = max(computing, launching) / micro_batches * 2 / 3
-    exposed = max(0.0, all_reduce_seconds(parameters, device, devices) - backward)
-    return Step(computing, launching, exposed, parameters * UPDATE_BYTES / device.bandwidth)
-
-
-def run_seconds(plan: Plan, devices: int) -> float:
-    """Time of the whole run."""
-    return sum(steps * step_time(plan, length, devices).seconds for length, steps in plan.phases)
+        A micro-batch has as many tokens as one of the first phase.
+        """
+        share, total = self.global_batch / devices, 0.0
+        for length, steps in self.phases:
+            computing = self.flops(length, share) / (self.device.peak * self.mfu)
+            micro_batches = -(-share // max(1, self.micro(devices) * self.phases[0][0] // length))
+            launching = 0.0 if self.device.cpu else micro_batches * self.config.num_hidden_layers * LAUNCH_SECONDS
+            total += steps * max(computing, launching)
+        return total
 
 
 # ---- memory
@@ -289,63 +224,43 @@ def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: f
         f"{plan.micro_batch} at most (--per_device_train_batch_size)",
         f"tokens: {plan.fill:.1%} of a row's length (--fill), {plan.masked:.1%} of them predicted",
         f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {plan.mfu:.1%} (--mfu)",
+        "",
     ]
 
-    lines += ["", *_amounts(plan)]
+    # Amounts by phase
+    tokens = flops = used = 0.0
+    for length, steps in plan.phases:
+        rows = steps * plan.global_batch
+        lines.append(f"length {length}: {steps:,} steps, {rows * length * plan.fill / 1e9:,.3f} G tokens")
+        tokens += rows * length * plan.fill
+        flops += plan.flops(length, rows)
+        used += rows * corpus_tokens_of_row(length, plan.fill)
+    lines.append(f"in all: {tokens / 1e9:,.3f} G tokens, {flops:.3e} FLOPs")
     if corpus_tokens:
-        passes = plan.passes(corpus_tokens)
-        lines.append(f"{passes:,.2f} passes over the {corpus_tokens:,.0f} tokens to train on")
+        lines.append(f"{used / corpus_tokens:,.2f} passes over the {corpus_tokens:,.0f} tokens to train on")
 
-    return [*lines, "", *_times(plan, numbers, price), "", *_memories(plan, numbers)]
-
-
-def _amounts(plan: Plan) -> list[str]:
-    """Real tokens and their FLOPs by phase."""
-    names = [f"length {length}" for length, _ in plan.phases]
-    amounts: list[list[float]] = [
-        [steps, steps * plan.global_batch * length * plan.fill, plan.flops(length, steps * plan.global_batch)]
-        for length, steps in plan.phases
-    ]
-    if len(amounts) > 1:
-        names.append("in all")
-        amounts.append([sum(column) for column in zip(*amounts, strict=True)])
-
-    rows = [["", "steps", "tokens", "FLOPs"]]
-    for name, (steps, tokens, flops) in zip(names, amounts, strict=True):
-        rows.append([name, f"{steps:,.0f}", f"{tokens / 1e9:,.3f} G", f"{flops:.3e}"])
-    return format_table(rows)
-
-
-def _times(plan: Plan, numbers: list[int], price: float | None) -> list[str]:
-    """Hours and device-hours (and cost, where there is a price) for each number of devices."""
-    longest, _ = max(plan.phases, key=math.prod)
-    header = ["devices", "batch", "hours", "device-hours", "tokens/s", "held up by"]
-    rows = [header if price is None else [*header, "cost"]]
-
+    # Time and memory by number of devices
+    header = ["devices", "batch", "hours", "device-hours", "tokens/s", "DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]
+    table = [header if price is None else [*header, "cost"]]
     for devices in numbers:
         if plan.global_batch % devices:
             remark = f"{plan.global_batch} rows cannot be dealt to {devices}"
-            rows.append([f"{devices:,}", remark, *[""] * (len(rows[0]) - 2)])
-            continue
+            table.append([f"{devices:,}", remark, *[""] * (len(table[0]) - 2)])
+        else:
+            table.append(_row(plan, devices, tokens, price))
 
-        seconds, micro = run_seconds(plan, devices), plan.micro(devices)
-        hours = seconds / 3600 * devices
-        row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
-        row += [f"{hours:,.1f}", f"{plan.tokens() / seconds:,.0f}", step_time(plan, longest, devices).bottleneck]
-        rows.append(row if price is None else [*row, f"{hours * price:,.2f}"])
-    return format_table(rows)
+    length, available = plan.phases[0][0], HEADROOM * device.memory / 1e9
+    title = f"memory of a device in GB (and the largest micro-batch at {length} that {available:,.1f} GB hold)"
+    return [*lines, "", title, *format_table(table)]
 
 
-def _memories(plan: Plan, numbers: list[int]) -> list[str]:
-    """Memory of a device in GB, and the largest micro-batch that fits, for each number of devices."""
-    rows = [["devices", "batch", "DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]]
-    for devices in [number for number in numbers if plan.global_batch % number == 0]:
-        micro = plan.micro(devices)
-        needed = [device_bytes(plan, stage, devices, micro) / 1e9 for stage in range(4)]
-        most = [largest_micro_batch(plan, stage, devices) for stage in range(4)]
-        cells = [f"{need:,.2f} (≤ {fits:,})" for need, fits in zip(needed, most, strict=True)]
-        rows.append([f"{devices:,}", str(micro), *cells])
-
-    available = HEADROOM * plan.device.memory / 1e9
-    title = f"GB on a device, and the largest micro-batch at {plan.phases[0][0]} for which {available:,.1f} do"
-    return [title, *format_table(rows)]
+def _row(plan: Plan, devices: int, tokens: float, price: float | None) -> list[str]:
+    """Time, memory by ZeRO stage, and cost (where there is a price) on so many devices."""
+    seconds, micro = plan.seconds(devices), plan.micro(devices)
+    hours = seconds / 3600
+    row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{hours:,.2f}"]
+    row += [f"{hours * devices:,.1f}", f"{tokens / seconds:,.0f}"]
+    for stage in range(4):
+        needed, most = device_bytes(plan, stage, devices, micro), largest_micro_batch(plan, stage, devices)
+        row.append(f"{needed / 1e9:,.2f} (≤ {most:,})")
+    return row if price is None else [*row, f"{hours * devices * price:,.2f}"]

@@ -71,20 +71,10 @@ def training_flops(config: BertConfig, tokens: float, squares: float, masked: fl
     return 6.0 * (config.num_hidden_layers * layer + head)
 
 
-def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.2) -> float:
+def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s of a plain square product on this device, measured now. (`train_mfu` refers to `model_matmul_rate`.)"""
     side = 8192 if device.type == "cuda" else 1024
-    left = right = torch.full((side, side), 0.5, device=device, dtype=dtype)  # constant: the generators stay untouched
-
-    products, begin = 0, time.perf_counter()
-    while products < 3 or time.perf_counter() - begin < seconds:
-        if products == 1:  # the first one warms up
-            begin = time.perf_counter()
-        _ = left @ right
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        products += 1
-    return 2 * side**3 * (products - 1) / (time.perf_counter() - begin)
+    return _benchmark_matmul(device, dtype, (side, side, side))
 
 
 def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:

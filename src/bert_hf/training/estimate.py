@@ -12,11 +12,11 @@ from bert_hf.config.arguments import (
     TokenizerArguments,
 )
 from bert_hf.config.precision import choose_on_cpu, cpu_units
-from bert_hf.data.planned_run import device_memory as device_memory
+from bert_hf.data.planned_run import device_memory
 from bert_hf.data.requested_corpus import is_prepared, open_prepared, tokenizer_for
 from bert_hf.errors import InputError
 from bert_hf.models.config_file import check_length
-from bert_hf.models.cost import FILL, Plan, expected_mfu, find_device, steps_of
+from bert_hf.models.cost import FILL, Plan, corpus_tokens_of_row, expected_mfu, find_device
 from bert_hf.models.flops import read_config
 from bert_hf.training.pretraining import longest_length
 
@@ -63,25 +63,25 @@ def plan_run(
 ) -> Plan:
     """Steps at each length, global batch, precision and device; the batch is the same on any number of devices."""
     # Steps of each phase
-    fill = estimate_args.fill or FILL
+    fill, batch = estimate_args.fill or FILL, estimate_args.global_batch
     steps = args.max_steps
     if steps <= 0:
-        steps = steps_of(args.num_train_epochs, corpus_tokens, shape.max_seq_length, estimate_args.global_batch, fill)
+        row = corpus_tokens_of_row(shape.max_seq_length, fill)
+        steps = max(1, round(args.num_train_epochs * corpus_tokens / row / batch))
     long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
     phases = [(shape.max_seq_length, steps - long_steps), (shape.long_seq_length or 0, long_steps)]
 
     # Device and precision
-    by_rule = choose_on_cpu(cpu_units(), config.hidden_size).bf16
-    bf16 = by_rule if args.bf16 is None else args.bf16
+    bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
     half = estimate_args.device != "cpu" or args.fp16 or bf16
     device = find_device(estimate_args.device, half, device_memory(torch.device("cpu")))
 
     return Plan(
         config=config,
         device=device,
-        mfu=estimate_args.mfu or expected_mfu(config, device),
+        mfu=estimate_args.mfu or expected_mfu(config.hidden_size, device),
         phases=tuple(phase for phase in phases if phase[1]),
-        global_batch=estimate_args.global_batch,
+        global_batch=batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,
         masked=shape.mlm_probability,
