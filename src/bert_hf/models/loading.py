@@ -323,8 +323,7 @@ def open_checkpoint(where: str, max_seq_length: int) -> tuple[Path, BertConfig, 
     config = BertConfig.from_pretrained(folder)
     check_positions(max_seq_length, config.max_position_embeddings, where)
 
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    device = accelerator or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         torch.set_num_threads(cpu_threads())
     return folder, config, device
@@ -368,8 +367,12 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     body = ("embeddings.", "encoder.", "pooler.")
     if getattr(model.base_model, "pooler", None) is None:
         body = body[:2]  # heads of tokens and answers do without the pooler
-    left = sorted(name for name in loaded["unexpected_keys"] if name.removeprefix("bert.").startswith(body))
-    if left := [name for name in left if not name.endswith("position_ids")]:  # old transformers saved that buffer
+    left = sorted(
+        name
+        for name in loaded["unexpected_keys"]
+        if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
+    )  # a buffer that old transformers saved
+    if left:
         what = f"it holds {_few(left)}, for which {CONFIG} has no place"
         raise InputError(what, where=where, remedy="give weights and config of one model")
     return model, new

@@ -28,9 +28,9 @@ from bert_hf.data.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.functional import IGNORED
+from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
-from bert_hf.training.micro_batches import split_micro_batch
 from bert_hf.training.muon import describe_matrices
 from bert_hf.training.numbered_examples import (
     describe_rows,
