@@ -57,8 +57,8 @@ _lock: TextIO | None = None  # the open lock file; the kernel releases the lock 
 class Start:
     """How a run begins: at a checkpoint, from the beginning (None), or not at all (`finished`)."""
 
-    checkpoint: str | None
-    finished: bool
+    checkpoint: str | None = None
+    finished: bool = False
     push_to: str | None = None  # repository on the Hub
 
 
@@ -110,7 +110,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     if record is None:
         named = _verified_named_checkpoint(args)
         write_record(folder, identity, finished=False)
-        return Start(checkpoint=named, finished=False)
+        return Start(named)
 
     # Another run, or a complete one
     if found := differences(record["identity"], identity):
@@ -121,19 +121,19 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         )
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
-        return Start(checkpoint=None, finished=True)
+        return Start(finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
     named_is_newer = newest is None or _step_of(newest) < _step_of(args.resume_from_checkpoint)
     if named_is_newer and (named := _verified_named_checkpoint(args)):
-        return Start(checkpoint=named, finished=False)
+        return Start(named)
     if newest is None:
-        return Start(checkpoint=None, finished=False)
+        return Start()
     check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
-    return Start(checkpoint=str(newest), finished=False)
+    return Start(str(newest))
 
 
 def _check_best(checkpoint: Path) -> None:

@@ -23,7 +23,6 @@ _SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _requested_by: str | None = None  # the signal that asked this process to end
-_received = 0  # number of signals
 _deferred = False
 _parent: int | None = None  # process number of the launcher, inside `handle_signals`
 
@@ -38,13 +37,12 @@ def handle_signals() -> Iterator[None]:
     `accelerate launch` with one process dies of a signal at once and forwards nothing, so the kernel is asked to
     report its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing is changed.
     """
-    global _requested_by, _received, _parent, _deferred
+    global _requested_by, _parent, _deferred
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     _requested_by = None
-    _received = 0
     _deferred = False
     _parent = os.getppid()
 
@@ -65,9 +63,9 @@ def handle_signals() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame) -> None:
-    global _requested_by, _received
-    _received += 1
-    if _received > 1 and not _deferred:  # the first one did not end the process
+    global _requested_by
+    is_first = _requested_by is None
+    if not is_first and not _deferred:  # the first one did not end the process
         os._exit(STOPPED)
 
     orphan = _parent is not None and os.getppid() != _parent
@@ -76,7 +74,7 @@ def _on_signal(number: int, frame) -> None:
         what = f"{_requested_by}, while no step was made"
         raise RunInterrupted(f"{what}; the same command resumes from the newest checkpoint", STOPPED)
 
-    if _received == 1 and os.environ.get("RANK", "0") == "0":
+    if is_first and os.environ.get("RANK", "0") == "0":
         with contextlib.suppress(OSError):  # not `print`: the signal may interrupt one
             os.write(2, f"{_requested_by}: the run is saved and ends after this step\n".encode())
 

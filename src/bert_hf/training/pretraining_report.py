@@ -18,7 +18,7 @@ from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.model_card import pretraining_card
-from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name
+from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name, option_text
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.trainer import PreTrainer
@@ -86,7 +86,7 @@ class PreTrainingReport:
             steps=args.max_steps,
             batch=batch,
             warmup_steps=args.get_warmup_steps(args.max_steps),
-            schedule=str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            schedule=option_text(args.lr_scheduler_type),
             optimizer=optimizer_name(args),
             rate=args.learning_rate,
             predictions=self.shape.mlm_probability * batch * self.shape.max_seq_length,

@@ -15,6 +15,12 @@ import numpy as np
 import torch
 import transformers
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_callback import ExportableState
 
@@ -70,8 +76,6 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
         load_weights(model, folder)
         return
 
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
     options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
     set_model_state_dict(model, read_weights(folder), options=options)
 
@@ -84,8 +88,6 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
     if not sharded:
         return optimizer.state_dict()
 
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
 
@@ -95,8 +97,6 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
     if not sharded:
         optimizer.load_state_dict(state)
         return
-
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
     options = StateDictOptions(full_state_dict=True)
     set_optimizer_state_dict(model, optimizer.optimizer, state, options=options)
