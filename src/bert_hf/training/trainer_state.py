@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,30 +103,6 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
 
 
 # ---- what each rank writes: random generators, and the log since its last line
-
-
-# In a rank file, in the order of the fields of `PendingWork`
-_PENDING_NAMES = ("evaluate", "ends", "over", "stops", "grad_norm", "learning_rate")
-
-
-class PendingWork(NamedTuple):
-    """Work of a step that was pending when its checkpoint was written; it is done on resume."""
-
-    evaluate: bool = False  # its evaluation was due, and was put off or interrupted
-    epoch_ends: bool = False  # it was the last step of its epoch, and the end of the epoch had not been reported
-    epoch_is_over: bool = False  # the end of the epoch had been reported
-    run_ends: bool = False  # the run was to end after it
-    grad_norm: float | None = None  # for the line of the log that is written at the end of the epoch
-    learning_rate: float | None = None
-
-    def entry(self) -> dict:
-        """The entry `due` of a rank file, under the names of version 0.1."""
-        return dict(zip(_PENDING_NAMES, self, strict=True))
-
-    @classmethod
-    def of_entry(cls, entry: dict) -> "PendingWork":
-        names = dict(zip(_PENDING_NAMES, cls._fields, strict=True))
-        return cls(**{names[name]: value for name, value in entry.items()})
 
 
 def rank_file(folder: str | Path, rank: int) -> Path:
