@@ -35,17 +35,16 @@ _TEMPORARY = re.compile(
 )
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
-_FILES = [
-    *"config.json generation_config.json model.safetensors model.safetensors.index.json README.md".split(),
-    *"tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json".split(),
-    *"train_results.json eval_results.json test_results.json all_results.json trainer_state.json".split(),
-    *"loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json".split(),
-    *"predictions.conll predictions.json *_predictions.json *_predictions.tsv".split(),
-    *"CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv".split(),  # GLUE
-    "features-*.npy*",  # of a frozen BERT, complete or not
-    RECORD,
-    HANGS,
-]
+_FILES = (
+    "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
+    "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json "
+    "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
+    "loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json "
+    "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
+    "CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv "  # GLUE
+    "features-*.npy* "  # of a frozen BERT, complete or not
+    f"{RECORD} {HANGS}"
+).split()
 
 _lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
 
@@ -180,10 +179,10 @@ def read_record(path: Path) -> dict | None:
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
-def recorded(folder: Path, *keys: str) -> list | None:
-    """Entries of the identity of the run that a folder holds; None where it holds none."""
+def recorded(folder: Path) -> dict | None:
+    """The identity of the run that a folder holds; None where it holds none."""
     record = read_record(folder / RECORD)
-    return [record["identity"].get(key) for key in keys] if record else None
+    return record["identity"] if record else None
 
 
 def write_record(folder: Path, identity: dict, finished: bool) -> None:

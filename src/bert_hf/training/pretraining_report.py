@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.config.learning_checks import LearningSettings
+from bert_hf.console import logger
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.corpus_store import Corpus
@@ -42,7 +43,7 @@ class PreTrainingReport:
     def begin(self, *, resumed: bool, from_scratch: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         run.use_log_lines(self.trainer)
-        run.log_rank0(self.args, self._banner())
+        logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
             self._report_corpus(from_scratch)
 

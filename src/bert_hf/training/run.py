@@ -51,13 +51,13 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
     before = rank0_value(_recorded_precision(args) if args.process_index == 0 else None, args)
     line = resolve_precision(args, hidden_size, before)
     if line is not None:
-        log_rank0(args, line)
+        logger.info(line)
 
 
 def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
-    if not args.overwrite_output_dir and (entries := recorded(folder_of(args), "precision")):
-        return entries[0]
+    if not args.overwrite_output_dir and (identity := recorded(folder_of(args))):
+        return identity.get("precision")
 
     named = named_checkpoint(args)
     manifest = Path(named or "") / checkpointing.MANIFEST
@@ -68,12 +68,6 @@ def _recorded_precision(args: RunArguments) -> str | None:
 
 
 # ---- console
-
-
-def log_rank0(args: TrainingArguments, text: str) -> None:
-    """Logs a line or several on rank 0."""
-    if args.process_index == 0:
-        logger.info(text)
 
 
 class LogLines(TrainerCallback):

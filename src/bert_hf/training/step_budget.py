@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
 from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.console import logger
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, phases_of_run
@@ -88,18 +89,17 @@ def planned_steps(
             where="--max_hours",
             remedy="give more hours, a smaller batch or a smaller model",
         )
-    run.log_rank0(args, f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
+    logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
     return steps
 
 
 def _recorded_steps(args: PreTrainingArguments) -> int | None:
     """The number of steps of the run in the output folder, if it was planned for the same hours."""
     folder = output_folder.folder_of(args)
-    record = None if args.overwrite_output_dir else output_folder.recorded(folder, "max_hours", "schedule")
-    record = rank0_value(record, args)
-    if not record or record[0] != args.max_hours:
+    identity = rank0_value(None if args.overwrite_output_dir else output_folder.recorded(folder), args)
+    if not identity or identity.get("max_hours") != args.max_hours:
         return None
-    schedule = record[1]
+    schedule = identity["schedule"]
     return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # version 0.1.0 recorded a list
 
 
