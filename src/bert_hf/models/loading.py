@@ -362,7 +362,7 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     new = sorted(loaded["missing_keys"])
     if missing := [name for name in new if not name.startswith(heads)]:
-        raise InputError(f"it lacks {_few(missing)}", where=where, remedy="give a whole BERT checkpoint")
+        raise InputError(f"it lacks {few(missing)}", where=where, remedy="give a whole BERT checkpoint")
 
     body = ("embeddings.", "encoder.", "pooler.")
     if getattr(model.base_model, "pooler", None) is None:
@@ -373,12 +373,13 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
     )  # a buffer that old transformers saved
     if left:
-        what = f"it holds {_few(left)}, for which {CONFIG} has no place"
+        what = f"it holds {few(left)}, for which {CONFIG} has no place"
         raise InputError(what, where=where, remedy="give weights and config of one model")
     return model, new
 
 
-def _few(names: list[str]) -> str:
+def few(names: list[str]) -> str:
+    """The first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
@@ -413,5 +414,5 @@ def load_weights(model, folder: Path) -> None:
     except RuntimeError as error:  # shapes
         wrong = [_reason(error)]
     if wrong:
-        what = f"the weights are another model's: {_few(wrong)}"
+        what = f"the weights are another model's: {few(wrong)}"
         raise InputError(what, where=folder, remedy="resume from another checkpoint")

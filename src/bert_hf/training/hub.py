@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from matplotlib.figure import Figure
 
 from bert_hf.errors import InputError, first_line
+from bert_hf.models.loading import few
 
 PUSHED = (
     "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
@@ -160,10 +161,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
-    shown = ", ".join(names[:3])
-    if len(names) > 3:
-        shown += f" and {len(names) - 3:,} more"
-    return f"the text given by {option} ({shown})"
+    return f"the text given by {option} ({few(names)})"
 
 
 def _licence(given: str | None) -> dict[str, Any]:

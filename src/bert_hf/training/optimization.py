@@ -1,6 +1,7 @@
 """Selects the optimizer of --optim, its parameter groups, and the schedules of the paper and of the 2018 code."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,6 +55,12 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
 
 
+@cache
+def _late_step(device: torch.device) -> Tensor:
+    """The step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
+    return torch.full((), _CORRECTED, device=device)
+
+
 class BertAdam(torch.optim.Optimizer):
     """Adam of the 2018 code: decoupled weight decay and *no* bias correction.
 
@@ -73,7 +80,6 @@ class BertAdam(torch.optim.Optimizer):
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
         super().__init__(params, defaults)
-        self._steps: dict[torch.device, Tensor] = {}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
@@ -91,12 +97,6 @@ class BertAdam(torch.optim.Optimizer):
             self._step_group(group, [p for p in group["params"] if p.grad is not None])
         return loss
 
-    def _corrected(self, device: torch.device) -> Tensor:
-        """The step number for the fused form; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
-        if device not in self._steps:
-            self._steps[device] = torch.full((), _CORRECTED, device=device)
-        return self._steps[device]
-
     def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
         for parameter in parameters:
             if parameter not in self.state:
@@ -112,7 +112,7 @@ class BertAdam(torch.optim.Optimizer):
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
-            [self._corrected(p.device) for p in parameters],
+            [_late_step(p.device) for p in parameters],
             fused=True,
             grad_scale=self.grad_scale,
             found_inf=self.found_inf,

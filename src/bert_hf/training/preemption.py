@@ -19,7 +19,7 @@ import psutil
 from bert_hf.config.hardware import was_launched
 from bert_hf.errors import STOPPED, RunInterrupted
 
-_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _requested_by: str | None = None  # the signal that asked this process to end
@@ -46,8 +46,7 @@ def handle_signals() -> Iterator[None]:
     _deferred = False
     _parent = os.getppid()
 
-    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, _on_signal)

@@ -155,12 +155,11 @@ def held_out_examples(
     evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=shape.max_eval_samples, **fixed)
 
     longer = {}
-    for length in sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual}):
+    lengths = sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual})
+    for length in lengths:
+        name = "long" if length == lengths[-1] else str(length)
         limit = max(1, shape.max_eval_samples * usual // length)
-        longer[str(length)] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
-    if longer:
-        longest = list(longer)[-1]
-        longer["long"] = longer.pop(longest)
+        longer[name] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
     return evaluation, longer
 
 
@@ -182,8 +181,11 @@ def pretraining_identity(
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
     data_hash = "+".join(part.fingerprint[:16] for part in text)
-    shape = {key: value for key, value in sorted(config.to_dict().items()) if isinstance(value, int | float | str)}
-    shape = {key: value for key, value in shape.items() if key not in ("transformers_version", "dtype")}
+    shape = {
+        key: value
+        for key, value in sorted(config.to_dict().items())
+        if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
+    }
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {

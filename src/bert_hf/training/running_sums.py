@@ -60,10 +60,6 @@ class RunningSums:
     def set(self, values: list[float]) -> None:
         """Sets the sums to values on the host."""
         self._high.copy_(torch.tensor(values, dtype=self.dtype))
-        if self.dtype == torch.float64:
-            self._low.zero_()
-            return
-
         lost = [value - high for value, high in zip(values, self._high.tolist(), strict=True)]
         self._low.copy_(torch.tensor(lost, dtype=self.dtype))
 
