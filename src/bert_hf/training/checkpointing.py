@@ -22,7 +22,6 @@ from bert_hf.training.run_fingerprint import same
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
 REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another of the same step
-_NAME = re.compile(r"checkpoint-(\d+)")
 
 
 class DamagedCheckpoint(InputError):
@@ -155,8 +154,7 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: does not match its own checksum")
 
     # Step and run
-    named = _NAME.fullmatch(folder.name)
-    if named and manifest.get("step") != int(named[1]):
+    if step_of(folder) not in (-1, manifest.get("step")):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
     if identity is not None and not same(manifest.get("identity"), identity):
         raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
@@ -193,8 +191,13 @@ def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run folder, newest (highest step) first, verified or not."""
-    found = [(int(match[1]), path) for path in run.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted((path for path in run.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: str | Path | None) -> int:
+    """The step in the name of a checkpoint's folder; -1 where there is none."""
+    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
+    return int(found[1]) if found else -1
 
 
 def newest_verified(
@@ -216,9 +219,9 @@ def newest_verified(
     # Finish or remove interrupted saves
     for leftover in sorted(run.glob(TEMPORARY + "*")):  # a new checkpoint before the one that it replaces
         final = run / leftover.name.removeprefix(REPLACED).removeprefix(TEMPORARY)
-        named = _NAME.fullmatch(final.name)
+        step = step_of(final)
         with contextlib.suppress(DamagedCheckpoint, OSError):
-            if named and not final.exists() and verify(leftover, identity).get("step") == int(named[1]):
+            if step >= 0 and not final.exists() and verify(leftover, identity).get("step") == step:
                 _put_in_place(leftover, final)
         discard(leftover)
 

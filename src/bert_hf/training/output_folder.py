@@ -19,6 +19,7 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
+from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences
 from bert_hf.training.trainer_state import check_checkpoint_compatible
@@ -125,7 +126,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
-    named_is_newer = newest is None or _step_of(newest) < _step_of(args.resume_from_checkpoint)
+    named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
     if named_is_newer and (named := _verified_named_checkpoint(args)):
         return Start(named)
     if newest is None:
@@ -144,12 +145,6 @@ def _check_best(checkpoint: Path) -> None:
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     if best := state.get("best_global_step"):
         checkpointing.verify(checkpoint.with_name(f"checkpoint-{best}"))
-
-
-def _step_of(checkpoint: str | Path | None) -> int:
-    """The step in the name of a checkpoint's folder; -1 where there is none."""
-    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
-    return int(found[1]) if found else -1
 
 
 def named_checkpoint(args: TrainingArguments) -> str | None:
@@ -179,9 +174,9 @@ def read_record(path: Path) -> dict | None:
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
-def recorded(folder: Path) -> dict | None:
+def recorded(folder: Path, file: str = RECORD) -> dict | None:
     """The identity of the run that a folder holds; None where it holds none."""
-    record = read_record(folder / RECORD)
+    record = read_record(folder / file)
     return record["identity"] if record else None
 
 
