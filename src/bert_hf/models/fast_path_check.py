@@ -73,16 +73,7 @@ class FastPathCheck:
         self.checked: list[str] = []  # which batches were compared: "evaluation", "training"
         self.reason: str | None = None  # why the plain path is taken
         self._seen: set[str] = set()
-        self._paused = False
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Checks no batch inside: what is computed there is not part of the run."""
-        self._paused = True
-        try:
-            yield
-        finally:
-            self._paused = False
+        self.paused = False  # then no batch is checked: what is computed is not part of the run
 
     def begin(self) -> None:
         """Starts a training, whose model may be a new one."""
@@ -90,7 +81,7 @@ class FastPathCheck:
 
     def is_due(self, kind: str) -> bool:
         """True if `check` has to be called: with the first batch of a kind."""
-        return not self._paused and kind not in self._seen
+        return not self.paused and kind not in self._seen
 
     def check(self, kind: str, model: nn.Module, inputs: dict) -> None:
         """Selects the path. Compares both on the first training batch, and on an evaluation batch if that is earlier.
@@ -193,8 +184,9 @@ def _compare(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, b
         found = _loss_and_gradient(model, losses_of, inputs, fast=True)
     except Exception as error:
         _raise_if_out_of_memory(error)
-        what = f"it failed with {type(error).__name__}: {first_line(error)}"
-        return Fault(what, isinstance(error, torch.AcceleratorError))
+        return Fault(
+            f"it failed with {type(error).__name__}: {first_line(error)}", isinstance(error, torch.AcceleratorError)
+        )
 
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     reason = difference(names, expected, found, bounds)

@@ -301,8 +301,11 @@ def check_numbers(path: Path) -> None:
                 if fault:
                     raise InputError(f"{name} {fault}", where=path, remedy="give a checkpoint that is whole")
     except (OSError, SafetensorError) as error:
-        what = f"not a safetensors file: {_reason(error)}"
-        raise InputError(what, where=path, remedy="give a whole checkpoint; pickles are not read") from None
+        raise InputError(
+            f"not a safetensors file: {_reason(error)}",
+            where=path,
+            remedy="give a whole checkpoint; pickles are not read",
+        ) from None
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:
@@ -332,8 +335,11 @@ def open_checkpoint(where: str, max_seq_length: int) -> tuple[Path, BertConfig, 
 def check_positions(max_seq_length: int, positions: int, where: str) -> None:
     """Refuses inputs that are longer than the position table of the model from `where`."""
     if max_seq_length > positions:
-        what = f"--max_seq_length {max_seq_length} is beyond the model's {positions} positions"
-        raise InputError(what, where=where, remedy="lower it")
+        raise InputError(
+            f"--max_seq_length {max_seq_length} is beyond the model's {positions} positions",
+            where=where,
+            remedy="lower it",
+        )
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
@@ -373,8 +379,11 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
     )  # a buffer that old transformers saved
     if left:
-        what = f"it holds {few(left)}, for which {CONFIG} has no place"
-        raise InputError(what, where=where, remedy="give weights and config of one model")
+        raise InputError(
+            f"it holds {few(left)}, for which {CONFIG} has no place",
+            where=where,
+            remedy="give weights and config of one model",
+        )
     return model, new
 
 
@@ -396,8 +405,9 @@ def read_weights(folder: Path) -> dict:
         try:
             tensors |= load_file(file)
         except (OSError, SafetensorError) as error:
-            what = f"not a safetensors file: {_reason(error)}"
-            raise InputError(what, where=file, remedy="resume from another checkpoint") from None
+            raise InputError(
+                f"not a safetensors file: {_reason(error)}", where=file, remedy="resume from another checkpoint"
+            ) from None
     return tensors
 
 
@@ -414,5 +424,6 @@ def load_weights(model, folder: Path) -> None:
     except RuntimeError as error:  # shapes
         wrong = [_reason(error)]
     if wrong:
-        what = f"the weights are another model's: {few(wrong)}"
-        raise InputError(what, where=folder, remedy="resume from another checkpoint")
+        raise InputError(
+            f"the weights are another model's: {few(wrong)}", where=folder, remedy="resume from another checkpoint"
+        )

@@ -82,9 +82,6 @@ class MuonWithAdamW(torch.optim.Optimizer):
         other_groups: dicts with `params`, `lr` and `weight_decay`.
         betas, eps: of AdamW.
         dtype: precision of the orthogonalisation.
-
-    Raises:
-        ValueError: a parameter of `matrix_groups` is not two-dimensional.
     """
 
     def __init__(
@@ -96,11 +93,6 @@ class MuonWithAdamW(torch.optim.Optimizer):
         eps: float = 1e-6,
         dtype: torch.dtype = torch.float32,
     ):
-        for group in matrix_groups:
-            for parameter in group["params"]:
-                if parameter.ndim != 2:
-                    raise ValueError(f"Muon updates matrices, not a parameter of shape {tuple(parameter.shape)}")
-
         self._dtype = dtype
         self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
         muon_groups = [{"momentum": _MOMENTUM, **group} for group in matrix_groups]

@@ -96,8 +96,11 @@ class NonFiniteGuard:
         self._refuse(step, self._losses)
 
     def _refuse(self, step: int, losses: _Losses) -> NoReturn:
-        remedy = "lower --learning_rate or look at that text; --skip_bad_steps N continues without such steps"
-        raise RunInterrupted(f"{self._report(step, losses)}; nothing of it is saved; {remedy}", NOT_FINITE)
+        raise RunInterrupted(
+            f"{self._report(step, losses)}; nothing of it is saved; lower --learning_rate or look at that text; "
+            "--skip_bad_steps N continues without such steps",
+            NOT_FINITE,
+        )
 
     def _report(self, step: int, losses: _Losses) -> str:
         """Names the bad losses of all ranks and their rows; without any, the rows of the step."""

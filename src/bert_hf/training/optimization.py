@@ -155,8 +155,8 @@ def make_muon(
     Args:
         options: of `MuonWithAdamW`.
     """
-    matrices = {id(model.get_parameter(name)) for name in encoder_matrices(model)}
-    by_muon = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
+    matrices = {id(parameter) for parameter in by_muon}
 
     by_adamw = []
     for group in parameter_groups(model, weight_decay):
@@ -268,9 +268,11 @@ def check_schedule(args, kwargs: dict | None) -> None:
     """
     name = option_text(args.lr_scheduler_type)
     if getattr(args, "decay_from_step_zero", False) and (name != "linear" or kwargs):
-        where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
-        what = "--decay_from_step_zero true is another schedule"
-        raise InputError(what, where=where, remedy="leave one of the two out")
+        raise InputError(
+            "--decay_from_step_zero true is another schedule",
+            where="--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type",
+            remedy="leave one of the two out",
+        )
 
     try:  # two steps of a run of ten; the model does not matter
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

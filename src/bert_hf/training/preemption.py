@@ -70,8 +70,9 @@ def _on_signal(number: int, frame) -> None:
     orphan = _parent is not None and os.getppid() != _parent
     _requested_by = "its launcher is gone" if orphan else signal.Signals(number).name
     if not _deferred:
-        what = f"{_requested_by}, while no step was made"
-        raise RunInterrupted(f"{what}; the same command resumes from the newest checkpoint", STOPPED)
+        raise RunInterrupted(
+            f"{_requested_by}, while no step was made; the same command resumes from the newest checkpoint", STOPPED
+        )
 
     if is_first and os.environ.get("RANK", "0") == "0":
         with contextlib.suppress(OSError):  # not `print`: the signal may interrupt one

@@ -62,8 +62,9 @@ def make_model(
     try:
         model = _from_checkpoint(checkpoint, network) if checkpoint else _from_config(network, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
-        what = f"no BERT can be made of it: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
+        raise InputError(
+            f"no BERT can be made of it: {first_line(error)}", where=where, remedy="check the path or id"
+        ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_length(model.config, longest_length(shape), where)
@@ -133,8 +134,9 @@ def training_examples(
     Args:
         phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
     """
-    pairs = pair_options(shape)
-    return PreTrainingExamples(corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pairs)
+    return PreTrainingExamples(
+        corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pair_options(shape)
+    )
 
 
 def held_out_examples(

@@ -49,8 +49,7 @@ class PreTrainingReport:
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
         self.trainer.add_callback(HeldOutBefore(self.baselines))
-        batch = global_batch_size(self.args)
-        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], batch))
+        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], self.trainer.global_batch))
 
     def _planned_tokens(self) -> int:
         """Tokens of all steps, if no example were shorter than `max_seq_length`."""
@@ -58,20 +57,22 @@ class PreTrainingReport:
 
     def _banner(self) -> str:
         args, config = self.args, self.model.config
-        size = f"{config.num_hidden_layers} layers × {config.hidden_size}"
         tokens = self._planned_tokens()
         passes = tokens / max(1, self.corpus.tokens)
-        lines = [
-            f"model: {size}, {self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
-            f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
-            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
-            f"machine: {run.describe_machine(args)}",
-        ]
-        return "\n".join(lines)
+        return "\n".join(
+            (
+                f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "
+                f"{self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
+                f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
+                f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
+                f"machine: {run.describe_machine(args)}",
+            )
+        )
 
     def _report_corpus(self, from_scratch: bool) -> None:
-        seed, pairs = data_seed(self.args), pair_options(self.shape)
-        examples = PreTrainingExamples(self.corpus, self.evaluation.phases, fixed=True, seed=seed, **pairs)
+        examples = PreTrainingExamples(
+            self.corpus, self.evaluation.phases, fixed=True, seed=data_seed(self.args), **pair_options(self.shape)
+        )
         findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
         print(*findings, sep="\n", flush=True)
 
@@ -163,8 +164,11 @@ def report_heldout(
         _report_longer(f"eval_{name}", examples, metrics)
 
     if when == "after" and not loss < unigram:  # NaN as well
-        what = f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach"
-        print(f"{what}: train for more steps, or look at --learning_rate and the text", flush=True)
+        print(
+            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach: "
+            "train for more steps, or look at --learning_rate and the text",
+            flush=True,
+        )
 
 
 def _nsp_text(metrics: dict, baselines: dict) -> str:
@@ -177,8 +181,10 @@ def _nsp_text(metrics: dict, baselines: dict) -> str:
         distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
-    mlm = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
-    return f", {mlm}, NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+    return (
+        f", MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
+        f", NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+    )
 
 
 def _report_longer(prefix: str, examples: PreTrainingExamples, metrics: dict) -> None:

@@ -212,11 +212,10 @@ class ResumableTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()  # FSDP's is distributed over the ranks
-        leave_out = self._finite.check_norm(
+        if self._finite.check_norm(
             norm, self.state.global_step + 1, self.optimizer,
             scaler=getattr(self.accelerator, "scaler", None), updated=self.is_deepspeed_enabled,
-        )  # fmt: skip
-        if leave_out:
+        ):  # fmt: skip
             model.zero_grad(set_to_none=True)  # an optimizer skips parameters without a gradient
         return norm
 

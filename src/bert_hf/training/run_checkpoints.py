@@ -32,8 +32,9 @@ class RunCheckpoints:
             newest = checkpointing.newest_verified(self.folder) if self._ranks.rank == 0 else None
             chosen: Path | None = self._ranks.gather(newest)[0]
             if chosen is None:
-                remedy = "start without --resume_from_checkpoint"
-                raise InputError("holds no checkpoint", where=self.folder, remedy=remedy)
+                raise InputError(
+                    "holds no checkpoint", where=self.folder, remedy="start without --resume_from_checkpoint"
+                )
         else:
             chosen = Path(resume_from_checkpoint)
 

@@ -137,8 +137,8 @@ class PreTrainer(ResumableTrainer):
 
     def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
-        refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
-        check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
+        refusing = frozenset({PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER})
+        check_options(self.args, defaults_of(type(self.args)), refusing)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
         if self._numbered or raw_rows or is_numbered(self.eval_dataset):
@@ -222,7 +222,7 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def before_first_step(self) -> None:
-        with self._fast_path.paused():
+        with replaced_attributes(self._fast_path, paused=True):
             check_training_step(self)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:

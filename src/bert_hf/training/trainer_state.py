@@ -76,8 +76,11 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
         load_weights(model, folder)
         return
 
-    options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
-    set_model_state_dict(model, read_weights(folder), options=options)
+    set_model_state_dict(
+        model,
+        read_weights(folder),
+        options=StateDictOptions(full_state_dict=True, strict=False),  # the file holds tied weights only once
+    )
 
 
 # ---- optimizer, schedule, loss scale
@@ -88,8 +91,9 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
     if not sharded:
         return optimizer.state_dict()
 
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
+    return get_optimizer_state_dict(
+        model, optimizer.optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
@@ -98,8 +102,7 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
         optimizer.load_state_dict(state)
         return
 
-    options = StateDictOptions(full_state_dict=True)
-    set_optimizer_state_dict(model, optimizer.optimizer, state, options=options)
+    set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
 # ---- what each rank writes: random generators, and the log since its last line
