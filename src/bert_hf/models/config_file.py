@@ -53,8 +53,12 @@ def _json_object(text: str, path: Path) -> dict:
     def distinct(pairs: list[tuple]) -> dict:
         names = [name for name, _ in pairs]
         if twice := [name for name in names if names.count(name) > 1]:
-            line = _line_of(text, twice[0])
-            raise InputError(f"{twice[0]!r} is given twice", where=path, line=line, remedy="remove one of them")
+            raise InputError(
+                f"{twice[0]!r} is given twice",
+                where=path,
+                line=_line_of(text, twice[0]),
+                remedy="remove one of them",
+            )
         return dict(pairs)
 
     values = parse_json(text, path, "correct the file", object_pairs_hook=distinct)

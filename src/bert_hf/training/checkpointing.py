@@ -247,7 +247,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
         return
 
     for folder in found[found.index(kept[-1]) + 1 :]:
-        if spared is None or folder.name != Path(spared).name:
+        if folder.name != Path(spared or "").name:
             # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
             deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
             discard(deleted)

@@ -242,8 +242,11 @@ With bert_hf {version("bert-hf")}, torch {version("torch")}, transformers {versi
 
 def _table(left: str, right: str, rows: dict) -> str:
     """A table of two columns, in Markdown."""
-    cells = ((str(name).replace("|", "\\|"), str(value).replace("|", "\\|")) for name, value in rows.items())
-    return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)])
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    for cells in rows.items():
+        name, value = (str(cell).replace("|", "\\|") for cell in cells)
+        lines.append(f"| {name} | {value} |")
+    return "\n".join(lines)
 
 
 # ---- push
@@ -314,4 +317,4 @@ def _is_pickle(path: Path) -> bool:
         start = file.read(9)
     if path.suffix == ".safetensors":
         return start[8:9] != b"{"
-    return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+    return start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))

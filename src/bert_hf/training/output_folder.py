@@ -276,8 +276,10 @@ def take_lock(folder: Path) -> None:
         fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
-            reason = f"its disk supports no locks ({error.strerror})"
-            logger.warning(f"{folder}: {reason}; make sure that only one process writes there")
+            logger.warning(
+                f"{folder}: its disk supports no locks ({error.strerror}); "
+                "make sure that only one process writes there"
+            )
             return
         _lock.seek(0)
         holder = _lock.read().strip() or "another process"

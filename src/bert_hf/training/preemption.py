@@ -46,8 +46,9 @@ def handle_signals() -> Iterator[None]:
     _deferred = False
     _parent = os.getppid()
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    before = {
+        number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
     for number in before:
         signal.signal(number, _on_signal)
 

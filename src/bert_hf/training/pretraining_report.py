@@ -59,14 +59,12 @@ class PreTrainingReport:
         args, config = self.args, self.model.config
         tokens = self._planned_tokens()
         passes = tokens / max(1, self.corpus.tokens)
-        return "\n".join(
-            (
-                f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "
-                f"{self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
-                f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
-                f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
-                f"machine: {run.describe_machine(args)}",
-            )
+        return (
+            f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "
+            f"{self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}\n"
+            f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
+            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
+            f"machine: {run.describe_machine(args)}"
         )
 
     def _report_corpus(self, from_scratch: bool) -> None:

@@ -48,8 +48,7 @@ def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus
             where="--num_train_epochs",
             remedy="give --max_steps",
         )
-    one_length = (Phase(shape.max_seq_length, None),)
-    epoch = training_examples(corpus, one_length, shape, args).epoch_length(0, 0)
+    epoch = training_examples(corpus, (Phase(shape.max_seq_length, None),), shape, args).epoch_length(0, 0)
     return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
 
 

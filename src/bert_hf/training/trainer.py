@@ -196,8 +196,7 @@ class PreTrainer(ResumableTrainer):
     def describe_rows(self, step: int, first: int, count: int) -> str:
         if not self._numbered:
             return super().describe_rows(step, first, count)
-        begin = (step - 1) * self.global_batch
-        return describe_rows(self._run_sampler(), self.args, begin, first, count)
+        return describe_rows(self._run_sampler(), self.args, (step - 1) * self.global_batch, first, count)
 
     # ---- training
 
