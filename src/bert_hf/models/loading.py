@@ -373,11 +373,12 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     body = ("embeddings.", "encoder.", "pooler.")
     if getattr(model.base_model, "pooler", None) is None:
         body = body[:2]  # heads of tokens and answers do without the pooler
+    # Old transformers saved the buffer position_ids
     left = sorted(
         name
         for name in loaded["unexpected_keys"]
         if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
-    )  # a buffer that old transformers saved
+    )
     if left:
         raise InputError(
             f"it holds {few(left)}, for which {CONFIG} has no place",
