@@ -16,7 +16,8 @@ from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.models import fast_path_check, functional, modeling_bert, unpadded_attention
-from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, Fault, difference, find_fault, first_rows
+from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, Fault, difference, find_fault
+from bert_hf.models.micro_batches import split_micro_batch
 
 # ---- kernels that are broken on purpose
 
@@ -265,7 +266,7 @@ def test_too_little_memory_is_no_fault_and_fewer_rows_are_compared(plain, fast, 
 
 def test_fewer_rows_are_the_batch_of_those_rows():
     batch = ragged_batch(tiny_config())
-    part = first_rows(batch, 2)
+    part = next(split_micro_batch(batch, 2))
     assert part["input_ids"].shape == (2, 24)
     assert torch.equal(part["token_positions"], batch["attention_mask"][:2].flatten().nonzero().squeeze(1))
     assert torch.equal(part["masked_positions"], (batch["labels"][:2].flatten() != -100).nonzero().squeeze(1))

@@ -396,13 +396,13 @@ def test_a_number_that_is_not_finite_is_named(folder, tokenizer, dtype, value):
 
 @pytest.mark.parametrize("value", [3.4028234663852886e38, -3.4028234663852886e38, 1e-45, -0.0])
 def test_the_largest_and_the_smallest_number_are_finite(tmp_path, value):
-    numbers = torch.zeros(loading._CHUNK + 3)
+    numbers = torch.zeros((1 << 20) + 3)
     numbers[-1] = value
     save_file(
         {"x": numbers, "empty": torch.zeros(0), "half": torch.tensor([65504.0, -65504.0]).half()}, tmp_path / "x"
     )
     loading.check_numbers(tmp_path / "x")
-    numbers[-2] = float("nan")  # in the second chunk
+    numbers[-2] = float("nan")
     save_file({"x": numbers}, tmp_path / "x")
     with pytest.raises(InputError, match="x holds NaN"):
         loading.check_numbers(tmp_path / "x")

@@ -11,6 +11,7 @@ from bert_hf.config.finetuning_arguments import (
     resolve_by_width,
 )
 from bert_hf.config.precision import precision_name
+from bert_hf.console import logger
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.tokenization import fingerprint_text
 from bert_hf.errors import InputError
@@ -55,7 +56,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"
         rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
-        run.log_rank0(args, f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
+        logger.info(f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
     return begun
 
 

@@ -53,8 +53,12 @@ def _json_object(text: str, path: Path) -> dict:
     def distinct(pairs: list[tuple]) -> dict:
         names = [name for name, _ in pairs]
         if twice := [name for name in names if names.count(name) > 1]:
-            line = _line_of(text, twice[0])
-            raise InputError(f"{twice[0]!r} is given twice", where=path, line=line, remedy="remove one of them")
+            raise InputError(
+                f"{twice[0]!r} is given twice",
+                where=path,
+                line=_line_of(text, twice[0]),
+                remedy="remove one of them",
+            )
         return dict(pairs)
 
     values = parse_json(text, path, "correct the file", object_pairs_hook=distinct)
@@ -83,11 +87,10 @@ def _check(values: dict, text: str, path: Path) -> None:
             refuse(name, f"{name} is {value!r}, and not a whole number above 0")
     for name in _SHARES + _FRACTIONS:
         value = values.get(name, 0.1)
-        inside = type(value) in (int, float) and 0 <= value < 1
-        if name in _SHARES and not inside:
-            refuse(name, f"{name} is {value!r}, and not a number from 0 to below 1")
-        if name in _FRACTIONS and not (inside and value):
-            refuse(name, f"{name} is {value!r}, and not a number between 0 and 1")
+        zero_allowed = name in _SHARES
+        if type(value) not in (int, float) or not 0 <= value < 1 or (value == 0 and not zero_allowed):
+            allowed = "from 0 to below 1" if zero_allowed else "between 0 and 1"
+            refuse(name, f"{name} is {value!r}, and not a number {allowed}")
 
     # Activation and heads
     activation = values.get("hidden_act", "gelu")

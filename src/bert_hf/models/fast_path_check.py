@@ -19,11 +19,11 @@ from torch.distributed.tensor import DTensor
 
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.functional import DROP_NOTHING
-from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
+from bert_hf.models.micro_batches import split_micro_batch
+from bert_hf.models.modeling_bert import BertForPreTraining, BertSelfAttention, PreTrainingLosses
 
 logger = logging.getLogger(__name__)
 
-_FLAT = ("masked_positions", "token_positions")  # indices into the flattened (B·L); the rest of a batch is (B, …)
 _CPU_TOKENS = 2048  # tokens, padding included, to compare on a CPU, where a process out of memory is killed
 _LAYERS = 2  # of the model that is compared instead of a sharded one
 _LOSS_SCALE = 1024.0  # without it small gradients vanish in fp16; a power of two, so dividing by it is exact
@@ -73,16 +73,7 @@ class FastPathCheck:
         self.checked: list[str] = []  # which batches were compared: "evaluation", "training"
         self.reason: str | None = None  # why the plain path is taken
         self._seen: set[str] = set()
-        self._paused = False
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Checks no batch inside: what is computed there is not part of the run."""
-        self._paused = True
-        try:
-            yield
-        finally:
-            self._paused = False
+        self.paused = False  # then no batch is checked: what is computed is not part of the run
 
     def begin(self) -> None:
         """Starts a training, whose model may be a new one."""
@@ -90,7 +81,7 @@ class FastPathCheck:
 
     def is_due(self, kind: str) -> bool:
         """True if `check` has to be called: with the first batch of a kind."""
-        return not self._paused and kind not in self._seen
+        return not self.paused and kind not in self._seen
 
     def check(self, kind: str, model: nn.Module, inputs: dict) -> None:
         """Selects the path. Compares both on the first training batch, and on an evaluation batch if that is earlier.
@@ -115,7 +106,7 @@ class FastPathCheck:
 
         # Compare on every rank
         found = self.gather(self._fault_of_rank(model, inputs))
-        faults = {rank: Fault(*fault) for rank, fault in enumerate(found) if fault is not None}
+        faults = {rank: fault for rank, fault in enumerate(found) if fault is not None}
         if not faults:
             return
 
@@ -172,7 +163,7 @@ def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict,
 
     while rows:
         try:
-            return _compare(model, losses_of, first_rows(inputs, rows), bounds)
+            return _compare(model, losses_of, next(split_micro_batch(inputs, rows)), bounds)
         except _OutOfMemory:
             rows //= 2
     return None
@@ -193,8 +184,9 @@ def _compare(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, b
         found = _loss_and_gradient(model, losses_of, inputs, fast=True)
     except Exception as error:
         _raise_if_out_of_memory(error)
-        what = f"it failed with {type(error).__name__}: {first_line(error)}"
-        return Fault(what, isinstance(error, torch.AcceleratorError))
+        return Fault(
+            f"it failed with {type(error).__name__}: {first_line(error)}", isinstance(error, torch.AcceleratorError)
+        )
 
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     reason = difference(names, expected, found, bounds)
@@ -234,11 +226,12 @@ def _training_without_dropout(model: BertForPreTraining, fast: bool) -> Iterator
 
     # Settings to change
     modules = list(model.modules())
-    configs: dict[int, Any] = {id(m.config): m.config for m in modules if hasattr(m, "config")}
-    changes = [(m, "p", dropout_to_use(m.p)) for m in modules if isinstance(m, nn.Dropout)]
-    changes += [
-        (c, "attention_probs_dropout_prob", dropout_to_use(c.attention_probs_dropout_prob)) for c in configs.values()
+    changes: list[tuple[Any, str, float]] = [
+        (m, "p", dropout_to_use(m.p)) for m in modules if isinstance(m, nn.Dropout)
     ]
+    for config in (m.config for m in modules if isinstance(m, BertSelfAttention)):
+        probability = dropout_to_use(config.attention_probs_dropout_prob)
+        changes.append((config, "attention_probs_dropout_prob", probability))
     changes += [(m, "gradient_checkpointing", False) for m in modules if getattr(m, "gradient_checkpointing", False)]
 
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
@@ -290,19 +283,6 @@ def difference(names: list[str], expected: _LossAndGradient, found: _LossAndGrad
         return f"its gradient differs by {whole:.1e} of the plain one's norm"
     logger.debug("fast path: loss within %.1e, gradient within %.1e", loss_error, whole)
     return None
-
-
-def first_rows(inputs: dict, rows: int) -> dict:
-    """The batch that the collator would have made of the first rows alone."""
-    count, width = inputs["input_ids"].shape
-
-    part = dict(inputs)
-    for name, value in inputs.items():
-        if name in _FLAT:
-            part[name] = value[value < rows * width]
-        elif isinstance(value, Tensor) and value.dim() and len(value) == count:
-            part[name] = value[:rows]
-    return part
 
 
 # ---- device and sharding

@@ -171,7 +171,11 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
 
 def plain_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
     """`projected_cross_entropy` by PyTorch's own operations."""
-    logits = decoder(hidden)
+    return judged_losses(decoder(hidden), labels)
+
+
+def judged_losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """`token_losses`, and whether the most likely prediction is the label (N,)."""
     return token_losses(logits, labels), logits.argmax(-1) == labels
 
 

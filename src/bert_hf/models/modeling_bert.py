@@ -31,6 +31,7 @@ from transformers.utils.output_capturing import capture_outputs
 from bert_hf.models.functional import (
     IGNORED,
     DropoutAdd,
+    judged_losses,
     plain_cross_entropy,
     project,
     projected_cross_entropy,
@@ -136,8 +137,10 @@ class BertSelfAttention(nn.Module):
     def __init__(self, config: BertConfig):
         super().__init__()
         if config.hidden_size % config.num_attention_heads:
-            heads = config.num_attention_heads
-            raise ValueError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
+            raise ValueError(
+                f"hidden_size {config.hidden_size} is not a multiple of "
+                f"num_attention_heads {config.num_attention_heads}"
+            )
 
         self.config = config
         self.head_size = config.hidden_size // config.num_attention_heads
@@ -570,9 +573,7 @@ class BertForPreTraining(BertPreTrainedModel):
             losses.mlm_losses, losses.mlm_correct = cross_entropy(head.transform(hidden), head.decoder, labels)
 
         if next_sentence_label is not None:
-            targets = next_sentence_label.flatten()
             logits = self.cls.seq_relationship(pooled)  # (B, 2)
-            losses.nsp_losses = token_losses(logits, targets)
-            losses.nsp_correct = logits.argmax(-1) == targets
+            losses.nsp_losses, losses.nsp_correct = judged_losses(logits, next_sentence_label.flatten())
 
         return losses

@@ -126,15 +126,10 @@ def _sort_queries(masked_positions: Tensor, order: Tensor, length: int) -> tuple
     """
     cls_positions = torch.arange(len(order), device=order.device) * length
     positions = torch.cat([cls_positions, masked_positions])
-    places = _inverse(order)[positions // length] * length + positions % length
+    places = order.argsort()[positions // length] * length + positions % length  # sorting inverts a permutation
 
     sorted_places, sorting = places.sort(stable=True)
-    return sorted_places, _inverse(sorting)
-
-
-def _inverse(permutation: Tensor) -> Tensor:
-    numbers = torch.arange(len(permutation), device=permutation.device)
-    return torch.empty_like(permutation).scatter_(0, permutation, numbers)
+    return sorted_places, sorting.argsort()
 
 
 def _cumulative(lengths: Tensor) -> Tensor:
@@ -163,26 +158,12 @@ def unpadded_attention(
     """
     key, value = key.to(query.dtype), value.to(query.dtype)  # a replaced layer may compute in another precision
 
-    if batch.groups is not None:
-        return _attend_groups(query, key, value, batch.groups, selected_queries, dropout, scaling)
-    return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
+    if batch.groups is None:
+        return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
 
-
-# ---- on a CPU: sequences of equal shape together
-
-
-def _attend_groups(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    groups: _Groups,
-    selected_queries: bool,
-    dropout: float,
-    scaling: float,
-) -> Tensor:
-    query_shapes = [(count, selected if selected_queries else tokens) for count, tokens, selected in groups]
-    key_shapes = [(count, tokens) for count, tokens, _ in groups]
-
+    # Sequences of equal shape together
+    query_shapes = [(count, selected if selected_queries else tokens) for count, tokens, selected in batch.groups]
+    key_shapes = [(count, tokens) for count, tokens, _ in batch.groups]
     contexts = [
         _dense_attention(q, k, v, dropout, scaling)
         for q, k, v in zip(
@@ -190,6 +171,9 @@ def _attend_groups(
         )
     ]
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+# ---- on a CPU: a group of sequences of equal shape
 
 
 def _split(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:

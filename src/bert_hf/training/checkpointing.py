@@ -10,11 +10,9 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from bert_hf.console import logger
 from bert_hf.data.checksums import file_checksum, text_checksum
@@ -24,7 +22,6 @@ from bert_hf.training.run_fingerprint import same
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
 REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another of the same step
-_NAME = re.compile(r"checkpoint-(\d+)")
 
 
 class DamagedCheckpoint(InputError):
@@ -131,21 +128,18 @@ def _digest(manifest: dict) -> str:
 
 def _is_regular(path: Path) -> bool:
     """True for a regular file: a FIFO or a device must not be opened, and a link may lead anywhere."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path) and not os.path.islink(path)
 
 
-def verify(folder: Path, **belongs: Any) -> dict:
+def verify(folder: Path, identity: dict | None = None) -> dict:
     """Compares every file of a checkpoint with its manifest, and returns the manifest.
 
     Args:
-        belongs: facts that the manifest must hold (`identity=…`).
+        identity: of the run that the checkpoint must be of.
 
     Raises:
         DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
-            not in the manifest; the step is not that of the folder's name; a fact differs.
+            not in the manifest; the step is not that of the folder's name; it is another run's.
     """
     # The manifest itself
     try:
@@ -160,12 +154,10 @@ def verify(folder: Path, **belongs: Any) -> dict:
         raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: does not match its own checksum")
 
     # Step and run
-    named = _NAME.fullmatch(folder.name)
-    if named and manifest.get("step") != int(named[1]):
+    if step_of(folder) not in (-1, manifest.get("step")):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
-    for fact, value in belongs.items():
-        if not same(manifest.get(fact), value):
-            raise DamagedCheckpoint(f"{folder.name}: belongs to another run ({fact} differs)")
+    if identity is not None and not same(manifest.get("identity"), identity):
+        raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
 
     _compare(folder, entries)
     return manifest
@@ -199,15 +191,20 @@ def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
 
 def checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run folder, newest (highest step) first, verified or not."""
-    found = [(int(match[1]), path) for path in run.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted((path for path in run.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: str | Path | None) -> int:
+    """The step in the name of a checkpoint's folder; -1 where there is none."""
+    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
+    return int(found[1]) if found else -1
 
 
 def newest_verified(
     run: Path,
     report: Callable[[str], object] = logger.warning,
     check: Callable[[Path], object] = lambda folder: None,
-    **belongs: Any,
+    identity: dict | None = None,
 ) -> Path | None:
     """The newest checkpoint that verifies; a damaged one is reported and skipped.
 
@@ -217,20 +214,20 @@ def newest_verified(
     Args:
         report: called with one line for each damaged checkpoint.
         check: called with a folder that verifies; may raise `DamagedCheckpoint`.
-        belongs: facts that its manifest must hold, as `verify` takes them.
+        identity: of the run that it must be of.
     """
     # Finish or remove interrupted saves
     for leftover in sorted(run.glob(TEMPORARY + "*")):  # a new checkpoint before the one that it replaces
         final = run / leftover.name.removeprefix(REPLACED).removeprefix(TEMPORARY)
-        named = _NAME.fullmatch(final.name)
+        step = step_of(final)
         with contextlib.suppress(DamagedCheckpoint, OSError):
-            if named and not final.exists() and verify(leftover, **belongs).get("step") == int(named[1]):
+            if step >= 0 and not final.exists() and verify(leftover, identity).get("step") == step:
                 _put_in_place(leftover, final)
         discard(leftover)
 
     for folder in checkpoints(run):
         try:
-            verify(folder, **belongs)
+            verify(folder, identity)
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
@@ -250,7 +247,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
         return
 
     for folder in found[found.index(kept[-1]) + 1 :]:
-        if spared is None or folder.name != Path(spared).name:
+        if folder.name != Path(spared or "").name:
             # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
             deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
             discard(deleted)

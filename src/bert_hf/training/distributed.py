@@ -66,14 +66,12 @@ class Ranks:
         So no rank waits in a collective call for a rank that has already failed.
         """
         failure: BaseException | None = None
+        mine = None
         try:
             action()
         except (Exception, RunInterrupted) as error:
             failure = error
-
-        mine = None
-        if failure is not None:
-            mine = (error_line(failure) or repr(failure), getattr(failure, "code", BAD_INPUT))
+            mine = (error_line(error) or repr(error), getattr(error, "code", BAD_INPUT))
         failures = {rank: each for rank, each in enumerate(self.gather(mine)) if each is not None}
 
         if failure is not None and (self.rank == 0 or error_line(failure) is None):

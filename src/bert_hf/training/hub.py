@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from matplotlib.figure import Figure
 
 from bert_hf.errors import InputError, first_line
+from bert_hf.models.loading import few
 
 PUSHED = (
     "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
@@ -160,10 +161,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
-    shown = ", ".join(names[:3])
-    if len(names) > 3:
-        shown += f" and {len(names) - 3:,} more"
-    return f"the text given by {option} ({shown})"
+    return f"the text given by {option} ({few(names)})"
 
 
 def _licence(given: str | None) -> dict[str, Any]:
@@ -244,8 +242,11 @@ With bert_hf {version("bert-hf")}, torch {version("torch")}, transformers {versi
 
 def _table(left: str, right: str, rows: dict) -> str:
     """A table of two columns, in Markdown."""
-    cells = ((str(name).replace("|", "\\|"), str(value).replace("|", "\\|")) for name, value in rows.items())
-    return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in cells)])
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    for cells in rows.items():
+        name, value = (str(cell).replace("|", "\\|") for cell in cells)
+        lines.append(f"| {name} | {value} |")
+    return "\n".join(lines)
 
 
 # ---- push
@@ -316,4 +317,4 @@ def _is_pickle(path: Path) -> bool:
         start = file.read(9)
     if path.suffix == ".safetensors":
         return start[8:9] != b"{"
-    return start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"))
+    return start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"))

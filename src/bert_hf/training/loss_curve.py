@@ -65,7 +65,7 @@ class CurveReader(TrainerCallback):
         before = list(self._mlm)[-_SPIKE_LINES:]
         if len(before) < _SPIKE_LINES or not math.isfinite(loss):
             return
-        mean = sum(before) / len(before)
+        mean = statistics.fmean(before)
         if loss > mean + _SPIKE:
             self._report(
                 "spike",
@@ -92,7 +92,7 @@ class CurveReader(TrainerCallback):
     def _check_chance(self, step: int, done: float) -> None:
         if len(self._nsp) < _PLATEAU_LINES or done < _CHANCE_AFTER:
             return
-        mean = sum(self._nsp) / len(self._nsp)
+        mean = statistics.fmean(self._nsp)
         error = math.sqrt(0.25 / max(1, self._pairs * len(self._nsp)))
         if mean < 0.5 + _CHANCE_ERRORS * error:
             self._report(

@@ -50,17 +50,17 @@ def pretraining_card(
 
 def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
     """The table of settings."""
-    size = f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
-    lengths = ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths())
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if shape.whole_word_mask else ""
 
     return {
-        "layers × hidden size, heads": size,
+        "layers × hidden size, heads": (
+            f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
+        ),
         "vocabulary": f"{len(tokenizer):,} WordPieces",
         "steps": args.max_steps,
         "batch": format_batch_size(args),
-        "sequence length": lengths,
+        "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths()),
         "optimizer": optimizer,
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,

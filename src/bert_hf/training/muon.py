@@ -18,6 +18,7 @@ from torch import Tensor, nn
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
 _EPSILON = 1e-7
+_MOMENTUM = 0.95  # μ below
 
 
 def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
@@ -80,11 +81,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         matrix_groups: dicts with `params` (two-dimensional), `lr` and `weight_decay`.
         other_groups: dicts with `params`, `lr` and `weight_decay`.
         betas, eps: of AdamW.
-        momentum: μ of Muon.
         dtype: precision of the orthogonalisation.
-
-    Raises:
-        ValueError: a parameter of `matrix_groups` is not two-dimensional.
     """
 
     def __init__(
@@ -94,17 +91,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
-        momentum: float = 0.95,
         dtype: torch.dtype = torch.float32,
     ):
-        for group in matrix_groups:
-            for parameter in group["params"]:
-                if parameter.ndim != 2:
-                    raise ValueError(f"Muon updates matrices, not a parameter of shape {tuple(parameter.shape)}")
-
         self._dtype = dtype
         self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
-        muon_groups = [{"momentum": momentum, **group} for group in matrix_groups]
+        muon_groups = [{"momentum": _MOMENTUM, **group} for group in matrix_groups]
         # AdamW's groups come first: the learning rate that Trainer logs is that of the first group.
         super().__init__([*self._adamw.param_groups, *muon_groups], {})
         self._share_with_adamw()

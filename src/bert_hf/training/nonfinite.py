@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -10,21 +10,7 @@ from torch import Tensor
 from bert_hf.errors import NOT_FINITE, RunInterrupted
 from bert_hf.training.distributed import Ranks
 
-
-class MicroBatchLoss(NamedTuple):
-    """The loss of one micro-batch, and of how many rows it is."""
-
-    loss: Tensor
-    rows: int
-
-
-class _DeferredNorm(NamedTuple):
-    """A gradient norm on its way to the host."""
-
-    norm: Tensor  # in host memory, once `copied` has happened
-    copied: torch.Event | None
-    step: int
-    losses: list[MicroBatchLoss]
+_Losses = list[tuple[Tensor, int]]  # the loss of each micro-batch, and of how many rows it is
 
 
 class NonFiniteGuard:
@@ -43,9 +29,9 @@ class NonFiniteGuard:
         self.allowed = allowed
         self.describe_rows = describe_rows
         self.left_out: list[int] = []  # steps whose update was left out
-        self._losses: list[MicroBatchLoss] = []  # of the current step
+        self._losses: _Losses = []  # of the current step
         self._before: list[tuple[Tensor, Tensor]] = []  # sums, and their values before the current step
-        self._deferred: _DeferredNorm | None = None
+        self._deferred: Callable[[], None] | None = None  # the check of the previous step's norm
 
     def begin(self, sums: list[Tensor]) -> None:
         """Before a micro-batch: remembers the sums to which the step adds, in case its update is left out."""
@@ -54,7 +40,7 @@ class NonFiniteGuard:
 
     def record_loss(self, loss: Tensor, rows: int) -> Tensor:
         """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
-        self._losses.append(MicroBatchLoss(loss.detach(), rows))
+        self._losses.append((loss.detach(), rows))
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
     def has_bad_loss(self) -> bool:
@@ -109,11 +95,14 @@ class NonFiniteGuard:
         """Ends the run because of a step. Called by every rank."""
         self._refuse(step, self._losses)
 
-    def _refuse(self, step: int, losses: list[MicroBatchLoss]) -> NoReturn:
-        remedy = "lower --learning_rate or look at that text; --skip_bad_steps N continues without such steps"
-        raise RunInterrupted(f"{self._report(step, losses)}; nothing of it is saved; {remedy}", NOT_FINITE)
+    def _refuse(self, step: int, losses: _Losses) -> NoReturn:
+        raise RunInterrupted(
+            f"{self._report(step, losses)}; nothing of it is saved; lower --learning_rate or look at that text; "
+            "--skip_bad_steps N continues without such steps",
+            NOT_FINITE,
+        )
 
-    def _report(self, step: int, losses: list[MicroBatchLoss]) -> str:
+    def _report(self, step: int, losses: _Losses) -> str:
         """Names the bad losses of all ranks and their rows; without any, the rows of the step."""
         mine = []
         first_row = 0
@@ -153,8 +142,15 @@ class NonFiniteGuard:
         if copied is not None:
             copied.record()
 
-        self._deferred = _DeferredNorm(host, copied, step, self._losses)
-        self._losses = []
+        losses, self._losses = self._losses, []
+
+        def check() -> None:
+            if copied is not None:
+                copied.synchronize()
+            if not math.isfinite(host.item()):
+                self._refuse(step, losses)
+
+        self._deferred = check
 
     def settle(self) -> None:
         """Checks the deferred norm of the previous step, if there is one.
@@ -162,10 +158,6 @@ class NonFiniteGuard:
         Raises:
             RunInterrupted: it was not finite.
         """
-        if self._deferred is None:
-            return
-        deferred, self._deferred = self._deferred, None
-        if deferred.copied is not None:
-            deferred.copied.synchronize()
-        if not math.isfinite(deferred.norm.item()):
-            self._refuse(deferred.step, deferred.losses)
+        check, self._deferred = self._deferred, None
+        if check is not None:
+            check()

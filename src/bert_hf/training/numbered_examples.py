@@ -41,12 +41,11 @@ def describe_rows(sampler: RunSampler, args: TrainingArguments, begin: int, firs
 
 def read_window_lengths(checkpoint: str, rank: int) -> dict[tuple, int]:
     """Numbers of examples of the windows that a checkpoint knows, which are the same on all ranks."""
-    files = [rank_file(checkpoint, number) for number in (rank, 0)]
-    written = [file for file in files if file.is_file()]
-    if not written:
-        return {}
-    log = state_file.load_state(written[0])["log"]
-    return {tuple(key): length for *key, length in log["window_lengths"]}
+    for file in (rank_file(checkpoint, rank), rank_file(checkpoint, 0)):
+        if file.is_file():
+            log = state_file.load_state(file)["log"]
+            return {tuple(key): length for *key, length in log["window_lengths"]}
+    return {}
 
 
 def length_at(phases: tuple[Phase, ...], position: int) -> int:
@@ -56,14 +55,10 @@ def length_at(phases: tuple[Phase, ...], position: int) -> int:
 
 def has_reached(phases: tuple[Phase, ...], length: int, position: int) -> bool:
     """True where the phase at a position or an earlier one has sequences of that length."""
-    begin = 0
-    for phase in phases:
-        if phase.max_seq_length >= length:
-            return position >= begin
-        if phase.end is None:
-            return False
-        begin = phase.end
-    return False
+    begins = (0, *(phase.end for phase in phases if phase.end is not None))
+    return any(
+        phase.max_seq_length >= length and position >= begin for phase, begin in zip(phases, begins, strict=False)
+    )
 
 
 def epochs_done(dataset, position: int) -> float:

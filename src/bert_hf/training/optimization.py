@@ -1,7 +1,8 @@
 """Selects the optimizer of --optim, its parameter groups, and the schedules of the paper and of the 2018 code."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,23 +19,18 @@ BERT_ADAM = "bert_adam"  # the name of the optimizer that `--adam_bias_correctio
 _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
 
 
-class OptimizerOptions(NamedTuple):
-    """Which options one value of --optim takes."""
-
-    adam: bool = False  # --adam_beta1, --adam_beta2, --adam_epsilon
-    optim_args: tuple[str, ...] = ()  # keys of --optim_args
-
-
-# Values of --optim that are selected through our parameter groups, and whose runs resume exactly (each is tested).
-OPTIMIZERS = {
-    "adamw_torch_fused": OptimizerOptions(adam=True),
-    "adamw_torch": OptimizerOptions(adam=True),
-    "sgd": OptimizerOptions(optim_args=("momentum", "dampening", "nesterov")),
-    "adagrad": OptimizerOptions(optim_args=("lr_decay", "eps")),
-    "rmsprop": OptimizerOptions(optim_args=("momentum", "alpha", "eps", "centered")),
-    "adafactor": OptimizerOptions(),
-    MUON: OptimizerOptions(adam=True),
+# Values of --optim that are selected through our parameter groups, and whose runs resume exactly (each is tested);
+# and the keys of --optim_args that each takes.
+OPTIMIZERS: dict[str, tuple[str, ...]] = {
+    "adamw_torch_fused": (),
+    "adamw_torch": (),
+    "sgd": ("momentum", "dampening", "nesterov"),
+    "adagrad": ("lr_decay", "eps"),
+    "rmsprop": ("momentum", "alpha", "eps", "centered"),
+    "adafactor": (),
+    MUON: (),
 }
+_ADAMS = ("adamw_torch_fused", "adamw_torch", MUON)  # take --adam_beta1, --adam_beta2, --adam_epsilon
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
@@ -59,6 +55,12 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
 
 
+@cache
+def _late_step(device: torch.device) -> Tensor:
+    """The step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
+    return torch.full((), _CORRECTED, device=device)
+
+
 class BertAdam(torch.optim.Optimizer):
     """Adam of the 2018 code: decoupled weight decay and *no* bias correction.
 
@@ -78,7 +80,6 @@ class BertAdam(torch.optim.Optimizer):
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
         super().__init__(params, defaults)
-        self._steps: dict[torch.device, Tensor] = {}
 
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
@@ -96,12 +97,6 @@ class BertAdam(torch.optim.Optimizer):
             self._step_group(group, [p for p in group["params"] if p.grad is not None])
         return loss
 
-    def _corrected(self, device: torch.device) -> Tensor:
-        """The step number for the fused form; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
-        if device not in self._steps:
-            self._steps[device] = torch.full((), _CORRECTED, device=device)
-        return self._steps[device]
-
     def _step_group(self, group: dict, parameters: list[Tensor]) -> None:
         for parameter in parameters:
             if parameter not in self.state:
@@ -117,7 +112,7 @@ class BertAdam(torch.optim.Optimizer):
             [self.state[p]["exp_avg"] for p in parameters],
             [self.state[p]["exp_avg_sq"] for p in parameters],
             [],
-            [self._corrected(p.device) for p in parameters],
+            [_late_step(p.device) for p in parameters],
             fused=True,
             grad_scale=self.grad_scale,
             found_inf=self.found_inf,
@@ -152,14 +147,16 @@ def make_muon(
     *,
     lr: float,
     muon_lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-6,
-    weight_decay: float = 0.01,
-    dtype: torch.dtype = torch.float32,
+    weight_decay: float,
+    **options: Any,
 ) -> MuonWithAdamW:
-    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads."""
-    matrices = {id(model.get_parameter(name)) for name in encoder_matrices(model)}
-    by_muon = [parameter for parameter in model.parameters() if id(parameter) in matrices]
+    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads.
+
+    Args:
+        options: of `MuonWithAdamW`.
+    """
+    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
+    matrices = {id(parameter) for parameter in by_muon}
 
     by_adamw = []
     for group in parameter_groups(model, weight_decay):
@@ -167,20 +164,20 @@ def make_muon(
         by_adamw.append({**group, "params": parameters, "lr": lr})
 
     muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
-    return MuonWithAdamW([muon_group], by_adamw, betas=betas, eps=eps, dtype=dtype)
+    return MuonWithAdamW([muon_group], by_adamw, **options)
 
 
 def optimizer_name(args: TrainingArguments) -> str:
     """The name in --optim, or `bert_adam` where the bias correction is switched off."""
-    return _text(args.optim) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
+    return option_text(args.optim) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
 
 
-def _text(option) -> str:
+def option_text(option) -> str:
     """An option that may be an enumeration of transformers, as the text of the command line."""
     return str(getattr(option, "value", option))
 
 
-def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.Optimizer:
+def select_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
     """The optimizer that --optim and --adam_bias_correction name, on our two parameter groups.
 
     Another name needs an entry in `OPTIMIZERS` and, unless transformers can make it, a branch here.
@@ -196,8 +193,7 @@ def select_optimizer(model: nn.Module, args: TrainingArguments) -> torch.optim.O
         }
         if name == MUON:
             dtype = torch.bfloat16 if args.bf16 else torch.float32
-            muon_lr = getattr(args, "muon_learning_rate", args.learning_rate)
-            return make_muon(model, muon_lr=muon_lr, dtype=dtype, **shared)
+            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
         return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
 
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
@@ -214,7 +210,7 @@ def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
     Raises:
         InputError: names the option.
     """
-    name = _text(args.optim)
+    name = option_text(args.optim)
     if name not in OPTIMIZERS:
         known = name in [each.value for each in OptimizerNames]
         what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
@@ -228,7 +224,7 @@ def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
             remedy="leave one of the two out",
         )
 
-    if not OPTIMIZERS[name].adam:
+    if name not in _ADAMS:
         for option in ("adam_beta1", "adam_beta2", "adam_epsilon", "adam_bias_correction"):
             if getattr(args, option, None) != defaults.get(option):
                 raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
@@ -238,7 +234,7 @@ def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
 
 def _check_optim_args(name: str, given: str | None) -> None:
     """--optim_args is `key=value,key=value`; transformers ignores keys that an optimizer does not take."""
-    known = OPTIMIZERS[name].optim_args
+    known = OPTIMIZERS[name]
     for entry in (given or "").replace(" ", "").split(","):
         if not entry:
             continue
@@ -270,11 +266,13 @@ def check_schedule(args, kwargs: dict | None) -> None:
     Raises:
         InputError: names the option.
     """
-    name = _text(args.lr_scheduler_type)
+    name = option_text(args.lr_scheduler_type)
     if getattr(args, "decay_from_step_zero", False) and (name != "linear" or kwargs):
-        where = "--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type"
-        what = "--decay_from_step_zero true is another schedule"
-        raise InputError(what, where=where, remedy="leave one of the two out")
+        raise InputError(
+            "--decay_from_step_zero true is another schedule",
+            where="--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type",
+            remedy="leave one of the two out",
+        )
 
     try:  # two steps of a run of ten; the model does not matter
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

@@ -19,6 +19,7 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
+from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences
 from bert_hf.training.trainer_state import check_checkpoint_compatible
@@ -35,17 +36,16 @@ _TEMPORARY = re.compile(
 )
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
-_FILES = [
-    *"config.json generation_config.json model.safetensors model.safetensors.index.json README.md".split(),
-    *"tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json".split(),
-    *"train_results.json eval_results.json test_results.json all_results.json trainer_state.json".split(),
-    *"loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json".split(),
-    *"predictions.conll predictions.json *_predictions.json *_predictions.tsv".split(),
-    *"CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv".split(),  # GLUE
-    "features-*.npy*",  # of a frozen BERT, complete or not
-    RECORD,
-    HANGS,
-]
+_FILES = (
+    "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
+    "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json "
+    "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
+    "loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json "
+    "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
+    "CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv "  # GLUE
+    "features-*.npy* "  # of a frozen BERT, complete or not
+    f"{RECORD} {HANGS}"
+).split()
 
 _lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
 
@@ -57,8 +57,8 @@ _lock: TextIO | None = None  # the open lock file; the kernel releases the lock 
 class Start:
     """How a run begins: at a checkpoint, from the beginning (None), or not at all (`finished`)."""
 
-    checkpoint: str | None
-    finished: bool
+    checkpoint: str | None = None
+    finished: bool = False
     push_to: str | None = None  # repository on the Hub
 
 
@@ -110,7 +110,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     if record is None:
         named = _verified_named_checkpoint(args)
         write_record(folder, identity, finished=False)
-        return Start(checkpoint=named, finished=False)
+        return Start(named)
 
     # Another run, or a complete one
     if found := differences(record["identity"], identity):
@@ -121,19 +121,19 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         )
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
-        return Start(checkpoint=None, finished=True)
+        return Start(finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
-    named_is_newer = newest is None or _step_of(newest) < _step_of(args.resume_from_checkpoint)
+    named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
     if named_is_newer and (named := _verified_named_checkpoint(args)):
-        return Start(checkpoint=named, finished=False)
+        return Start(named)
     if newest is None:
-        return Start(checkpoint=None, finished=False)
+        return Start()
     check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
-    return Start(checkpoint=str(newest), finished=False)
+    return Start(str(newest))
 
 
 def _check_best(checkpoint: Path) -> None:
@@ -145,12 +145,6 @@ def _check_best(checkpoint: Path) -> None:
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     if best := state.get("best_global_step"):
         checkpointing.verify(checkpoint.with_name(f"checkpoint-{best}"))
-
-
-def _step_of(checkpoint: str | Path | None) -> int:
-    """The step in the name of a checkpoint's folder; -1 where there is none."""
-    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
-    return int(found[1]) if found else -1
 
 
 def named_checkpoint(args: TrainingArguments) -> str | None:
@@ -180,10 +174,10 @@ def read_record(path: Path) -> dict | None:
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
-def recorded(folder: Path, *keys: str) -> list | None:
-    """Entries of the identity of the run that a folder holds; None where it holds none."""
-    record = read_record(folder / RECORD)
-    return [record["identity"].get(key) for key in keys] if record else None
+def recorded(folder: Path, file: str = RECORD) -> dict | None:
+    """The identity of the run that a folder holds; None where it holds none."""
+    record = read_record(folder / file)
+    return record["identity"] if record else None
 
 
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
@@ -282,8 +276,10 @@ def take_lock(folder: Path) -> None:
         fcntl.lockf(_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
-            reason = f"its disk supports no locks ({error.strerror})"
-            logger.warning(f"{folder}: {reason}; make sure that only one process writes there")
+            logger.warning(
+                f"{folder}: its disk supports no locks ({error.strerror}); "
+                "make sure that only one process writes there"
+            )
             return
         _lock.seek(0)
         holder = _lock.read().strip() or "another process"

@@ -19,11 +19,10 @@ import psutil
 from bert_hf.config.hardware import was_launched
 from bert_hf.errors import STOPPED, RunInterrupted
 
-_SIGNALS = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
 
 _requested_by: str | None = None  # the signal that asked this process to end
-_received = 0  # number of signals
 _deferred = False
 _parent: int | None = None  # process number of the launcher, inside `handle_signals`
 
@@ -38,19 +37,18 @@ def handle_signals() -> Iterator[None]:
     `accelerate launch` with one process dies of a signal at once and forwards nothing, so the kernel is asked to
     report its death. A signal that is ignored (nohup) stays ignored. Outside the main thread nothing is changed.
     """
-    global _requested_by, _received, _parent, _deferred
+    global _requested_by, _parent, _deferred
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     _requested_by = None
-    _received = 0
     _deferred = False
     _parent = os.getppid()
 
-    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in numbers}
-    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    before = {
+        number: handler for number in _SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
     for number in before:
         signal.signal(number, _on_signal)
 
@@ -65,18 +63,19 @@ def handle_signals() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame) -> None:
-    global _requested_by, _received
-    _received += 1
-    if _received > 1 and not _deferred:  # the first one did not end the process
+    global _requested_by
+    is_first = _requested_by is None
+    if not is_first and not _deferred:  # the first one did not end the process
         os._exit(STOPPED)
 
     orphan = _parent is not None and os.getppid() != _parent
     _requested_by = "its launcher is gone" if orphan else signal.Signals(number).name
     if not _deferred:
-        what = f"{_requested_by}, while no step was made"
-        raise RunInterrupted(f"{what}; the same command resumes from the newest checkpoint", STOPPED)
+        raise RunInterrupted(
+            f"{_requested_by}, while no step was made; the same command resumes from the newest checkpoint", STOPPED
+        )
 
-    if _received == 1 and os.environ.get("RANK", "0") == "0":
+    if is_first and os.environ.get("RANK", "0") == "0":
         with contextlib.suppress(OSError):  # not `print`: the signal may interrupt one
             os.write(2, f"{_requested_by}: the run is saved and ends after this step\n".encode())
 

@@ -62,8 +62,9 @@ def make_model(
     try:
         model = _from_checkpoint(checkpoint, network) if checkpoint else _from_config(network, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
-        what = f"no BERT can be made of it: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
+        raise InputError(
+            f"no BERT can be made of it: {first_line(error)}", where=where, remedy="check the path or id"
+        ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_length(model.config, longest_length(shape), where)
@@ -133,8 +134,9 @@ def training_examples(
     Args:
         phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
     """
-    pairs = pair_options(shape)
-    return PreTrainingExamples(corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pairs)
+    return PreTrainingExamples(
+        corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pair_options(shape)
+    )
 
 
 def held_out_examples(
@@ -155,12 +157,11 @@ def held_out_examples(
     evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=shape.max_eval_samples, **fixed)
 
     longer = {}
-    for length in sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual}):
+    lengths = sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual})
+    for length in lengths:
+        name = "long" if length == lengths[-1] else str(length)
         limit = max(1, shape.max_eval_samples * usual // length)
-        longer[str(length)] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
-    if longer:
-        longest = list(longer)[-1]
-        longer["long"] = longer.pop(longest)
+        longer[name] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
     return evaluation, longer
 
 
@@ -182,8 +183,11 @@ def pretraining_identity(
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
     data_hash = "+".join(part.fingerprint[:16] for part in text)
-    shape = {key: value for key, value in sorted(config.to_dict().items()) if isinstance(value, int | float | str)}
-    shape = {key: value for key, value in shape.items() if key not in ("transformers_version", "dtype")}
+    shape = {
+        key: value
+        for key, value in sorted(config.to_dict().items())
+        if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
+    }
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {

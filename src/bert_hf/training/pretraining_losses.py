@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bert_hf.models.functional import IGNORED, token_losses
+from bert_hf.models.functional import IGNORED, judged_losses
 from bert_hf.models.modeling_bert import PreTrainingLosses
 from bert_hf.training.running_sums import sum_dtype
 
@@ -29,15 +29,11 @@ def losses_of_logits(
     losses = PreTrainingLosses()
     if labels is not None:
         logits = outputs["prediction_logits"].flatten(0, 1)[positions]  # (M, V)
-        targets = labels.flatten()[positions]
-        losses.mlm_losses = token_losses(logits, targets)
-        losses.mlm_correct = logits.argmax(-1) == targets
+        losses.mlm_losses, losses.mlm_correct = judged_losses(logits, labels.flatten()[positions])
 
     if next_sentence_label is not None:
         logits = outputs["seq_relationship_logits"]  # (B, 2)
-        targets = next_sentence_label.flatten()
-        losses.nsp_losses = token_losses(logits, targets)
-        losses.nsp_correct = logits.argmax(-1) == targets
+        losses.nsp_losses, losses.nsp_correct = judged_losses(logits, next_sentence_label.flatten())
 
     return losses
 

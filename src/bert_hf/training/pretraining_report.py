@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.config.learning_checks import LearningSettings
+from bert_hf.console import logger
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.corpus_store import Corpus
@@ -18,7 +19,7 @@ from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.model_card import pretraining_card
-from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name
+from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name, option_text
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.trainer import PreTrainer
@@ -42,14 +43,13 @@ class PreTrainingReport:
     def begin(self, *, resumed: bool, from_scratch: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         run.use_log_lines(self.trainer)
-        run.log_rank0(self.args, self._banner())
+        logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
             self._report_corpus(from_scratch)
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
         self.trainer.add_callback(HeldOutBefore(self.baselines))
-        batch = global_batch_size(self.args)
-        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], batch))
+        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], self.trainer.global_batch))
 
     def _planned_tokens(self) -> int:
         """Tokens of all steps, if no example were shorter than `max_seq_length`."""
@@ -57,20 +57,20 @@ class PreTrainingReport:
 
     def _banner(self) -> str:
         args, config = self.args, self.model.config
-        size = f"{config.num_hidden_layers} layers × {config.hidden_size}"
         tokens = self._planned_tokens()
         passes = tokens / max(1, self.corpus.tokens)
-        lines = [
-            f"model: {size}, {self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}",
-            f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)",
-            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps",
-            f"machine: {run.describe_machine(args)}",
-        ]
-        return "\n".join(lines)
+        return (
+            f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "
+            f"{self.model.num_parameters():,} parameters, vocabulary {config.vocab_size:,}\n"
+            f"text: {self.corpus.tokens:,} tokens; the run sees at most {tokens:,} ({passes:.1f} passes)\n"
+            f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
+            f"machine: {run.describe_machine(args)}"
+        )
 
     def _report_corpus(self, from_scratch: bool) -> None:
-        seed, pairs = data_seed(self.args), pair_options(self.shape)
-        examples = PreTrainingExamples(self.corpus, self.evaluation.phases, fixed=True, seed=seed, **pairs)
+        examples = PreTrainingExamples(
+            self.corpus, self.evaluation.phases, fixed=True, seed=data_seed(self.args), **pair_options(self.shape)
+        )
         findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
         print(*findings, sep="\n", flush=True)
 
@@ -86,7 +86,7 @@ class PreTrainingReport:
             steps=args.max_steps,
             batch=batch,
             warmup_steps=args.get_warmup_steps(args.max_steps),
-            schedule=str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+            schedule=option_text(args.lr_scheduler_type),
             optimizer=optimizer_name(args),
             rate=args.learning_rate,
             predictions=self.shape.mlm_probability * batch * self.shape.max_seq_length,
@@ -162,8 +162,11 @@ def report_heldout(
         _report_longer(f"eval_{name}", examples, metrics)
 
     if when == "after" and not loss < unigram:  # NaN as well
-        what = f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach"
-        print(f"{what}: train for more steps, or look at --learning_rate and the text", flush=True)
+        print(
+            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach: "
+            "train for more steps, or look at --learning_rate and the text",
+            flush=True,
+        )
 
 
 def _nsp_text(metrics: dict, baselines: dict) -> str:
@@ -176,8 +179,10 @@ def _nsp_text(metrics: dict, baselines: dict) -> str:
         distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
-    mlm = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
-    return f", {mlm}, NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+    return (
+        f", MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
+        f", NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
+    )
 
 
 def _report_longer(prefix: str, examples: PreTrainingExamples, metrics: dict) -> None:

@@ -32,7 +32,6 @@ from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization import check_optimizer
 from bert_hf.training.run_checkpoints import RunCheckpoints
 from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, TrainerEvents
-from bert_hf.training.trainer_state import PendingWork
 
 
 class ResumableTrainer(Trainer):
@@ -213,11 +212,10 @@ class ResumableTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()  # FSDP's is distributed over the ranks
-        leave_out = self._finite.check_norm(
+        if self._finite.check_norm(
             norm, self.state.global_step + 1, self.optimizer,
             scaler=getattr(self.accelerator, "scaler", None), updated=self.is_deepspeed_enabled,
-        )  # fmt: skip
-        if leave_out:
+        ):  # fmt: skip
             model.zero_grad(set_to_none=True)  # an optimizer skips parameters without a gradient
         return norm
 
@@ -332,7 +330,7 @@ class ResumableTrainer(Trainer):
         """Restores the log, then does what was pending when the checkpoint was written."""
         pending = self._restore_resume_state(checkpoint)
         self.supervisor.set_last_step(self.state.global_step)
-        self._events.epoch_is_over = pending.epoch_is_over
+        self._events.epoch_is_over = pending["over"]
         self._saved_step = self.state.global_step
         self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
         if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
@@ -342,20 +340,20 @@ class ResumableTrainer(Trainer):
         def finish_step() -> None:
             start_time: Any = None  # then Trainer adds no speed of its own
             self._maybe_log_save_evaluate(
-                self._tr_loss, pending.grad_norm, self.model_wrapped, trial, 0, ignore_keys_for_eval, start_time,
-                pending.learning_rate,
+                self._tr_loss, pending["grad_norm"], self.model_wrapped, trial, 0, ignore_keys_for_eval, start_time,
+                pending["learning_rate"],
             )  # fmt: skip
 
-        if pending.evaluate or pending.epoch_ends:
+        if pending["evaluate"] or pending["ends"]:
             self._load_rng_state(checkpoint)
-        if pending.evaluate:
+        if pending["evaluate"]:
             self.control.should_log = False
             self.control.should_evaluate = self.control.should_save = True
             finish_step()
-        if pending.epoch_ends:
+        if pending["ends"]:
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             finish_step()
-        self.control.should_training_stop = self.control.should_training_stop or pending.run_ends
+        self.control.should_training_stop = self.control.should_training_stop or pending["stops"]
 
     # ---- writing a checkpoint
 
@@ -416,17 +414,19 @@ class ResumableTrainer(Trainer):
 
     def _resume_state(self) -> dict:
         """A rank file but for its random numbers: sums since the last line of the log, and the pending work."""
-        pending = PendingWork(
-            evaluate=self._evaluation_pending,
-            epoch_ends=self._epoch_ends(),
-            epoch_is_over=self._events.epoch_is_over,
-            run_ends=self.control.should_training_stop and self.state.global_step < self.state.max_steps,
+        pending = {  # under the names of version 0.1
+            "evaluate": self._evaluation_pending,  # its evaluation was due, and was put off or interrupted
+            "ends": self._epoch_ends(),  # it was the last step of its epoch, whose end had not been reported
+            "over": self._events.epoch_is_over,  # the end of the epoch had been reported
+            "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
+            "grad_norm": None,  # for the line of the log that is written at the end of the epoch
+            "learning_rate": None,
             **self._epoch_end_log,
-        )
+        }
         log = {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
         if self._hours_allowed < math.inf:
             log["hours"] = self._hours_spent()
-        return {**log, "left_out": self._finite.left_out, "due": pending.entry(), **self.log_state()}
+        return {**log, "left_out": self._finite.left_out, "due": pending, **self.log_state()}
 
     # ---- reading a checkpoint
 
@@ -460,8 +460,11 @@ class ResumableTrainer(Trainer):
         if checkpoint is not None:
             trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
-    def _restore_resume_state(self, checkpoint: str) -> PendingWork:
-        """Restores `_resume_state` of this rank; sums of another number of ranks are added up."""
+    def _restore_resume_state(self, checkpoint: str) -> dict:
+        """Restores `_resume_state` of this rank, and returns its pending work.
+
+        Sums of another number of ranks are added up.
+        """
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
@@ -470,7 +473,7 @@ class ResumableTrainer(Trainer):
         self._finite.left_out = list(log["left_out"])
         self._hours_before = log.get("hours", 0.0)
         self.restore_log_state(logs)
-        return PendingWork.of_entry(log["due"])
+        return log["due"]
 
     # ---- data loaders
 

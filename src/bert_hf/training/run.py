@@ -51,42 +51,26 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
     before = rank0_value(_recorded_precision(args) if args.process_index == 0 else None, args)
     line = resolve_precision(args, hidden_size, before)
     if line is not None:
-        log_rank0(args, line)
+        logger.info(line)
 
 
 def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
-    if not args.overwrite_output_dir and (entries := recorded(folder_of(args), "precision")):
-        return entries[0]
-
-    named = named_checkpoint(args)
-    manifest = Path(named or "") / checkpointing.MANIFEST
-    try:
-        return json.loads(manifest.read_text())["identity"]["precision"] if named else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # `output_folder.start` verifies the checkpoint and reports what is wrong
+    identity = None if args.overwrite_output_dir else recorded(folder_of(args))
+    if identity is None and (named := named_checkpoint(args)):
+        identity = recorded(Path(named), checkpointing.MANIFEST)
+    return identity.get("precision") if identity else None
 
 
 # ---- console
 
 
-def log_rank0(args: TrainingArguments, text: str) -> None:
-    """Logs a line or several on rank 0."""
-    if args.process_index == 0:
-        logger.info(text)
-
-
 class LogLines(TrainerCallback):
     """Logs the figures of a run as plain lines, where Trainer's own callback prints dicts of strings."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._first_step = 0  # of this process
-        self._began = time.monotonic()
-
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         super().on_train_begin(args, state, control, **kwargs)
-        self._first_step = state.global_step
+        self._first_step = state.global_step  # of this process
         self._began = time.monotonic()
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:
@@ -181,7 +165,7 @@ def finish(
     if push_to:
         address = hub.push(folder, push_to, private=args.hub_private_repo, revision=args.hub_revision)
         logger.info(f"pushed to {address}")
-    write_record(folder, json.loads(json.dumps(identity)), finished=True)
+    write_record(folder, identity, finished=True)
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:

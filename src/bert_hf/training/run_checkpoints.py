@@ -20,7 +20,7 @@ class RunCheckpoints:
         self.folder = folder
         self._ranks = ranks
         self._writes = writes
-        self._resume_dir: Path | None = None  # the folder of the checkpoint that the run resumed from
+        self._resume_dir = folder  # that of the checkpoint that the run resumed from
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
@@ -32,8 +32,9 @@ class RunCheckpoints:
             newest = checkpointing.newest_verified(self.folder) if self._ranks.rank == 0 else None
             chosen: Path | None = self._ranks.gather(newest)[0]
             if chosen is None:
-                remedy = "start without --resume_from_checkpoint"
-                raise InputError("holds no checkpoint", where=self.folder, remedy=remedy)
+                raise InputError(
+                    "holds no checkpoint", where=self.folder, remedy="start without --resume_from_checkpoint"
+                )
         else:
             chosen = Path(resume_from_checkpoint)
 
@@ -43,8 +44,7 @@ class RunCheckpoints:
 
     def find(self, name: str) -> Path | None:
         """A checkpoint by its name, wherever the run was moved to."""
-        places = [self.folder] if self._resume_dir is None else [self.folder, self._resume_dir]
-        return next((place / name for place in places if (place / name).is_dir()), None)
+        return next((place / name for place in (self.folder, self._resume_dir) if (place / name).is_dir()), None)
 
     def find_verified(self, name: str) -> Path:
         """As `find`, after every file was compared with the manifest, unless this process has done so before.

@@ -31,42 +31,37 @@ class RunningSums:
 
     def __init__(self, count: int, device: torch.device):
         self.dtype = sum_dtype(device)
-        self._high = torch.zeros(count, dtype=self.dtype, device=device)
-        self._low = torch.zeros_like(self._high)  # what rounding lost; stays 0 in float64
+        # (2, count): the sums, and what rounding lost of them, which stays 0 in float64
+        self._sums = torch.zeros(2, count, dtype=self.dtype, device=device)
 
     def add(self, values: list[Tensor | None]) -> None:
         """Adds the sum of each tensor; None adds nothing."""
-        zero = torch.zeros((), dtype=self.dtype, device=self._high.device)
+        high, low = self._sums
+        zero = high.new_zeros(())
         addend = torch.stack([zero if value is None else value.sum().to(self.dtype) for value in values])
         if self.dtype == torch.float64:
-            self._high += addend
+            high += addend
             return
 
-        total = self._high + addend
-        added = total - self._high
-        self._low += (self._high - (total - added)) + (addend - added)
-        self._high.copy_(total)
+        total = high + addend
+        added = total - high
+        low += (high - (total - added)) + (addend - added)
+        high.copy_(total)
 
     def parts(self) -> list[Tensor]:
         """The tensors that hold the sums; a copy of them is enough to restore the sums."""
-        return [self._high, self._low]
+        return [self._sums]
 
     def values(self, reduce: Callable[[Tensor], Tensor] | None = None) -> list[float]:
         """The sums, on the host. `reduce` adds up a tensor over all ranks; every rank has to call it."""
-        both = torch.stack(self.parts())
-        highs, lows = (both if reduce is None else reduce(both)).tolist()
+        highs, lows = (self._sums if reduce is None else reduce(self._sums.clone())).tolist()
         return [high + low for high, low in zip(highs, lows, strict=True)]
 
     def set(self, values: list[float]) -> None:
         """Sets the sums to values on the host."""
-        self._high.copy_(torch.tensor(values, dtype=self.dtype))
-        if self.dtype == torch.float64:
-            self._low.zero_()
-            return
-
-        lost = [value - high for value, high in zip(values, self._high.tolist(), strict=True)]
-        self._low.copy_(torch.tensor(lost, dtype=self.dtype))
+        rounded = torch.tensor(values, dtype=self.dtype).tolist()
+        lost = [value - high for value, high in zip(values, rounded, strict=True)]
+        self._sums.copy_(torch.tensor([values, lost], dtype=self.dtype))
 
     def zero(self) -> None:
-        for part in self.parts():
-            part.zero_()
+        self._sums.zero_()

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
 from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.console import logger
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, phases_of_run
@@ -47,8 +48,7 @@ def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus
             where="--num_train_epochs",
             remedy="give --max_steps",
         )
-    one_length = (Phase(shape.max_seq_length, None),)
-    epoch = training_examples(corpus, one_length, shape, args).epoch_length(0, 0)
+    epoch = training_examples(corpus, (Phase(shape.max_seq_length, None),), shape, args).epoch_length(0, 0)
     return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
 
 
@@ -71,7 +71,12 @@ def planned_steps(
         return recorded
 
     # Seconds of a step, with its share of the evaluations in the loop
-    step, evaluation = measure_speed(args, shape, corpus, network, tokenizer)
+    seconds = {
+        length: _seconds_per_step(length, args, shape, corpus, network, tokenizer) for length, _ in shape.lengths()
+    }
+    step = sum(share * seconds[length] for length, share in shape.lengths())
+    forward = seconds[shape.max_seq_length] / 3
+    evaluation = forward * shape.max_eval_samples / global_batch_size(args)
     longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
     per_step = step * _SAVING
     every = args.eval_steps or 0
@@ -88,52 +93,40 @@ def planned_steps(
             where="--max_hours",
             remedy="give more hours, a smaller batch or a smaller model",
         )
-    run.log_rank0(args, f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
+    logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
     return steps
 
 
 def _recorded_steps(args: PreTrainingArguments) -> int | None:
     """The number of steps of the run in the output folder, if it was planned for the same hours."""
     folder = output_folder.folder_of(args)
-    record = None if args.overwrite_output_dir else output_folder.recorded(folder, "max_hours", "schedule")
-    record = rank0_value(record, args)
-    if not record or record[0] != args.max_hours:
+    identity = rank0_value(None if args.overwrite_output_dir else output_folder.recorded(folder), args)
+    if not identity or identity.get("max_hours") != args.max_hours:
         return None
-    schedule = record[1]
+    schedule = identity["schedule"]
     return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # version 0.1.0 recorded a list
 
 
-def measure_speed(
+def _seconds_per_step(
+    length: int,
     args: PreTrainingArguments,
     shape: ExampleArguments,
     corpus: Corpus,
     network: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
-) -> tuple[float, float]:
-    """Seconds of a step (the mean over all sequence lengths) and of an evaluation. Called by all ranks together.
+) -> float:
+    """Measures a temporary model that makes some steps at a length. Called by all ranks together."""
+    # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in the
+    # run.
+    phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
+    examples = training_examples(corpus, phases, shape, args)
+    model = make_model(network, shape, tokenizer, args.seed)
+    collator = make_collator(tokenizer, shape)
 
-    They are measured with a temporary model that makes some steps at each length.
-    """
-
-    def seconds_per_step(length: int) -> float:
-        # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in
-        # the run.
-        phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
-        examples = training_examples(corpus, phases, shape, args)
-        model = make_model(network, shape, tokenizer, args.seed)
-        collator = make_collator(tokenizer, shape)
-
-        pace = _StepTimer()
-        with tempfile.TemporaryDirectory() as folder:
-            _TrialTrainer(model, _trial_arguments(args, folder), collator, examples, callbacks=[pace]).train()
-        return pace.seconds_per_step()
-
-    seconds = {length: seconds_per_step(length) for length, _ in shape.lengths()}
-    step = sum(share * seconds[length] for length, share in shape.lengths())
-
-    # A forward pass is a third of a step.
-    evaluation = seconds[shape.max_seq_length] / 3 * shape.max_eval_samples / global_batch_size(args)
-    return step, evaluation
+    pace = _StepTimer()
+    with tempfile.TemporaryDirectory() as folder:
+        _TrialTrainer(model, _trial_arguments(args, folder), collator, examples, callbacks=[pace]).train()
+    return pace.seconds_per_step()
 
 
 class _TrialTrainer(PreTrainer):
@@ -143,8 +136,9 @@ class _TrialTrainer(PreTrainer):
         pass  # each rank has another temporary folder
 
     def _save_checkpoint(self, model, trial) -> None:
-        what = "asked to end while speed was measured; the same command starts the run from the beginning"
-        raise RunInterrupted(what, STOPPED)
+        raise RunInterrupted(
+            "asked to end while speed was measured; the same command starts the run from the beginning", STOPPED
+        )
 
 
 def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:

@@ -121,8 +121,8 @@ class Supervisor:
         step = self._current_step()
 
         if saved:
-            checkpoint = f"{self._folder}/checkpoint-{step}"
-            then = f"after step {step}, which is saved in {checkpoint}; the same command resumes from it"
+            then = f"after step {step}, which is saved in {self._folder}/checkpoint-{step}; "
+            then += "the same command resumes from it"
         elif step:
             then = f"after step {step}, which is not saved; the same command resumes from the newest checkpoint"
         else:
@@ -163,15 +163,17 @@ class Supervisor:
             return RunInterrupted(f"rank {rank}: {line}", BAD_INPUT, report=True)
 
         if _is_lost_worker(error, self._args.dataloader_num_workers):
-            what = f"a process that makes batches was killed (out of memory?), {resumes}"
-            return RunInterrupted(what, UNAVAILABLE, report=True)
+            return RunInterrupted(
+                f"a process that makes batches was killed (out of memory?), {resumes}", UNAVAILABLE, report=True
+            )
 
         if self._ranks.count > 1 and step and _is_lost_connection(error):
             time.sleep(1)  # until a rank that is dying is seen as dead
-            reports = self._watchdog is None or self._watchdog.is_reporter()
-            reason = first_line(error)[:200]
-            what = f"rank {rank} lost its connection to another rank ({reason}), {resumes}"
-            return RunInterrupted(what, UNAVAILABLE, report=reports)
+            return RunInterrupted(
+                f"rank {rank} lost its connection to another rank ({first_line(error)[:200]}), {resumes}",
+                UNAVAILABLE,
+                report=self._watchdog is None or self._watchdog.is_reporter(),
+            )
         return None
 
 

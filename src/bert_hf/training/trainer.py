@@ -28,9 +28,9 @@ from bert_hf.data.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.functional import IGNORED
+from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
-from bert_hf.training.micro_batches import split_micro_batch
 from bert_hf.training.muon import describe_matrices
 from bert_hf.training.numbered_examples import (
     describe_rows,
@@ -137,8 +137,8 @@ class PreTrainer(ResumableTrainer):
 
     def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
-        refusing = {PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER}
-        check_options(self.args, defaults_of(type(self.args)), frozenset(refusing))
+        refusing = frozenset({PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER})
+        check_options(self.args, defaults_of(type(self.args)), refusing)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
         if self._numbered or raw_rows or is_numbered(self.eval_dataset):
@@ -196,8 +196,7 @@ class PreTrainer(ResumableTrainer):
     def describe_rows(self, step: int, first: int, count: int) -> str:
         if not self._numbered:
             return super().describe_rows(step, first, count)
-        begin = (step - 1) * self.global_batch
-        return describe_rows(self._run_sampler(), self.args, begin, first, count)
+        return describe_rows(self._run_sampler(), self.args, (step - 1) * self.global_batch, first, count)
 
     # ---- training
 
@@ -222,7 +221,7 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def before_first_step(self) -> None:
-        with self._fast_path.paused():
+        with replaced_attributes(self._fast_path, paused=True):
             check_training_step(self)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:

@@ -9,12 +9,18 @@ import random
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_callback import ExportableState
 
@@ -70,10 +76,11 @@ def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
         load_weights(model, folder)
         return
 
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-    options = StateDictOptions(full_state_dict=True, strict=False)  # the file holds tied weights only once
-    set_model_state_dict(model, read_weights(folder), options=options)
+    set_model_state_dict(
+        model,
+        read_weights(folder),
+        options=StateDictOptions(full_state_dict=True, strict=False),  # the file holds tied weights only once
+    )
 
 
 # ---- optimizer, schedule, loss scale
@@ -84,10 +91,9 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
     if not sharded:
         return optimizer.state_dict()
 
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_optimizer_state_dict(model, optimizer.optimizer, options=options)
+    return get_optimizer_state_dict(
+        model, optimizer.optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
@@ -96,37 +102,10 @@ def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool
         optimizer.load_state_dict(state)
         return
 
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
-
-    options = StateDictOptions(full_state_dict=True)
-    set_optimizer_state_dict(model, optimizer.optimizer, state, options=options)
+    set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
 
 
 # ---- what each rank writes: random generators, and the log since its last line
-
-
-# In a rank file, in the order of the fields of `PendingWork`
-_PENDING_NAMES = ("evaluate", "ends", "over", "stops", "grad_norm", "learning_rate")
-
-
-class PendingWork(NamedTuple):
-    """Work of a step that was pending when its checkpoint was written; it is done on resume."""
-
-    evaluate: bool = False  # its evaluation was due, and was put off or interrupted
-    epoch_ends: bool = False  # it was the last step of its epoch, and the end of the epoch had not been reported
-    epoch_is_over: bool = False  # the end of the epoch had been reported
-    run_ends: bool = False  # the run was to end after it
-    grad_norm: float | None = None  # for the line of the log that is written at the end of the epoch
-    learning_rate: float | None = None
-
-    def entry(self) -> dict:
-        """The entry `due` of a rank file, under the names of version 0.1."""
-        return dict(zip(_PENDING_NAMES, self, strict=True))
-
-    @classmethod
-    def of_entry(cls, entry: dict) -> "PendingWork":
-        names = dict(zip(_PENDING_NAMES, cls._fields, strict=True))
-        return cls(**{names[name]: value for name, value in entry.items()})
 
 
 def rank_file(folder: str | Path, rank: int) -> Path:

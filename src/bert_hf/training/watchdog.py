@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections import deque
@@ -14,16 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from bert_hf import progress
 from bert_hf.errors import UNAVAILABLE, print_to_stderr
 from bert_hf.training import preemption
 
-STALL_TIMEOUT = (
-    50.0  # seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
-)
+# Seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
+STALL_TIMEOUT = 50.0
 SLOW_FACTOR = 36  # planning, compiling, evaluating and saving may take so many times as long: half an hour by default
 RECORD = "watchdog.json"  # in the run's folder: where it hung
-_DEAD = ("", "Z", "X")  # states of a process (see `_state`)
+_DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)  # states of a process
 
 
 class Hangs(NamedTuple):
@@ -174,7 +174,7 @@ class Watchdog:
 
             states = {rank: _state(pid) for rank, pid in self.ranks.items()}
             dead = [rank for rank, state in states.items() if state in _DEAD]
-            stopped = [rank for rank, state in states.items() if state == "T"]
+            stopped = [rank for rank, state in states.items() if state == psutil.STATUS_STOPPED]
             since_death = since_death + self.interval if dead else 0.0
             since_stop = since_stop + self.interval if stopped else 0.0
 
@@ -229,7 +229,9 @@ class Watchdog:
     # ---- the end
     def is_reporter(self) -> bool:
         """True for the lowest rank of this machine that is running."""
-        return self.rank == min(rank for rank, pid in self.ranks.items() if _state(pid) not in (*_DEAD, "T"))
+        return self.rank == min(
+            rank for rank, pid in self.ranks.items() if _state(pid) not in (*_DEAD, psutil.STATUS_STOPPED)
+        )
 
     def _abort(self, reason: str, hang: bool = False) -> None:
         """Reports the reason and the stacks, kills the other ranks of this machine and exits."""
@@ -258,13 +260,10 @@ class Watchdog:
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter for a process (R, S, T, Z …); empty where there is none; "?" where it is not known."""
+    """The state of a process by psutil's names; that of a dead one where there is none, "" where it is not known."""
     try:
-        if sys.platform == "linux":
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        os.kill(pid, 0)
-        return "?"
-    except (ProcessLookupError, FileNotFoundError):
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_DEAD
+    except psutil.Error:
         return ""
-    except OSError:
-        return "?"

@@ -11,12 +11,12 @@ from torch import Tensor
 from transformers import AutoModel, set_seed
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.console import logger
 from bert_hf.finetuning.losses import IGNORED
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features
 from bert_hf.finetuning.words import TokenClassificationTask
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.run import log_rank0
 
 LSTM_HIDDEN_SIZE = 768  # the paper's
 LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper names none
@@ -104,7 +104,7 @@ class FeatureTaggingTask(TokenClassificationTask):
             made = self.store.make(folder_of(args), key, shape, batches)
         size = f"{shape[0]:,} words × {shape[1]} × {shape[2]}, {4 * math.prod(shape) / 1e9:.2f} GB"
         line = f"features {'computed' if made else 'found'}: {size} in {self.store.path}, removed at the end"
-        log_rank0(args, line)
+        logger.info(line)
 
     def _batches(self, tagger: BiLstmTagger, batch_size: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for part in self.parts:

@@ -2,7 +2,7 @@
 
 import torch
 
-from bert_hf.training.micro_batches import split_micro_batch
+from bert_hf.models.micro_batches import split_micro_batch
 
 
 def test_the_worked_example():

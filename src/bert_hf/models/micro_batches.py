@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 _FLAT = ("masked_positions", "token_positions")  # indices into the flattened batch (B·L)
 
 
 def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
-    """Yields pieces of at most `rows` rows.
+    """Yields pieces of at most `rows` rows: the batches that the collator would have made of those rows alone.
 
-    Most tensors are cut by rows. Indices into the flattened batch go to the piece in which their row is, and are
-    counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
+    Tensors with an entry a row are cut by rows. Indices into the flattened batch go to the piece in which their row
+    is, and are counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
 
         input_ids         [[a b c d] [e f g h] [i j k l]]  →  [[a b c d] [e f g h]]  and  [[i j k l]]
         masked_positions  [2 5 11]                         →  [2 5]                  and  [11 − 8] = [3]
@@ -29,7 +30,10 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
         ends = dict(zip(flat, found.tolist(), strict=True))
 
     for number, start in enumerate(starts):
-        piece = {name: value[start : start + rows] for name, value in inputs.items() if name not in flat}
+        piece = dict(inputs)
+        for name, value in inputs.items():
+            if isinstance(value, Tensor) and value.dim() and len(value) == batch_size:
+                piece[name] = value[start : start + rows]
         for name, indices in flat.items():
             begin = ends[name][number - 1] if number else 0
             piece[name] = indices[begin : ends[name][number]] - start * length
