@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import OutputArguments, option
+from bert_hf.config.finetuning_arguments import LabelledColumns
 from bert_hf.data.input_files import expand
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, check_known
 from bert_hf.preflight import model_shape, output_folder
 from bert_hf.training.output_folder import needed
 
@@ -23,7 +24,7 @@ PLL_WORD, PLL_ORIGINAL = "word_l2r", "original"
 
 
 @dataclass
-class ProbeArguments:
+class ProbeArguments(LabelledColumns):
     """Which checkpoint is probed, with which data, and how thoroughly."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
@@ -31,9 +32,6 @@ class ProbeArguments:
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PARTS)}. By default all that have data.")
 
     train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a separate task.")
-    text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
-    text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
-    label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
 
@@ -81,9 +79,7 @@ class ProbeArguments:
             InputError: an unknown part, one whose data are not given, or no part at all.
         """
         for part in self.parts or ():
-            if part not in PARTS:
-                remedy = did_you_mean(part, PARTS).strip() or f"one of: {', '.join(PARTS)}"
-                raise InputError(f"no part {part!r}", where="--parts", remedy=remedy)
+            check_known(part, PARTS, f"no part {part!r}", "--parts")
             if not self._has_data(part):
                 options = " or ".join(f"--{name}" for name in NEEDS[part])
                 raise InputError(f"the part {part!r} has no data", where="--parts", remedy=f"give {options}")
