@@ -23,7 +23,6 @@ from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
 from bert_hf.probe.arguments import ProbeArguments
-from bert_hf.probe.pieces import outside_ids, special_id
 
 LEAST_OF_A_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
 
@@ -144,6 +143,11 @@ def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.G
 # ---- held-out text
 
 
+def outside_ids(tokenizer: PreTrainedTokenizerBase) -> list:
+    """The ids of [CLS], [SEP] and [PAD], which are no part of a text."""
+    return [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+
+
 class MaskedExample(NamedTuple):
     """One example as a masked language model sees it. Arrays of length L."""
 
@@ -223,7 +227,7 @@ def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTo
     lengths = np.zeros(max(tokenizer.get_vocab().values()) + 1)
     for piece, index in tokenizer.get_vocab().items():
         lengths[index] = len(piece) - 2 if piece.startswith("##") else len(piece) + 1
-    lengths[special_id(tokenizer, "unk")] = 2
+    lengths[tokenizer.unk_token_id] = 2
     outside = outside_ids(tokenizer)
     lengths[outside] = 0
 

@@ -20,7 +20,6 @@ from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.data import LabelledTask, draw_rows, outer_folds
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
-from bert_hf.probe.pieces import special_id
 
 LEAST_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
 INNER_FOLDS = 3
@@ -46,7 +45,7 @@ def pooled_states(model: BertForPreTraining, rows: list[dict], subject: Subject)
     """
     shape = (model.config.num_hidden_layers + 1, len(rows), model.config.hidden_size)
     pooled = {pooling: np.zeros(shape, np.float32) for pooling in POOLINGS}
-    special = [special_id(subject.tokenizer, name) for name in ("cls", "sep")]
+    special = [subject.tokenizer.cls_token_id, subject.tokenizer.sep_token_id]
     outside = torch.tensor(special, device=subject.device)
     for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
         inputs = model_inputs([rows[row] for row in batch], subject)

@@ -8,6 +8,7 @@ Better Way to Do Masked Language Model Scoring", therefore also mask the pieces 
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.probe.data import MinimalPair
 from bert_hf.probe.network import Subject, batches_by_length
-from bert_hf.probe.pieces import special_id
 
 TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
@@ -52,10 +52,11 @@ def pseudo_log_likelihoods(
     """(N,) pseudo-log-likelihood of each sentence, in nats."""
     tokenizer = subject.tokenizer
     continues = continuing_pieces(tokenizer)
+    mask, pad = cast(int, tokenizer.mask_token_id), cast(int, tokenizer.pad_token_id)
     rows, positions, owners, targets = [], [], [], []
     longest = model.config.max_position_embeddings
     for number, ids in enumerate(tokenizer(sentences, truncation=True, max_length=longest)["input_ids"]):
-        for row, position in mask_each_position(ids, continues, special_id(tokenizer, "mask"), whole_words):
+        for row, position in mask_each_position(ids, continues, mask, whole_words):
             rows.append(row)
             positions.append(position)
             owners.append(number)
@@ -63,7 +64,7 @@ def pseudo_log_likelihoods(
 
     scores = np.zeros(len(sentences))
     for batch in batches_by_length([len(row) for row in rows]):
-        inputs = pad_rows([rows[row] for row in batch], special_id(tokenizer, "pad")).to(subject.device)
+        inputs = pad_rows([rows[row] for row in batch], pad).to(subject.device)
         real = pad_rows([[1] * len(rows[row]) for row in batch], 0).to(subject.device)
         states = model.bert(input_ids=inputs, attention_mask=real)[0]
 

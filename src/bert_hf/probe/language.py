@@ -13,9 +13,8 @@ from transformers import BertForPreTraining, PreTrainedTokenizerBase
 from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.models.functional import IGNORED
-from bert_hf.probe.data import HeldOutText, MaskedExample
+from bert_hf.probe.data import HeldOutText, MaskedExample, outside_ids
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
-from bert_hf.probe.pieces import outside_ids, special_id
 
 BANDS = (10_000, 1_000, 100, 10, 0)  # lowest frequency of each, in tokens of a million
 LEAST_PAIRS = 40  # below which next-sentence prediction is not measured
@@ -138,7 +137,7 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
     """
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed)
     targets, losses, correct, _, shown = outputs(text.examples)
-    masked = shown == special_id(subject.tokenizer, "mask")
+    masked = shown == subject.tokenizer.mask_token_id
     shuffled = outputs([disturber.shuffled(example) for example in text.examples]).losses
     replaced = outputs([disturber.replaced(example) for example in text.examples]).losses
 

@@ -15,17 +15,18 @@ _COLOURS = {
     "tfidf_characters": "tab:purple",
     "majority": "tab:gray",
 }
-_STYLE = {
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.alpha": 0.25,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-}
 
 
-@rc_context(_STYLE)
+@rc_context(
+    {
+        "axes.titlesize": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.alpha": 0.25,
+        "legend.fontsize": 8,
+        "legend.frameon": False,
+    }
+)
 def draw_metrics(found: dict, path: Path) -> None:
     """Draws six panels; that of a part that was not run stays empty."""
     figure = Figure(figsize=(16, 9))
