@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import OutputArguments, option
-from bert_hf.config.finetuning_arguments import LabelledColumns
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, check_known
 from bert_hf.preflight import model_shape, output_folder
@@ -24,7 +23,7 @@ PLL_WORD, PLL_ORIGINAL = "word_l2r", "original"
 
 
 @dataclass
-class ProbeArguments(LabelledColumns):
+class ProbeArguments:
     """Which checkpoint is probed, with which data, and how thoroughly."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
@@ -32,6 +31,9 @@ class ProbeArguments(LabelledColumns):
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PARTS)}. By default all that have data.")
 
     train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a separate task.")
+    text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
+    text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
+    label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
 

@@ -121,12 +121,11 @@ class ProbeRun:
                 for name in self.networks
             }
             found[task.name] = probe_features(states, task, probe_args.labels or [], probe_args.folds, probe_args.seed)
-        return found
+        return _measured(found)
 
     def few_labels(self) -> dict:
         """Fine-tuning with few labels, task by task."""
-        found = {task.name: probe_few_labels(task, self.subject, self.probe_args) for task in self.tasks}
-        return {name: metrics for name, metrics in found.items() if metrics is not None}
+        return _measured({task.name: probe_few_labels(task, self.subject, self.probe_args) for task in self.tasks})
 
     def mlm(self) -> dict:
         """The masked language model on the held-out text, and on each task's texts."""
@@ -147,9 +146,13 @@ class ProbeRun:
         def metrics(model: BertForPreTraining) -> dict:
             return probe_grammar(self.pairs, partial(pseudo_log_likelihoods, model, **options))
 
-        (checkpoint,) = map(metrics, self._models("checkpoint"))
         return {
             "pll": self.probe_args.pll,
-            "checkpoint": checkpoint,
+            "checkpoint": metrics(self.checkpoint),
             "random": list(map(metrics, self._models("random"))),
         }
+
+
+def _measured(found: dict) -> dict:
+    """The tasks that have rows enough."""
+    return {name: metrics for name, metrics in found.items() if metrics is not None}
