@@ -334,15 +334,14 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
     deadline = time.monotonic() + _SECONDS
     checked = []
     for files in given:
-        check = _prepared_corpus if is_prepared(files) else _check_text_files
-        checked.append(check(text, files, least if files is text.train_file else 1, deadline))
+        min_documents = least if files is text.train_file else 1
+        if not is_prepared(files):
+            checked.append(_check_text_files(text, files, min_documents, deadline))
+            continue
+        checked.append("a prepared corpus")
+        if not is_url(files[0]):
+            _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
     return f"text: {', held out: '.join(checked)}"
-
-
-def _prepared_corpus(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
-    if not is_url(files[0]):
-        _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
-    return "a prepared corpus"
 
 
 def _check_text_files(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:

@@ -9,11 +9,11 @@ import transformers
 from transformers import BertForPreTraining
 
 from bert_hf.probe.arguments import PLL_WORD, ProbeArguments
-from bert_hf.probe.data import LabelledTask, ProbeData, masked_examples_of
+from bert_hf.probe.data import LabelledTask, MaskedExample, ProbeData, masked_examples_of
 from bert_hf.probe.features import pooled_states, probe_features
 from bert_hf.probe.geometry import probe_geometry, vocabulary_use
 from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods
-from bert_hf.probe.language import LEAST_PAIRS, language_outputs, probe_masked_lm, probe_next_sentence
+from bert_hf.probe.language import LEAST_PAIRS, LanguageOutputs, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject
 from bert_hf.probe.tuning import probe_few_labels
 
@@ -95,6 +95,9 @@ class ProbeRun:
         for draw in self.networks[name]:
             yield self.checkpoint if draw is None else self.subject.load(draw)
 
+    def _outputs(self, examples: list[MaskedExample]) -> LanguageOutputs:
+        return language_outputs(self.checkpoint, examples, self.subject)
+
     # ---- parts, each named as in `arguments.PARTS`
 
     def vocabulary(self) -> dict:
@@ -129,15 +132,13 @@ class ProbeRun:
 
     def mlm(self) -> dict:
         """The masked language model on the held-out text, and on each task's texts."""
-        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
         texts = {"held-out text": self.held_out} if self.held_out.examples else {}
         texts |= {task.name: masked_examples_of(task, self.subject.tokenizer, self.probe_args) for task in self.tasks}
-        return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
+        return {name: probe_masked_lm(text, self.subject, self._outputs) for name, text in texts.items()}
 
     def nsp(self) -> dict:
         """Next-sentence prediction on the held-out text."""
-        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
-        return probe_next_sentence(self.held_out, self.subject, outputs)
+        return probe_next_sentence(self.held_out, self.subject, self._outputs)
 
     def grammar(self) -> dict:
         """Minimal pairs, with the checkpoint and with random weights."""
