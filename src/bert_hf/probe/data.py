@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
@@ -235,7 +235,7 @@ def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTo
     lengths = np.zeros(max(tokenizer.get_vocab().values()) + 1)
     for piece, index in tokenizer.get_vocab().items():
         lengths[index] = len(piece) - 2 if piece.startswith("##") else len(piece) + 1
-    lengths[tokenizer.unk_token_id] = 2
+    lengths[cast(int, tokenizer.unk_token_id)] = 2
     outside = outside_ids(tokenizer)
     lengths[outside] = 0
 

@@ -128,7 +128,7 @@ def choose_c(make: Callable, rows, labels: np.ndarray, splits: list, choices: Se
     """
     scores = [fit_and_score(make(), rows, labels, a, b, choices, classes) for a, b in splits]
     means = np.mean(scores, axis=0) if scores else np.zeros(len(choices))
-    return means.max(), choices[means.argmax()]
+    return means.max(), choices[int(means.argmax())]
 
 
 # ---- all fits of a fold
