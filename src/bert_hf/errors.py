@@ -13,12 +13,14 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
 BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
 
 
+@dataclass(eq=False, repr=False)
 class InputError(Exception):
     """Bad input of the user: a file, a flag, a folder.
 
@@ -28,21 +30,12 @@ class InputError(Exception):
         where: file, folder or flag; `line` (1-based) and `column` (1-based) narrow it down.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        remedy: str,
-        where: str | Path | None = None,
-        line: int | None = None,
-        column: int | None = None,
-    ):
-        super().__init__(what, remedy, where, line, column)
-        self.what = what
-        self.remedy = remedy
-        self.where = where
-        self.line = line
-        self.column = column
+    what: str
+    _: KW_ONLY
+    remedy: str
+    where: str | Path | None = None
+    line: int | None = None
+    column: int | None = None
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.where, self.line, self.column) if part is not None)
@@ -51,8 +44,7 @@ class InputError(Exception):
 
     def __reduce__(self) -> tuple:
         # Exceptions travel between worker processes as (class, args); this one takes keyword arguments.
-        make = functools.partial(InputError, remedy=self.remedy, where=self.where, line=self.line, column=self.column)
-        return make, (self.what,)
+        return functools.partial(InputError, **asdict(self)), ()
 
 
 def _one_line(text: str) -> str:
@@ -65,6 +57,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     lowered = {other.lower(): other for other in names if isinstance(other, str)}
     similar = difflib.get_close_matches(name.lower(), lowered, 1)
     return f"did you mean {lowered[similar[0]]!r}? " if similar else ""
+
+
+def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
+    """Refuses a name that is none of `names`, with the most similar of them or all of them as the remedy.
+
+    Raises:
+        InputError: `what`, in the option `where`.
+    """
+    if name not in names:
+        remedy = did_you_mean(name, names).strip() or f"one of: {', '.join(names)}"
+        raise InputError(what, where=where, remedy=remedy)
 
 
 class RunInterrupted(BaseException):

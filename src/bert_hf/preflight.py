@@ -42,7 +42,7 @@ from bert_hf.data.input_files import is_url
 from bert_hf.data.planned_run import SAVED_A_PARAMETER, free_disk
 from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
@@ -85,9 +85,8 @@ def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
     yield options(run, PreTrainingArguments, BY_PRETRAINING)
     yield from machine(run, _PRETRAINING_METRICS)
     yield corpus_text(text, shape.nsp, splits=True)
-    if (attention := network.attn_implementation) not in _ATTENTIONS:
-        remedy = did_you_mean(attention, _ATTENTIONS).strip() or f"one of: {', '.join(_ATTENTIONS)}"
-        raise InputError(f"no attention {attention!r}", where="--attn_implementation", remedy=remedy)
+    attention = network.attn_implementation
+    check_known(attention, _ATTENTIONS, f"no attention {attention!r}", "--attn_implementation")
 
     # Tokenizer
     named = tokens.tokenizer_name or network.model_name_or_path
@@ -197,9 +196,8 @@ def machine(run, metrics: tuple[str, ...]) -> Iterator[str]:
 
     # Figures, checkpoint
     best = run.metric_for_best_model
-    if best is not None and best.removeprefix("eval_") not in metrics:
-        remedy = did_you_mean(best.removeprefix("eval_"), metrics).strip() or f"one of: {', '.join(metrics)}"
-        raise InputError(f"no figure {best!r}", where="--metric_for_best_model", remedy=remedy)
+    if best is not None:
+        check_known(best.removeprefix("eval_"), metrics, f"no figure {best!r}", "--metric_for_best_model")
     if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
         folder = Path(run.resume_from_checkpoint)
         if not folder.is_dir():
@@ -336,15 +334,14 @@ def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) 
     deadline = time.monotonic() + _SECONDS
     checked = []
     for files in given:
-        check = _prepared_corpus if is_prepared(files) else _check_text_files
-        checked.append(check(text, files, least if files is text.train_file else 1, deadline))
+        min_documents = least if files is text.train_file else 1
+        if not is_prepared(files):
+            checked.append(_check_text_files(text, files, min_documents, deadline))
+            continue
+        checked.append("a prepared corpus")
+        if not is_url(files[0]):
+            _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
     return f"text: {', held out: '.join(checked)}"
-
-
-def _prepared_corpus(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
-    if not is_url(files[0]):
-        _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
-    return "a prepared corpus"
 
 
 def _check_text_files(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:

@@ -524,6 +524,7 @@ def test_probe_features_compares_on_equal_rows():
     assert np.mean(scores["tfidf_words"][60]) > 0.6  # the telling word is right four times in five
     assert found["by_layer"]["checkpoint"]["mean"][1] > found["by_layer"]["checkpoint"]["mean"][0]
     assert 0 not in found["by_layer"]["random"]["cls"]
+    assert probe_features(networks, task, [1000], folds=2, seed=0) is None
 
 
 def test_three_classes_are_judged_by_macro_f1():

@@ -129,14 +129,20 @@ class TaskArguments:
 
 
 @dataclass
-class ClassificationArguments(TaskArguments):
+class LabelledColumns:
+    """Which columns of labelled rows are read."""
+
+    text_column: str | None = option(None, "Column of the text; by default found in the data.")
+    text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
+    label_column: str | None = option(None, "Column of the label; by default found in the data.")
+
+
+@dataclass
+class ClassificationArguments(LabelledColumns, TaskArguments):
     """Options of `finetune_classification.py`."""
 
     task: str | None = option(None, "A task by name: cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, sick, spam.")
     data_dir: str | None = option(None, "With --task: the folder of the benchmark's own files.")
-    text_column: str | None = option(None, "Column of the text; by default found in the data.")
-    text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
-    label_column: str | None = option(None, "Column of the label; by default found in the data.")
     problem_type: str | None = option(
         None, "By default single_label_classification; regression: labels are numbers.",
         ("single_label_classification", "regression"),

@@ -57,9 +57,6 @@ class _Parser(HfArgumentParser):
 
         raise InputError(message, where="command line", remedy=remedy)
 
-    def flags(self) -> list[str]:
-        return [name for action in self._actions for name in action.option_strings]
-
 
 def parse(
     classes: tuple[type, ...],
@@ -135,7 +132,7 @@ def _refuse_words(words: list[str]) -> None:
 def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command line", line: int | None = None) -> None:
     if unknown:
         name = unknown[0].split("=")[0]
-        near = difflib.get_close_matches(name, parser.flags(), 1)
+        near = difflib.get_close_matches(name, parser._option_string_actions, 1)
         remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
         raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
 
@@ -147,7 +144,7 @@ def _yaml_words(parser: _Parser, path: Path) -> list[str]:
     for name, line, entry in yaml_options(path):
         if name in ("help", "config"):
             raise InputError(f"{name} is no option of a run", where=path, line=line, remedy="remove this line")
-        if f"--{name}" not in parser.flags():
+        if f"--{name}" not in parser._option_string_actions:
             _refuse_unknown(parser, [f"--{name}"], where=str(path), line=line)
 
         try:

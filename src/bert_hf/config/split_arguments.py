@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
+from bert_hf.config.finetuning_arguments import LabelledColumns
 from bert_hf.config.parser import option
 
 
 @dataclass
-class SplitArguments:
+class SplitArguments(LabelledColumns):
     """Which labelled rows are split, and how."""
 
     train_file: list[str] | None = option(None, "Labelled rows: tables or folders, as in finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text; by default found in the data.")
-    text_pair_column: str | None = option(None, "Column of the second text; by default found in the data.")
-    label_column: str | None = option(None, "Column of the label; by default found in the data.")
     problem_type: str | None = option(
         None, "By default found in the data; regression: labels are numbers.",
         ("single_label_classification", "regression"),

@@ -53,6 +53,11 @@ def _in_recipes(reason: str, **more) -> tuple[Refusal, ...]:
     return _refused(reason, PRETRAIN, FINETUNE, **more)
 
 
+def _by_both(pretraining: str, finetuning: str) -> tuple[Refusal, ...]:
+    """Refusal by PreTrainer and by the recipes that fine-tune, each for its own reason."""
+    return _refused(pretraining, PRETRAINER) + _refused(finetuning, FINETUNE)
+
+
 def _without_workers(name: str) -> Callable[[Any], bool]:
     """True if the option is given, but batches are made in the training process."""
 
@@ -92,7 +97,6 @@ def _other_rank(args) -> bool:
     return args.local_rank not in (-1, int(os.environ.get("LOCAL_RANK", "0")))
 
 
-_SHARDED = "sharding is set in the machine's file"
 _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inputs"
 
 # No part refuses these (optimization.check_optimizer and check_schedule check values).
@@ -129,17 +133,16 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     # ---- rate, schedule, optimizer
     "optim_target_modules": _refused("it is for GaLore and APOLLO, which --optim does not offer"),
     # ---- loss
-    "average_tokens_across_devices": _refused(
-        "the loss is the mean over the global batch, whatever its layout", PRETRAINER
-    )
-    + _refused("the loss is a mean over rows: no tokens are counted", FINETUNE),
+    "average_tokens_across_devices": _by_both(
+        "the loss is the mean over the global batch, whatever its layout",
+        "the loss is a mean over rows: no tokens are counted",
+    ),
     "label_smoothing_factor": _refused("the losses of pre-training have no smoothed form here", PRETRAINER),
     "neftune_noise_alpha": _refused("its scale follows the length of a row, and rows are packed", PRETRAINER),
     # ---- precision, compiling, memory
     "bf16_full_eval": _refused("it casts the weights, which are saved after the evaluation", remedy="give --bf16"),
     "fp16_full_eval": _refused("it casts the weights, which are saved after the evaluation", remedy="give --fp16"),
-    "use_liger_kernel": _refused("Liger has no kernels for BERT"),
-    "liger_kernel_config": _refused("Liger has no kernels for BERT"),
+    **dict.fromkeys(("use_liger_kernel", "liger_kernel_config"), _refused("Liger has no kernels for BERT")),
     "use_cache": _refused("an encoder has no cache of keys and values"),
     # ---- log
     "logging_strategy": _by_epochs("logging_strategy"),
@@ -159,15 +162,11 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "debug": _refused("a loss or gradient that is not finite ends the run anyway, and its rows are named"),
     # ---- evaluation
     "eval_strategy": _by_epochs("eval_strategy"),
-    "prediction_loss_only": _refused(_COUNTS_ONLY, PRETRAINER)
-    + _refused("the figures are computed from the predictions", FINETUNE),
-    "eval_do_concat_batches": _refused(_COUNTS_ONLY, PRETRAINER)
-    + _refused("the figures are computed from all rows together", FINETUNE),
+    "prediction_loss_only": _by_both(_COUNTS_ONLY, "the figures are computed from the predictions"),
+    "eval_do_concat_batches": _by_both(_COUNTS_ONLY, "the figures are computed from all rows together"),
     "eval_use_gather_object": _refused("what is gathered are tensors", PRETRAINER, FINETUNE),
-    "include_for_metrics": _refused(_COUNTS_ONLY, PRETRAINER)
-    + _refused("the figures need predictions and labels alone", FINETUNE),
-    "batch_eval_metrics": _refused(_COUNTS_ONLY, PRETRAINER)
-    + _refused("the figures are computed from all rows together", FINETUNE),
+    "include_for_metrics": _by_both(_COUNTS_ONLY, "the figures need predictions and labels alone"),
+    "batch_eval_metrics": _by_both(_COUNTS_ONLY, "the figures are computed from all rows together"),
     "label_names": _refused("the labels are those that the collator makes", PRETRAINER, FINETUNE),
     # ---- saving and resuming
     "save_strategy": _by_epochs("save_strategy"),
@@ -195,21 +194,14 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     ),
     # ---- batches
     "dataloader_drop_last": _in_recipes("rows would be left out of the figures: it holds for evaluation as well"),
-    "dataloader_persistent_workers": _in_recipes(
-        "there are no workers",
-        when=_without_workers("dataloader_persistent_workers"),
-        remedy="give --dataloader_num_workers",
-    ),
-    "dataloader_prefetch_factor": _in_recipes(
-        "there are no workers",
-        when=_without_workers("dataloader_prefetch_factor"),
-        remedy="give --dataloader_num_workers",
-    ),
-    "dataloader_multiprocessing_context": _in_recipes(
-        "there are no workers",
-        when=_without_workers("dataloader_multiprocessing_context"),
-        remedy="give --dataloader_num_workers",
-    ),
+    **{
+        name: _in_recipes("there are no workers", when=_without_workers(name), remedy="give --dataloader_num_workers")
+        for name in (
+            "dataloader_persistent_workers",
+            "dataloader_prefetch_factor",
+            "dataloader_multiprocessing_context",
+        )
+    },
     "dataloader_in_order": _refused("the order of the examples is part of the run, and of its resume"),
     "train_sampling_strategy": _refused("the order of the examples follows from their numbers", NUMBERED),
     "length_column_name": _in_recipes("lengths are counted"),
@@ -218,8 +210,13 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
         "Trainer does not pass it on where a CPU trains",
         when=lambda args: args.ddp_timeout != 1800 and (args.use_cpu or not torch.accelerator.is_available()),
     ),
-    "fsdp": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
-    "fsdp_config": _in_recipes(_SHARDED, remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml"),
+    **dict.fromkeys(
+        ("fsdp", "fsdp_config"),
+        _in_recipes(
+            "sharding is set in the machine's file",
+            remedy="accelerate launch --config_file configs/accelerate/fsdp2.yaml",
+        ),
+    ),
     "local_rank": _in_recipes("the launcher sets it", when=_other_rank),
     # ---- recipes always train and evaluate
     "do_predict": _refused("pre-training has no test set", PRETRAIN),
@@ -228,13 +225,10 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
 
 def defaults_of(kind: type) -> dict[str, Any]:
     """The default of each field of a dataclass."""
-    defaults = {}
-    for field in dataclasses.fields(kind):
-        if field.default_factory is not dataclasses.MISSING:
-            defaults[field.name] = field.default_factory()
-        else:
-            defaults[field.name] = field.default
-    return defaults
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
 
 
 def check_options(args, defaults: Mapping[str, Any], by: frozenset[str]) -> str:

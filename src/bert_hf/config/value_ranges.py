@@ -1,6 +1,5 @@
 """Checks that the numbers of a run are in range, before anything is built."""
 
-import math
 from typing import NamedTuple
 
 from bert_hf.errors import InputError
@@ -10,66 +9,49 @@ class Range(NamedTuple):
     """An interval of finite numbers; `least` and `most` belong to it unless it is open there."""
 
     least: float
-    most: float = math.inf
+    most: float
     above: bool = False  # open below: not `least` itself
     below: bool = False  # open above: not `most` itself
 
     def __contains__(self, value) -> bool:
         low = self.least < value if self.above else self.least <= value
         high = value < self.most if self.below else value <= self.most
-        return low and high and math.isfinite(value)
+        return low and high
 
     def __str__(self) -> str:
-        low = f"above {self.least:,}" if self.above else f"of at least {self.least:,}"
-        if self.most == math.inf:
-            return low
-        return f"{low} and {f'below {self.most:,}' if self.below else f'at most {self.most:,}'}"
+        low, high = "above" if self.above else "of at least", "below" if self.below else "at most"
+        return f"{low} {self.least:,} and {high} {self.most:,}"
 
 
-_COUNT = Range(1, 10**6)
-_STEPS = Range(0, 10**12, above=True)
-_SHARE = Range(0, 1, below=True)
-_RATE = Range(0, 1000)
-_PERCENT = Range(0, 100, above=True, below=True)
-_BYTES = Range(1, 10**12)
-
-_RANGES = {
-    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), _COUNT),
-    **dict.fromkeys(("gradient_accumulation_steps", "dataloader_prefetch_factor"), _COUNT),
-    **dict.fromkeys(("save_steps", "eval_steps", "logging_steps"), _STEPS),
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "dropout", "label_smoothing_factor"), _SHARE),
-    **dict.fromkeys(("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"), _RATE),
-    **dict.fromkeys(("validation_split_percentage", "test_split_percentage"), _PERCENT),
-    **dict.fromkeys(("seed", "data_seed", "split_seed"), Range(0, 2**32 - 1)),
-    **dict.fromkeys(("max_seq_length", "long_seq_length"), Range(8, 10**6)),
-    **dict.fromkeys(("min_frequency", "limit_alphabet", "tokenizer_sample_bytes", "check_bytes"), _BYTES),
-    "save_total_limit": Range(0, 10**6),  # 0 keeps all
-    **dict.fromkeys(("save_minutes", "skip_bad_steps"), Range(0, 10**9)),
-    "max_hours": Range(0, 10**6, above=True),
-    "hang_timeout": Range(1, 10**7),
-    "max_steps": Range(1, 10**12),
-    "num_train_epochs": Range(0, 10**6, above=True),
-    "warmup_steps": Range(0, 10**12),
+_ALLOWED = {
+    "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps": Range(1, 1_000_000),
+    "dataloader_prefetch_factor early_stopping_patience lstm_hidden_size": Range(1, 1_000_000),
+    "max_seq_length long_seq_length": Range(8, 1_000_000),
+    "save_total_limit doc_stride": Range(0, 1_000_000),  # 0 keeps all checkpoints
+    "max_query_length n_best_size max_answer_length": Range(1, 10_000),
     "dataloader_num_workers": Range(0, 1024),
     "num_proc": Range(1, 1024),
-    "vocab_size": Range(6, 2**31 - 1),  # five special tokens, and one piece
-    "long_seq_fraction": Range(0, 1),
-    "short_seq_probability": Range(0, 1),
-    "mlm_probability": Range(0, 1, above=True, below=True),
-    "corpus_cache_gb": Range(0, 10**9, above=True),
-    **dict.fromkeys(("max_train_samples", "max_eval_samples"), Range(1, 10**9)),
-    **dict.fromkeys(("min_steps", "reinit_layers", "drop_rare"), Range(0, 10**9)),
-    "layerwise_lr_decay": Range(0, 1, above=True),
     "folds": Range(1, 1000),
-    **dict.fromkeys(("early_stopping_patience", "lstm_hidden_size"), Range(1, 10**6)),
-    **dict.fromkeys(("max_query_length", "n_best_size", "max_answer_length"), Range(1, 10**4)),
-    "doc_stride": Range(0, 10**6),
-    "null_score_diff_threshold": Range(-(10**9), 10**9),
-    "ddp_timeout": Range(1, 10**8),
-    **dict.fromkeys(("global_batch", "num_devices"), Range(1, 10**9)),
-    **dict.fromkeys(("mfu", "fill"), Range(0, 1, above=True)),
-    "price_per_hour": Range(0, 10**9),
+    "vocab_size": Range(6, 2**31 - 1),  # five special tokens, and one piece
+    "seed data_seed split_seed": Range(0, 2**32 - 1),
+    "max_train_samples max_eval_samples global_batch num_devices": Range(1, 1_000_000_000),
+    "min_steps reinit_layers drop_rare price_per_hour save_minutes skip_bad_steps": Range(0, 1_000_000_000),
+    "null_score_diff_threshold": Range(-1_000_000_000, 1_000_000_000),
+    "corpus_cache_gb": Range(0, 1_000_000_000, above=True),
+    "min_frequency limit_alphabet tokenizer_sample_bytes check_bytes max_steps": Range(1, 1_000_000_000_000),
+    "save_steps eval_steps logging_steps": Range(0, 1_000_000_000_000, above=True),
+    "warmup_steps": Range(0, 1_000_000_000_000),
+    "num_train_epochs max_hours": Range(0, 1_000_000, above=True),
+    "hang_timeout": Range(1, 10_000_000),
+    "ddp_timeout": Range(1, 100_000_000),
+    "learning_rate weight_decay adam_epsilon max_grad_norm": Range(0, 1000),
+    "adam_beta1 adam_beta2 dropout label_smoothing_factor": Range(0, 1, below=True),
+    "long_seq_fraction short_seq_probability": Range(0, 1),
+    "mfu fill layerwise_lr_decay": Range(0, 1, above=True),
+    "mlm_probability": Range(0, 1, above=True, below=True),
+    "validation_split_percentage test_split_percentage": Range(0, 100, above=True, below=True),
 }
+_RANGES = {name: allowed for names, allowed in _ALLOWED.items() for name in names.split()}
 
 
 def check_ranges(*parts) -> str:

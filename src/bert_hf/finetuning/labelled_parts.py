@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, check_known, did_you_mean
 from bert_hf.finetuning.glue import read_task_folder
 from bert_hf.finetuning.labelled.columns import CLASSES, REGRESSION, NamedColumns
 from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
@@ -26,9 +26,8 @@ def source_of(task_args: ClassificationArguments) -> str:
     Raises:
         InputError: nothing is named, the task is unknown, or options contradict each other.
     """
-    if task_args.task is not None and task_args.task not in TASKS:
-        remedy = did_you_mean(task_args.task, TASKS).strip() or f"one of: {', '.join(TASKS)}"
-        raise InputError(f"unknown task {task_args.task!r}", where="--task", remedy=remedy)
+    if task_args.task is not None:
+        check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
     if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
         what = "it is the folder of a task's own files" if task_args.task is None else "--train_file is given as well"
         raise InputError(what, where="--data_dir", remedy="give --task and --data_dir, or --train_file")

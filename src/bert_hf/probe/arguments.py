@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, check_known
 from bert_hf.preflight import model_shape, output_folder
 from bert_hf.training.output_folder import needed
 
@@ -81,9 +81,7 @@ class ProbeArguments:
             InputError: an unknown part, one whose data are not given, or no part at all.
         """
         for part in self.parts or ():
-            if part not in PARTS:
-                remedy = did_you_mean(part, PARTS).strip() or f"one of: {', '.join(PARTS)}"
-                raise InputError(f"no part {part!r}", where="--parts", remedy=remedy)
+            check_known(part, PARTS, f"no part {part!r}", "--parts")
             if not self._has_data(part):
                 options = " or ".join(f"--{name}" for name in NEEDS[part])
                 raise InputError(f"the part {part!r} has no data", where="--parts", remedy=f"give {options}")

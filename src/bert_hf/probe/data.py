@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
@@ -22,8 +22,8 @@ from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
+from bert_hf.models.functional import IGNORED
 from bert_hf.probe.arguments import ProbeArguments
-from bert_hf.probe.pieces import outside_ids, special_id
 
 LEAST_OF_A_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
 
@@ -144,6 +144,11 @@ def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.G
 # ---- held-out text
 
 
+def outside_ids(tokenizer: PreTrainedTokenizerBase) -> list:
+    """The ids of [CLS], [SEP] and [PAD], which are no part of a text."""
+    return [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+
+
 class MaskedExample(NamedTuple):
     """One example as a masked language model sees it. Arrays of length L."""
 
@@ -151,6 +156,10 @@ class MaskedExample(NamedTuple):
     token_type_ids: np.ndarray
     labels: np.ndarray  # the token to predict, −100 elsewhere
     next_sentence_label: int
+
+    def original(self) -> np.ndarray:
+        """(L,) the tokens as they were before masking."""
+        return np.where(self.labels == IGNORED, self.input_ids, self.labels)
 
 
 @dataclass
@@ -187,11 +196,10 @@ def read_held_out(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase
     )
 
     collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
-    masked = []
-    for index in range(len(examples)):
-        feature = examples[index]
-        masked.append(MaskedExample(**collator.example(feature), next_sentence_label=feature["next_sentence_label"]))
-
+    masked = [
+        MaskedExample(**collator.example(feature), next_sentence_label=feature["next_sentence_label"])
+        for feature in map(examples.__getitem__, range(len(examples)))
+    ]
     counts = corpus.unigram_counts(len(tokenizer))
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), pairs)
 
@@ -206,10 +214,14 @@ def masked_examples_of(
     masked = []
     for row in chosen.tolist():
         if ids[row]:
-            number = ExampleNumber(0, 0, 0, row)
-            feature = {"segment_a": ids[row], "segment_b": [], "number": number, "seed": 0}
-            example = collator.example({**feature, "max_seq_length": probe_args.max_seq_length})
-            masked.append(MaskedExample(**example, next_sentence_label=0))
+            feature = {
+                "segment_a": ids[row],
+                "segment_b": [],
+                "max_seq_length": probe_args.max_seq_length,
+                "number": ExampleNumber(0, 0, 0, row),
+                "seed": 0,
+            }
+            masked.append(MaskedExample(**collator.example(feature), next_sentence_label=0))
     counts = np.bincount([token for row in ids for token in row], minlength=len(tokenizer))
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), False)
 
@@ -223,11 +235,11 @@ def _characters_per_token(examples: list[MaskedExample], tokenizer: PreTrainedTo
     lengths = np.zeros(max(tokenizer.get_vocab().values()) + 1)
     for piece, index in tokenizer.get_vocab().items():
         lengths[index] = len(piece) - 2 if piece.startswith("##") else len(piece) + 1
-    lengths[special_id(tokenizer, "unk")] = 2
+    lengths[cast(int, tokenizer.unk_token_id)] = 2
     outside = outside_ids(tokenizer)
     lengths[outside] = 0
 
-    originals = [np.where(example.labels >= 0, example.labels, example.input_ids) for example in examples]
+    originals = [example.original() for example in examples]
     tokens = np.concatenate(originals) if originals else np.zeros(0, np.int64)
     inside = ~np.isin(tokens, outside)
     return float(lengths[tokens].sum() / inside.sum()) if inside.any() else None
@@ -294,7 +306,6 @@ def read_data(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) ->
     tasks = read_tasks(probe_args) if parts - {"nsp", "grammar"} else []
     wants_text = probe_args.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
     held_out = read_held_out(probe_args, tokenizer) if wants_text else NO_TEXT
-    pairs = (
-        read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs, probe_args.seed) if "grammar" in parts else []
-    )
+    files = probe_args.blimp if "grammar" in parts else None
+    pairs = read_minimal_pairs(files or [], probe_args.max_pairs, probe_args.seed)
     return ProbeData(tasks, held_out, pairs)

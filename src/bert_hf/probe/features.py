@@ -4,7 +4,9 @@ All methods see the same labelled rows and are tested on the same held-out fold.
 cross-validation inside the labelled rows, and below `LEAST_TO_CHOOSE` rows not at all.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +22,6 @@ from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.data import LabelledTask, draw_rows, outer_folds
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
-from bert_hf.probe.pieces import special_id
 
 LEAST_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
 INNER_FOLDS = 3
@@ -28,7 +29,6 @@ INNER_FOLDS = 3
 CHOICES_OF_C = (0.1, 0.01, 1.0)
 TFIDF_CHOICES = (10.0, 1.0, 100.0)
 POOLINGS = ("mean", "cls")
-METHODS = ("checkpoint", "random", "tfidf_words", "tfidf_characters", "majority")
 
 
 # ---- states
@@ -46,7 +46,7 @@ def pooled_states(model: BertForPreTraining, rows: list[dict], subject: Subject)
     """
     shape = (model.config.num_hidden_layers + 1, len(rows), model.config.hidden_size)
     pooled = {pooling: np.zeros(shape, np.float32) for pooling in POOLINGS}
-    special = [special_id(subject.tokenizer, name) for name in ("cls", "sep")]
+    special = [subject.tokenizer.cls_token_id, subject.tokenizer.sep_token_id]
     outside = torch.tensor(special, device=subject.device)
     for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
         inputs = model_inputs([rows[row] for row in batch], subject)
@@ -120,6 +120,17 @@ def fit_and_score(transform, rows, labels: np.ndarray, fit, held_out, choices: I
         return [score(classifier(c).fit(inputs, labels[fit]), others, labels[held_out], classes) for c in choices]
 
 
+def choose_c(make: Callable, rows, labels: np.ndarray, splits: list, choices: Sequence[float], classes: int) -> tuple:
+    """(best mean score over the splits, the C that reaches it): of equal ones the first, as without splits.
+
+    Args:
+        make: makes a `transform` of `fit_and_score`.
+    """
+    scores = [fit_and_score(make(), rows, labels, a, b, choices, classes) for a, b in splits]
+    means = np.mean(scores, axis=0) if scores else np.zeros(len(choices))
+    return means.max(), choices[int(means.argmax())]
+
+
 # ---- all fits of a fold
 
 
@@ -141,12 +152,9 @@ def probe_states(states: dict[str, np.ndarray], task: LabelledTask, fold: Fold) 
     best, best_score = choices[0], -np.inf
     for first in choices[:: len(CHOICES_OF_C)]:  # one for each pooling of each layer
         rows = states[first.pooling][first.layer][fold.train].astype(np.float64)
-        scores = [
-            fit_and_score(StandardScaler(), rows, labels, a, b, CHOICES_OF_C, task.classes) for a, b in fold.inner
-        ]
-        means = np.mean(scores, axis=0) if scores else np.zeros(len(CHOICES_OF_C))
-        if means.max() > best_score:
-            best, best_score = first._replace(c=CHOICES_OF_C[means.argmax()]), means.max()
+        mean_score, c = choose_c(StandardScaler, rows, labels, fold.inner, CHOICES_OF_C, task.classes)
+        if mean_score > best_score:
+            best, best_score = first._replace(c=c), mean_score
     return layer_score(states, task, fold, best), best
 
 
@@ -162,11 +170,8 @@ def probe_tfidf(texts: np.ndarray, task: LabelledTask, fold: Fold, kind: str) ->
     Args:
         texts: (N,) strings. kind: "words" or "characters".
     """
-    scores = [
-        fit_and_score(tfidf(kind), texts, task.labels, fold.train[a], fold.train[b], TFIDF_CHOICES, task.classes)
-        for a, b in fold.inner
-    ]
-    c = TFIDF_CHOICES[int(np.mean(scores, axis=0).argmax())] if scores else TFIDF_CHOICES[0]
+    rows, labels = texts[fold.train], task.labels[fold.train]
+    _, c = choose_c(partial(tfidf, kind), rows, labels, fold.inner, TFIDF_CHOICES, task.classes)
     return fit_and_score(tfidf(kind), texts, task.labels, fold.train, fold.test, [c], task.classes)[0]
 
 
@@ -198,7 +203,7 @@ def labelled_folds(task: LabelledTask, counts: Iterable[int], folds: int, seed: 
 
 def probe_features(
     networks: dict[str, list[dict[str, np.ndarray]]], task: LabelledTask, counts: list[int], folds: int, seed: int
-) -> dict:
+) -> dict | None:
     """Scores of all methods with few labels, on all folds.
 
     Args:
@@ -207,12 +212,14 @@ def probe_features(
 
     Returns:
         metric; scores {method: {count: values, (folds,) or (folds × draws)}}; chosen {count: [one a fold]}; difference
-        {count: checkpoint − random by fold}; by_layer {method: {pooling: means}} at the largest count.
+        {count: checkpoint − random by fold}; by_layer {method: {pooling: means}} at the largest count. None where
+        there are too few rows.
     """
     texts = np.array(task.joined(), dtype=object)
     by_count = labelled_folds(task, counts, folds, seed)
-    scores: dict[str, dict] = {method: {} for method in METHODS}
-    chosen, difference = {}, {}
+    if not by_count:
+        return None
+    scores, chosen, difference = defaultdict(dict), {}, {}
 
     for count, folds_of_count in by_count.items():
         means = {}  # of a network's draws, by fold
@@ -240,19 +247,11 @@ def probe_features(
 
 def _by_layer(networks: dict[str, list], task: LabelledTask, by_count: dict[int, list[Fold]]) -> dict:
     """{method: {pooling: mean score of each layer}} at the largest number of labels, C fixed; no [CLS] of layer 0."""
-    if not by_count:
-        return {}
     count = max(by_count)
-
-    def mean_score(draws: list, choice: Candidate) -> float:
-        return float(
-            np.mean([layer_score(states, task, fold, choice) for states in draws for fold in by_count[count]])
-        )
-
     found: dict = {"labels": count}
     for name, draws in networks.items():
         found[name] = {pooling: {} for pooling in POOLINGS}
-        for pooling in POOLINGS:
-            for layer in range(1 if pooling == "cls" else 0, len(draws[0]["mean"])):
-                found[name][pooling][layer] = mean_score(draws, Candidate(pooling, layer, CHOICES_OF_C[0]))
+        for choice in reversed(candidates(len(draws[0]["mean"]) - 1)[:: len(CHOICES_OF_C)]):
+            scores = [layer_score(states, task, fold, choice) for states in draws for fold in by_count[count]]
+            found[name][choice.pooling][choice.layer] = float(np.mean(scores))
     return found

@@ -110,11 +110,8 @@ def vocabulary_use(task: LabelledTask, subject: Subject) -> dict:
     encoded = subject.tokenizer(task.joined(), add_special_tokens=False)
     ids = np.array([index for row in encoded["input_ids"] for index in row], dtype=np.int64)
 
-    pieces = []  # of each word, text by text
-    for number in range(len(task)):
-        words = np.array(encoded.word_ids(number), dtype=np.int64)
-        pieces.append(np.unique(words, return_counts=True)[1])
-    pieces_of_word = np.concatenate(pieces)
+    words = [np.array(encoded.word_ids(number), dtype=np.int64) for number in range(len(task))]
+    pieces_of_word = np.concatenate([np.unique(text, return_counts=True)[1] for text in words])
 
     return {
         "tokens": len(ids),

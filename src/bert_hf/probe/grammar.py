@@ -8,6 +8,7 @@ Better Way to Do Masked Language Model Scoring", therefore also mask the pieces 
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.probe.data import MinimalPair
 from bert_hf.probe.network import Subject, batches_by_length
-from bert_hf.probe.pieces import special_id
 
 TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
 
@@ -52,27 +52,27 @@ def pseudo_log_likelihoods(
     """(N,) pseudo-log-likelihood of each sentence, in nats."""
     tokenizer = subject.tokenizer
     continues = continuing_pieces(tokenizer)
-    rows, positions, owners, targets = [], [], [], []
+    mask, pad = cast(int, tokenizer.mask_token_id), cast(int, tokenizer.pad_token_id)
     longest = model.config.max_position_embeddings
-    for number, ids in enumerate(tokenizer(sentences, truncation=True, max_length=longest)["input_ids"]):
-        for row, position in mask_each_position(ids, continues, special_id(tokenizer, "mask"), whole_words):
-            rows.append(row)
-            positions.append(position)
-            owners.append(number)
-            targets.append(ids[position])
+    copies = [
+        (row, position, number, ids[position])
+        for number, ids in enumerate(tokenizer(sentences, truncation=True, max_length=longest)["input_ids"])
+        for row, position in mask_each_position(ids, continues, mask, whole_words)
+    ]
 
     scores = np.zeros(len(sentences))
-    for batch in batches_by_length([len(row) for row in rows]):
-        inputs = pad_rows([rows[row] for row in batch], special_id(tokenizer, "pad")).to(subject.device)
-        real = pad_rows([[1] * len(rows[row]) for row in batch], 0).to(subject.device)
+    for batch in batches_by_length([len(row) for row, *_ in copies]):
+        rows, positions, owners, targets = zip(*(copies[number] for number in batch), strict=True)
+        inputs = pad_rows(rows, pad).to(subject.device)
+        real = pad_rows([[1] * len(row) for row in rows], 0).to(subject.device)
         states = model.bert(input_ids=inputs, attention_mask=real)[0]
 
-        places = torch.tensor([positions[row] for row in batch], device=subject.device)
-        wanted = torch.tensor([targets[row] for row in batch], device=subject.device)
+        places = torch.tensor(positions, device=subject.device)
+        wanted = torch.tensor(targets, device=subject.device)
         logits = model.cls.predictions(states[torch.arange(len(batch), device=subject.device), places]).float()
 
         found = logits.log_softmax(-1).gather(1, wanted[:, None])[:, 0]
-        np.add.at(scores, [owners[row] for row in batch], found.double().cpu().numpy())
+        np.add.at(scores, list(owners), found.double().cpu().numpy())
     return scores
 
 

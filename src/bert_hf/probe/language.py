@@ -13,9 +13,8 @@ from transformers import BertForPreTraining, PreTrainedTokenizerBase
 from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.models.functional import IGNORED
-from bert_hf.probe.data import HeldOutText, MaskedExample
+from bert_hf.probe.data import HeldOutText, MaskedExample, outside_ids
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
-from bert_hf.probe.pieces import outside_ids, special_id
 
 BANDS = (10_000, 1_000, 100, 10, 0)  # lowest frequency of each, in tokens of a million
 LEAST_PAIRS = 40  # below which next-sentence prediction is not measured
@@ -47,7 +46,7 @@ class Disturber:
             [CLS] a ##b [MASK] d [SEP]   →   [CLS] d a ##b [MASK] [SEP], the prediction moved along
         """
         input_ids, labels = example.input_ids.copy(), example.labels.copy()
-        original = _original(example)
+        original = example.original()
         for segment in segments:
             inside = np.flatnonzero((example.token_type_ids == segment) & ~np.isin(original, self._outside))
             starts = np.flatnonzero(~self._continues[original[inside]])
@@ -72,11 +71,6 @@ class Disturber:
         return example._replace(input_ids=input_ids)
 
 
-def _original(example: MaskedExample) -> np.ndarray:
-    """The tokens as they were before masking."""
-    return np.where(example.labels == IGNORED, example.input_ids, example.labels)
-
-
 # ---- forward
 
 
@@ -93,7 +87,7 @@ class LanguageOutputs(NamedTuple):
 @torch.no_grad()
 def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], subject: Subject) -> LanguageOutputs:
     """One pass over the examples, in batches of about equal length: tokens in the order of the batches."""
-    targets, losses, correct, shown = [], [], [], []
+    found = []
     next_sentence = np.zeros(len(examples))
     for batch in batches_by_length([len(example.input_ids) for example in examples]):
         rows = [examples[row] for row in batch]
@@ -104,21 +98,14 @@ def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], s
         predicted = labels != IGNORED
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         wanted = labels[predicted]
-        targets.append(wanted.cpu().numpy())
-        shown.append(inputs["input_ids"][predicted].cpu().numpy())
-        losses.append(cross_entropy(logits, wanted, reduction="none").cpu().numpy())
-        correct.append((logits.argmax(-1) == wanted).cpu().numpy())
+        losses = cross_entropy(logits, wanted, reduction="none")
+        found.append((wanted, losses, logits.argmax(-1) == wanted, inputs["input_ids"][predicted]))
 
         following = model.cls.seq_relationship(pooled).float()
         next_sentence[batch] = (following[:, 0] - following[:, 1]).cpu().numpy()
 
-    return LanguageOutputs(
-        targets=np.concatenate(targets),
-        losses=np.concatenate(losses),
-        correct=np.concatenate(correct),
-        next_sentence=next_sentence,
-        shown=np.concatenate(shown),
-    )
+    targets, losses, correct, shown = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+    return LanguageOutputs(targets, losses, correct, next_sentence, shown)
 
 
 # ---- masked language model
@@ -138,7 +125,7 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
     """
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed)
     targets, losses, correct, _, shown = outputs(text.examples)
-    masked = shown == special_id(subject.tokenizer, "mask")
+    masked = shown == subject.tokenizer.mask_token_id
     shuffled = outputs([disturber.shuffled(example) for example in text.examples]).losses
     replaced = outputs([disturber.replaced(example) for example in text.examples]).losses
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.models.loading import load_network, open_checkpoint
 from bert_hf.probe.arguments import ProbeArguments
-from bert_hf.probe.pieces import special_id
 
 TOKENS_OF_A_BATCH = 8192  # padding included
 
@@ -137,7 +136,7 @@ def batches_by_length(lengths: Sequence[int], tokens: int = TOKENS_OF_A_BATCH) -
 def model_inputs(rows: Sequence[dict], subject: Subject) -> dict[str, torch.Tensor]:
     """`input_ids`, `token_type_ids` and `attention_mask` (B, L) of rows that hold the first two."""
     inputs = {
-        "input_ids": pad_rows([row["input_ids"] for row in rows], special_id(subject.tokenizer, "pad")),
+        "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, subject.tokenizer.pad_token_id)),
         "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
         "attention_mask": pad_rows([[1] * len(row["input_ids"]) for row in rows], 0),
     }

@@ -9,11 +9,11 @@ import transformers
 from transformers import BertForPreTraining
 
 from bert_hf.probe.arguments import PLL_WORD, ProbeArguments
-from bert_hf.probe.data import LabelledTask, ProbeData, masked_examples_of
+from bert_hf.probe.data import LabelledTask, MaskedExample, ProbeData, masked_examples_of
 from bert_hf.probe.features import pooled_states, probe_features
 from bert_hf.probe.geometry import probe_geometry, vocabulary_use
 from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods
-from bert_hf.probe.language import LEAST_PAIRS, language_outputs, probe_masked_lm, probe_next_sentence
+from bert_hf.probe.language import LEAST_PAIRS, LanguageOutputs, language_outputs, probe_masked_lm, probe_next_sentence
 from bert_hf.probe.network import Subject
 from bert_hf.probe.tuning import probe_few_labels
 
@@ -95,6 +95,9 @@ class ProbeRun:
         for draw in self.networks[name]:
             yield self.checkpoint if draw is None else self.subject.load(draw)
 
+    def _outputs(self, examples: list[MaskedExample]) -> LanguageOutputs:
+        return language_outputs(self.checkpoint, examples, self.subject)
+
     # ---- parts, each named as in `arguments.PARTS`
 
     def vocabulary(self) -> dict:
@@ -121,24 +124,21 @@ class ProbeRun:
                 for name in self.networks
             }
             found[task.name] = probe_features(states, task, probe_args.labels or [], probe_args.folds, probe_args.seed)
-        return found
+        return _measured(found)
 
     def few_labels(self) -> dict:
         """Fine-tuning with few labels, task by task."""
-        found = {task.name: probe_few_labels(task, self.subject, self.probe_args) for task in self.tasks}
-        return {name: metrics for name, metrics in found.items() if metrics is not None}
+        return _measured({task.name: probe_few_labels(task, self.subject, self.probe_args) for task in self.tasks})
 
     def mlm(self) -> dict:
         """The masked language model on the held-out text, and on each task's texts."""
-        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
         texts = {"held-out text": self.held_out} if self.held_out.examples else {}
         texts |= {task.name: masked_examples_of(task, self.subject.tokenizer, self.probe_args) for task in self.tasks}
-        return {name: probe_masked_lm(text, self.subject, outputs) for name, text in texts.items()}
+        return {name: probe_masked_lm(text, self.subject, self._outputs) for name, text in texts.items()}
 
     def nsp(self) -> dict:
         """Next-sentence prediction on the held-out text."""
-        outputs = partial(language_outputs, self.checkpoint, subject=self.subject)
-        return probe_next_sentence(self.held_out, self.subject, outputs)
+        return probe_next_sentence(self.held_out, self.subject, self._outputs)
 
     def grammar(self) -> dict:
         """Minimal pairs, with the checkpoint and with random weights."""
@@ -147,9 +147,13 @@ class ProbeRun:
         def metrics(model: BertForPreTraining) -> dict:
             return probe_grammar(self.pairs, partial(pseudo_log_likelihoods, model, **options))
 
-        (checkpoint,) = map(metrics, self._models("checkpoint"))
         return {
             "pll": self.probe_args.pll,
-            "checkpoint": checkpoint,
+            "checkpoint": metrics(self.checkpoint),
             "random": list(map(metrics, self._models("random"))),
         }
+
+
+def _measured(found: dict) -> dict:
+    """The tasks that have rows enough."""
+    return {name: metrics for name, metrics in found.items() if metrics is not None}

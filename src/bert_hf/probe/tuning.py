@@ -4,6 +4,7 @@ A compact loop and not the Trainer: some six runs of 200 steps that are never re
 """
 
 import math
+from collections import defaultdict
 from typing import cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import LabelledTask
-from bert_hf.probe.features import Fold, labelled_folds, probe_tfidf
+from bert_hf.probe.features import labelled_folds, probe_tfidf
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
 from bert_hf.training.optimization import parameter_groups
 
@@ -23,16 +24,17 @@ WARMUP, WEIGHT_DECAY, LONGEST_GRADIENT = 0.1, 0.01, 1.0
 MOST_TEST_ROWS = 1000
 
 
-def usual_rate(width: int) -> float:
-    """The peak learning rate where none is given: small networks take larger ones."""
-    return 5e-4 if width <= 256 else 1e-4 if width <= 512 else 5e-5
+def peak_rate(probe_args: ProbeArguments, subject: Subject) -> float:
+    """The peak learning rate; where none is given, small networks take larger ones."""
+    width = subject.config.hidden_size
+    return probe_args.tune_learning_rate or (5e-4 if width <= 256 else 1e-4 if width <= 512 else 5e-5)
 
 
 def fine_tune(
     model: PreTrainedModel, rows: list[dict], labels: np.ndarray, subject: Subject, probe_args: ProbeArguments
 ):
     """Trains all weights on the rows: AdamW, linear warm-up and decay, clipped gradients, passes in random order."""
-    rate = probe_args.tune_learning_rate or usual_rate(subject.config.hidden_size)
+    rate = peak_rate(probe_args, subject)
     optimizer = torch.optim.AdamW(parameter_groups(model, WEIGHT_DECAY), lr=rate)
     schedule = get_linear_schedule_with_warmup(optimizer, round(WARMUP * probe_args.tune_steps), probe_args.tune_steps)
 
@@ -87,12 +89,11 @@ def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArgu
     rows = task.encoded(subject.tokenizer, probe_args.max_seq_length)
     texts = np.array(task.joined(), dtype=object)
     reset = tuple(probe_args.tune_reset or ())
-    scores: dict[str, list[float]] = {"checkpoint": [], "random": [], "tfidf_words": [], "tfidf_characters": []}
-    accuracies: dict[str, list[float]] = {"checkpoint": [], "random": []}
+    scores, accuracies = defaultdict(list), defaultdict(list)
 
     for draw, fit in enumerate(fits[: probe_args.tune_draws]):
         test = np.sort(np.random.default_rng([probe_args.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
-        fit = Fold(fit.train, test, fit.inner)
+        fit = fit._replace(test=test)
         for name in ("checkpoint", "random"):
             model = subject.load_classifier(task.classes, draw, name == "random", reset)
             fine_tune(model, [rows[row] for row in fit.train], task.labels[fit.train], subject, probe_args)
@@ -106,7 +107,7 @@ def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArgu
         "metric": "average precision" if task.classes == 2 else "macro F1",
         "labels": probe_args.tune_labels,
         "steps": probe_args.tune_steps,
-        "learning_rate": probe_args.tune_learning_rate or usual_rate(subject.config.hidden_size),
+        "learning_rate": peak_rate(probe_args, subject),
         "scores": scores,
         "accuracies": accuracies,
         "difference": np.subtract(scores["checkpoint"], scores["random"]).tolist(),
