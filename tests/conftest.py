@@ -7,6 +7,7 @@ that run them. It loads this module too, and they would start five seconds later
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Generator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -28,6 +29,20 @@ settings.register_profile("short", max_examples=500, derandomize=True, **COMMON)
 settings.register_profile("medium", max_examples=20_000, print_blob=True, **COMMON)
 settings.register_profile("long", max_examples=200_000, print_blob=True, **COMMON)
 settings.load_profile("short")
+
+
+# What mostly waits runs next to what starts several processes: then both cores have work.
+FIRST = ("test_progress.py", "test_distributed.py", "test_fault_harness.py", "test_preemption.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under pytest-xdist: the files of `FIRST`, then those of many tests before those of few."""
+    if not hasattr(config, "workerinput"):
+        return
+
+    tests = Counter(item.path for item in items)
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: (place.get(item.path.name, len(FIRST)), -tests[item.path]))
 
 
 @pytest.hookimpl(wrapper=True)
