@@ -18,6 +18,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+# No power is cut during a test, and each of a checkpoint's dozen files would wait for the disk.
+os.fsync = os.fstat
+
 # A shell's background jobs ignore SIGINT, and commands under nohup ignore SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
