@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
-TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks package test-newest clean
 

@@ -1,7 +1,14 @@
-"""Shared fixtures: a tiny vocabulary, a tiny corpus, a tiny model. Tests run offline."""
+"""Shared fixtures: a tiny vocabulary, a tiny corpus, a tiny model. Tests run offline.
 
+What needs torch is imported where it is used: `make test` has a process that only deals out files to the processes
+that run them. It loads this module too, and they would start five seconds later.
+"""
+
+import gc
 import os
 import signal
+from collections import Counter
+from collections.abc import Generator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -9,9 +16,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # with tiny matrices a second thread costs 
 
 import numpy as np
 import pytest
-from helpers.many_runs import prepare_for_many_runs
 from hypothesis import HealthCheck, settings
-from tiny import TinyStore, tiny_config, tiny_tokenizer
+
+# No power is cut during a test, and each of a checkpoint's dozen files would wait for the disk.
+os.fsync = os.fstat
 
 # A shell's background jobs ignore SIGINT, and commands under nohup ignore SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,23 +34,55 @@ settings.register_profile("long", max_examples=200_000, print_blob=True, **COMMO
 settings.load_profile("short")
 
 
+# What mostly waits runs next to what starts several processes: then both cores have work.
+FIRST = ("test_progress.py", "test_distributed.py", "test_fault_harness.py", "test_preemption.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Under pytest-xdist: the files of `FIRST`, then those of many tests before those of few."""
+    if not hasattr(config, "workerinput"):
+        return
+
+    tests = Counter(item.path for item in items)
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: (place.get(item.path.name, len(FIRST)), -tests[item.path]))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator:
+    """Without garbage collection, which visits again and again what the imports create: a quarter of their time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """All test modules are imported."""
+    from helpers.many_runs import prepare_for_many_runs
+
     prepare_for_many_runs()
 
 
 @pytest.fixture(scope="session")
 def tokenizer():
+    from tiny import tiny_tokenizer
+
     return tiny_tokenizer()
 
 
 @pytest.fixture
 def config():
+    from tiny import tiny_config
+
     return tiny_config()
 
 
 @pytest.fixture
 def store():
+    from tiny import TinyStore
+
     return TinyStore()
 
 

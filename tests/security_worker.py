@@ -40,7 +40,7 @@ def main(place: Path) -> None:
     recipe(
         "finetune_classification", "--config", ROOT / "configs/finetune/spam-messages.yaml",
         "--train_file", ROOT / "src/bert_hf/finetuning/messages/spam.tsv",
-        "--model_name_or_path", run, "--num_train_epochs", 1,
+        "--model_name_or_path", run, "--num_train_epochs", 1, "--min_steps", 0,
         "--output_dir", place / "spam", "--push_to_hub", "true", "--hub_model_id", "me/spam", *SMALL,
     )  # fmt: skip
 

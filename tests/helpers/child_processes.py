@@ -1,9 +1,14 @@
 """Child processes, and their exit codes."""
 
 import contextlib
+import multiprocessing
 import os
+import runpy
+import signal
+import subprocess
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 
@@ -24,7 +29,9 @@ def code(pid: int) -> int:
 
 
 def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
-    """Exit code of `accelerate launch`, called in a fork of this process: it does not import everything again.
+    """Exit code of `accelerate launch`, called in a fork of this process; its ranks are forks, too.
+
+    None of them imports everything again: that takes seven seconds, and longer than what a rank of a test computes.
 
     Args:
         words: its arguments.
@@ -33,12 +40,14 @@ def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
 
     def launch() -> None:
         from accelerate.commands.launch import main
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (1, 2):
             os.dup2(output, stream)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115 - until the end
         os.environ.update(environment)
+        SubprocessHandler._popen = lambda _, command, environment: ForkedRank(command, environment)
         sys.argv = ["accelerate-launch", *words]
         try:
             main()
@@ -53,3 +62,45 @@ def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
             sys.stderr.flush()
 
     return code(child(launch))
+
+
+class ForkedRank:
+    """What torchrun uses of the `subprocess.Popen` of a rank: here a fork that runs the rank's script."""
+
+    def __init__(self, command: tuple[str, ...], environment: dict[str, str]):
+        script_and_words = list(command[command.index("-u") + 1 :])  # python -u SCRIPT WORD …
+        self._process = multiprocessing.get_context("fork").Process(
+            target=run_as_a_new_process, args=(script_and_words, environment)
+        )
+        self._process.start()
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        if self.poll() is None:
+            raise subprocess.TimeoutExpired("a rank", timeout or 0.0)
+        return self.poll()
+
+
+def run_as_a_new_process(script_and_words: list[str], environment: dict[str, str]) -> None:
+    """Runs a script in a fork, with what a new interpreter has: environment, signals, warnings, accelerate's state."""
+    import torch
+    from accelerate.state import AcceleratorState, GradientState
+
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # torchrun handles them
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    warnings.resetwarnings()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+
+    sys.argv = script_and_words
+    runpy.run_path(script_and_words[0], run_name="__main__")

@@ -270,6 +270,14 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
         paces.append(len(self.ends))
         return 50.0  # seconds a step
 
+    make = step_budget._trial_arguments
+
+    def short_trial(args, folder):
+        trial = make(args, folder)
+        trial.max_steps = 2  # of 60: `pace` says how long a step takes
+        return trial
+
+    monkeypatch.setattr(step_budget, "_trial_arguments", short_trial)
     monkeypatch.setattr(step_budget._StepTimer, "seconds_per_step", pace)
     monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)  # and not since pytest was started
     words = ["--max_steps", "-1", "--max_hours", "0.25", "--max_eval_samples", "4", "--save_minutes", "15"]

@@ -150,7 +150,8 @@ def test_fine_tuning_predicts(place, whole):
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
         "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--num_train_epochs", "1",
-        "--disable_tqdm", "true", "--bf16", "false", "--use_cpu", "--output_dir", str(place / "spam"),
+        "--min_steps", "0", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
+        "--output_dir", str(place / "spam"),
     ]  # fmt: skip
     assert recipe("finetune_classification")([*words, "--do_train", "--do_eval", "--do_predict"]) == 0
     for split in ("train", "eval", "test"):

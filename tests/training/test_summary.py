@@ -103,7 +103,6 @@ ACCELERATE = [sys.executable, shutil.which("accelerate", path=str(Path(sys.execu
         (["launch", "--config_file", "one.yaml"], ["--seed", "1"],
          "accelerate launch --config_file one.yaml a.py --seed 1"),
         (None, [], "python a.py --config configs/pretrain/default.yaml"),
-        (None, ["--train_file", "a b"], "python a.py --train_file 'a b'"),
     ],
 )  # fmt: skip
 def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, expected):
@@ -117,6 +116,14 @@ def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, e
                           timeout=300, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"LINE {expected}\n" in done.stdout
+
+
+def test_the_card_s_command_is_quoted_for_the_shell(monkeypatch):
+    """Here in this process, whose parent has not started `a.py` either."""
+    for name in ("ACCELERATE_MIXED_PRECISION", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--train_file", "a b"])
+    assert command_line.command_line("configs/pretrain/default.yaml") == "python a.py --train_file 'a b'"
 
 
 # ---- limits
