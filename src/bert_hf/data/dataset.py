@@ -31,7 +31,6 @@ class TokenStore(Protocol):
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         """Token ids of the sentences [first, last), which lie in one document."""
-        ...
 
 
 class WindowedCorpus(Protocol):
@@ -39,11 +38,9 @@ class WindowedCorpus(Protocol):
 
     def windows(self, rng: np.random.Generator | None = None) -> Sequence:
         """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
-        ...
 
     def window(self, part, following=()) -> TokenStore:
         """Opens a part; `following` is the next one, which may be fetched ahead."""
-        ...
 
 
 class PreTrainingExamples(Dataset):
@@ -121,11 +118,11 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self._parts: tuple[tuple[int, int], Sequence] | None = None
-        self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
+        self._parts = None  # (phase, epoch) and its windows
+        self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        self._order: tuple[int, np.ndarray] | None = None
+        self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
         if nsp:
