@@ -154,7 +154,7 @@ def _size(corpus: Corpus, window: Window, counts: np.ndarray, tokenizer: PreTrai
 
 
 def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
-    share = counts[tokenizer.unk_token_id] / max(1, counts.sum())
+    share = float(counts[tokenizer.unk_token_id]) / max(1, counts.sum())
     remedy = "raise --limit_alphabet, train the vocabulary on this text, or look for a wrong encoding"
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 

@@ -31,6 +31,7 @@ class TokenStore(Protocol):
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         """Token ids of the sentences [first, last), which lie in one document."""
+        ...
 
 
 class WindowedCorpus(Protocol):
@@ -38,9 +39,11 @@ class WindowedCorpus(Protocol):
 
     def windows(self, rng: np.random.Generator | None = None) -> Sequence:
         """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
+        ...
 
     def window(self, part, following=()) -> TokenStore:
         """Opens a part; `following` is the next one, which may be fetched ahead."""
+        ...
 
 
 class PreTrainingExamples(Dataset):

@@ -61,13 +61,15 @@ class InputShards:
 
     def all_recorded(self) -> bool:
         """Whether each shard has its record. Nothing is verified: this reads a few small files."""
-        for number in itertools.count():
+        number = 0
+        while True:
             try:
                 record = json.loads(self._path_of(number).with_suffix(".json").read_bytes())
             except (OSError, ValueError):
                 return False
             if "cut_at" not in record:
                 return True
+            number += 1
 
     def find_finished(self) -> None:
         """Finds the shards that are complete, undamaged and up to date, up to the first that is not.

@@ -77,12 +77,15 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Its name: the same on every machine."""
+        ...
 
     def checksum(self) -> str:
         """SHA-256 of its content, or of what identifies its content."""
+        ...
 
     def read(self) -> Iterator[Piece]:
         """Its documents."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def repeated_sentences(window: Window, sentences: np.ndarray, tokenizer: PreTrai
 
     most = np.argmax(times * (lengths[first] > 2))
     if times[most] > 1:
-        sentence = kept[first[most]]
+        sentence = int(kept[first[most]])
         example = str(tokenizer.decode(window.ids(sentence, sentence + 1)))
         text += f"; most often, {times[most]:,} times: {example[:60]!r}"
     return Finding(text, "remove boiler-plate lines before preparing" if share > 0.1 else "")
