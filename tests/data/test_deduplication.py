@@ -188,7 +188,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
 
     # The same command again searches and encodes nothing; another kind is another corpus.
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    monkeypatch.setattr("bert_hf.data.encoding.encode_group", None)
+    monkeypatch.setattr("bert_hf.data.input_shards.encode_group", None)
     with monkeypatch.context() as patch:
         patch.setattr("bert_hf.data.requested_corpus.find_duplicates", None)
         assert main([*command, "--deduplicate", "near"]) == 0

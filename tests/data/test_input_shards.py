@@ -171,7 +171,9 @@ def test_an_interrupted_input_resumes_after_its_finished_shards(
     assert not list((tmp_path / "c").glob(".data-*"))
     assert not (tmp_path / "c/manifest.json").exists()
     encoded, encode = [], encoding.encode_group
-    monkeypatch.setattr(encoding, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how))
+    monkeypatch.setattr(
+        input_shards, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how)
+    )
     monkeypatch.setattr(Cut, "read", Texts.read)
     prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")
     assert len(encoded) < len(documents) - 5
@@ -212,17 +214,19 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     (source,) = inputs(documents, 1)
     prepare([source], words, tmp_path / "c")
     first = tmp_path / "c/data-00000.arrow"
-    assert input_shards.all_recorded(first)
+    recipe = json.loads((tmp_path / "c/recipe.json").read_text())
+    shards = InputShards(source, first, {key: value for key, value in recipe.items() if key != "inputs"})
+    assert shards.all_recorded()
     last = sorted((tmp_path / "c").glob("data-*.json"))[-2]  # data-00000.json sorts behind data-00000-…
     last.unlink()
-    assert not input_shards.all_recorded(first)
-    fingerprint = json.loads(first.with_suffix(".json").read_text())["fingerprint"]
-    found = input_shards.finished_shards(first, fingerprint)
-    assert found
-    assert not input_shards.has_all_shards(found)
-    assert finished_shard(first, fingerprint) == found[0]
+    assert not shards.all_recorded()
+    shards.find_finished()
+    assert shards.entries
+    assert not shards.complete
+    assert shards.fingerprint == json.loads(first.with_suffix(".json").read_text())["fingerprint"]
+    assert finished_shard(first, shards.fingerprint) == shards.entries[0]
 
 
-def test_the_bound_is_sent_with_the_writer(tmp_path, small):
+def test_the_bound_is_sent_with_the_input(tmp_path, small):
     """Worker processes import the module again: their bound must not depend on its constant."""
-    assert InputShards(tmp_path / "data-00000.arrow", "a.txt", "f").cut_at == 100
+    assert InputShards(Texts(("One.",)), tmp_path / "data-00000.arrow", {}).cut_at == 100

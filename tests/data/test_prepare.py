@@ -14,7 +14,7 @@ from helpers.corpora import everything, inputs
 from helpers.killed_reader import KillsItsReader
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data import encoding, requested_corpus
+from bert_hf.data import input_shards, requested_corpus
 from bert_hf.data.encoding import split_sentences
 from bert_hf.data.prepare import OWNED, prepare
 from bert_hf.data.readers import Piece, TextFile, Texts
@@ -193,8 +193,8 @@ def test_an_interrupted_preparation_resumes(documents, words, tmp_path, monkeypa
     ]
     with pytest.raises(InputError, match="the corpus is incomplete"):
         is_prepared([str(tmp_path / "c")])
-    made, encode = [], encoding.encode_group
-    monkeypatch.setattr(encoding, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+    made, encode = [], input_shards.encode_group
+    monkeypatch.setattr(input_shards, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
     prepare(texts, words, tmp_path / "c")
     assert len(made) == 2  # the other two were there
     prepare(inputs(documents), words, tmp_path / "whole")

@@ -1,8 +1,11 @@
+import functools
 import gzip
 import io
 import json
 import lzma
 import os
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import pyarrow as pa
@@ -149,6 +152,17 @@ def test_urls_are_read_like_files():
     assert kind_of("https://host/a.jsonl.xz?download=true") == ".jsonl"
     assert compression("https://host/a.jsonl.xz?download=true") == ".xz"
     assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
+
+
+def test_plain_text_is_read_over_http(tmp_path):
+    """The file that fsspec opens reads no line in parts."""
+    (tmp_path / "a.txt").write_text(PLAIN)
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        read = read_documents([f"http://127.0.0.1:{server.server_port}/a.txt"])
+        server.shutdown()
+    assert read == ["First one.\nSecond one.", "Another document."]
 
 
 def test_checksums_depend_on_content_and_names_on_no_machine(tmp_path):

@@ -1,12 +1,18 @@
 """SHA-256 of texts and files."""
 
 import hashlib
+import json
 from pathlib import Path
 
 
 def text_checksum(text: str) -> str:
     """SHA-256 of a text in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def json_checksum(content) -> str:
+    """SHA-256 of what JSON can hold; the order of keys does not matter."""
+    return text_checksum(json.dumps(content, sort_keys=True))
 
 
 def file_checksum(path: str | Path) -> str:

@@ -22,7 +22,6 @@ from bert_hf.data.readers import Texts
 from bert_hf.data.repetitions import repeated_documents, repeated_sentences, window_hashes
 from bert_hf.data.requested_corpus import inputs_of, language_of, open_prepared, prepared_folder
 from bert_hf.data.round_trip import measure
-from bert_hf.data.samplers import Phase
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import backend, load_tokenizer, train_tokenizer
 from bert_hf.data.writing_systems import OTHER_SCRIPTS, scripts_with_marks
@@ -90,7 +89,7 @@ def report_lines(
             corpus = open_prepared(text, prepared)
             tokenizer = load_tokenizer(corpus.tokenizer())
         else:
-            read: Counter[str] = Counter()
+            read = Counter()
             texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes, read)
             tokenizer, lines = _sample_tokenizer(tokens, text, texts)
             yield from lines
@@ -99,8 +98,13 @@ def report_lines(
             yield _sample_size(corpus, texts)
             yield str(_separated(read["documents"], read["pieces"]))
 
-        drawn = {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
-        examples = PreTrainingExamples(corpus, (Phase(shape.max_seq_length, None),), fixed=True, **drawn)
+        examples = PreTrainingExamples(
+            corpus,
+            max_seq_length=shape.max_seq_length,
+            nsp=shape.nsp,
+            short_seq_probability=shape.short_seq_probability,
+            fixed=True,
+        )
         collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
         yield from map(str, corpus_findings(corpus, examples, collator, texts=texts))
 
@@ -119,7 +123,7 @@ def _sample_tokenizer(
     """(the named tokenizer, or one trained on the sample; lines of the report about it)."""
     if tokens.tokenizer_name:
         return load_tokenizer(tokens.tokenizer_name, **tokens.normalization()), []
-    lines: list[str] = []
+    lines = []
     tokenizer = train_tokenizer(texts, **tokens.training(), language=text.language, log=lines.append)
     return tokenizer, [f"  {line}" for line in lines]
 
@@ -141,23 +145,23 @@ def _separated(documents: int, pieces: int) -> Finding:
 
 def _size(corpus: Corpus, window: Window, counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
-    used = float((counts > 0).mean())
+    used = (counts > 0).mean()
     text = (
-        f"{len(window):,} documents, {int(window.sentences.sum()):,} sentences, {int(counts.sum()):,} tokens{part}; "
+        f"{len(window):,} documents, {window.sentences.sum():,} sentences, {counts.sum():,} tokens{part}; "
+        f"{used:.0%} of the {len(tokenizer):,} pieces occur"
     )
-    text += f"{used:.0%} of the {len(tokenizer):,} pieces occur"
     return Finding(text, "lower --vocab_size, or train the vocabulary on this text" if used < 0.5 else "")
 
 
 def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
-    share = float(counts[tokenizer.unk_token_id]) / max(1, int(counts.sum()))
+    share = float(counts[tokenizer.unk_token_id]) / max(1, counts.sum())
     remedy = "raise --limit_alphabet, train the vocabulary on this text, or look for a wrong encoding"
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 
 
 def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     ids = [index for index in tokenizer.all_special_ids if index != tokenizer.unk_token_id]
-    found = [f"{tokenizer.convert_ids_to_tokens(index)} × {int(counts[index]):,}" for index in ids if counts[index]]
+    found = [f"{tokenizer.convert_ids_to_tokens(index)} × {counts[index]:,}" for index in ids if counts[index]]
     if not found:
         return Finding("no special token occurs in the text")
     remedy = "rewrite them there, e.g. [ MASK ]: the model treats them as special"
@@ -165,7 +169,7 @@ def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Fin
 
 
 def _one_document(window: Window) -> Finding:
-    share = float(window.sizes.max(initial=0)) / max(1, int(window.sizes.sum()))
+    share = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     remedy = "separate its documents by blank lines: the B of its NOT_NEXT pairs comes from the others alone"
     return Finding(f"the longest document holds {share:.1%} of the tokens", remedy if share > 0.5 else "")
 
@@ -179,7 +183,7 @@ def _large_shard(corpus: Corpus) -> Finding:
 
 
 def _one_sentence(window: Window) -> Finding:
-    share = float((window.sentences == 1).mean()) if len(window) else 0.0
+    share = (window.sentences == 1).mean() if len(window) else 0.0
     remedy = "they serve as the B of NOT_NEXT pairs only; join them to documents, or pass --nsp false"
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
 
@@ -217,8 +221,10 @@ def _harmed_scripts(decoded: Sequence[str], tokenizer: PreTrainedTokenizerBase) 
     if share <= OTHER_SCRIPTS:
         return []
 
-    text = "the tokenizer removes the marks of every script, and "
-    text += f"{share:.1%} of the letters are of scripts that need them (most: {most})"
+    text = (
+        f"the tokenizer removes the marks of every script, and {share:.1%} of the letters are of scripts that need "
+        f"them (most: {most})"
+    )
     return [Finding(text, "train a vocabulary with --strip_accents false, and prepare again")]
 
 

@@ -1,6 +1,7 @@
 """Opens a prepared corpus: memory-mapped shards, a window of them at a time, and parts such as held-out documents."""
 
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.checksums import json_checksum
+from bert_hf.data.encoding import offsets_of
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.shard_writer import COUNTS, FORMAT, MANIFEST
 from bert_hf.errors import InputError
@@ -27,29 +29,22 @@ class Window:
         document_starts, document_ends: (documents,) the sentences [start, end) of each document.
     """
 
-    def __init__(self, shards: list[tuple[Path, np.ndarray | None]]):
-        """`shards`: file, and which of its documents (a boolean mask; None: all)."""
-        self._chunks: list[np.ndarray] = []  # token ids, a record batch each: views of the memory map
-        none = np.zeros(0, np.int32)
-        lengths, sentences, chosen = [none], [none], [none.astype(bool)]
-        for path, mask in shards:
-            count = 0
-            for batch in _batches(path):
-                self._chunks.append(batch.column("input_ids").flatten().to_numpy())
-                column = batch.column("sentence_lengths")
-                lengths.append(column.flatten().to_numpy())
-                sentences.append(np.diff(column.offsets.to_numpy()))
-                count += len(sentences[-1])
-            chosen.append(np.ones(count, bool) if mask is None else mask)
+    def __init__(self, chunks: list[np.ndarray], lengths: np.ndarray, per_document: np.ndarray, chosen: np.ndarray):
+        """The arrays of all shards, one after the other.
 
-        self._chunk_starts = np.concatenate([[0], np.cumsum([len(chunk) for chunk in self._chunks], dtype=np.int64)])
-        self.token_offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
+        Args:
+            chunks: token ids, cut where a document ends.
+            lengths: tokens of each sentence.
+            per_document: sentences of each document.
+            chosen: bool, the documents that are not left out.
+        """
+        self._chunks = chunks
+        self._chunk_starts = offsets_of([len(chunk) for chunk in chunks])
+        self.token_offsets = offsets_of(lengths)
 
-        per_document = np.concatenate(sentences)
-        ends = np.cumsum(per_document, dtype=np.int64)
-        keep = np.concatenate(chosen)
-        self.document_starts = (ends - per_document)[keep]
-        self.document_ends = ends[keep]
+        bounds = offsets_of(per_document)
+        self.document_starts = bounds[:-1][chosen]
+        self.document_ends = bounds[1:][chosen]
 
     def __len__(self) -> int:
         return len(self.document_starts)
@@ -99,9 +94,24 @@ class Window:
         return counts
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
+    """Opens shards, of each of which a boolean mask names the documents (None: all). Ids stay in the memory map."""
+    chunks = []
+    none = np.zeros(0, np.int32)
+    lengths, sentences, chosen = [none], [none], [none.astype(bool)]
+    for path, mask in shards:
+        table = _memory_map(path)
+        chunks += [batch.flatten().to_numpy() for batch in table["input_ids"].chunks]
+        for batch in table["sentence_lengths"].chunks:
+            lengths.append(batch.flatten().to_numpy())
+            sentences.append(np.diff(batch.offsets.to_numpy()))
+        chosen.append(np.ones(len(table), bool) if mask is None else mask)
+    return Window(chunks, *map(np.concatenate, (lengths, sentences, chosen)))
+
+
+def _memory_map(path: Path) -> pa.Table:
     try:
-        yield from pa.ipc.open_stream(pa.memory_map(str(path)))
+        return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
 
@@ -143,7 +153,7 @@ def _read_manifest(storage: ShardStorage) -> dict:
     """The manifest of a corpus, its entries and the shards that they name checked."""
     path = storage.file(MANIFEST)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_bytes())
         for entry in manifest["shards"]:
             counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *COUNTS))
             # Both become parts of file names
@@ -185,14 +195,12 @@ class Corpus:
         self.manifest = _read_manifest(self.storage) if manifest is None else manifest
         self.shards = list(range(len(self._entries))) if shards is None else shards
         self.documents = documents or {}
-        self._tokens: int | None = None
-        self._open: dict[tuple[int, ...], Window] = {}
+        self._open = {}  # shards → their window
 
         self.fingerprint = self.manifest["fingerprint"]
         if self.documents:
             chosen = [[shard, np.packbits(mask).tobytes().hex()] for shard, mask in sorted(self.documents.items())]
-            parts = json.dumps([self.fingerprint, self.shards, chosen])
-            self.fingerprint = text_checksum(parts)
+            self.fingerprint = json_checksum([self.fingerprint, self.shards, chosen])
 
     @classmethod
     def open(cls, where: str | Path | ShardStorage) -> "Corpus":
@@ -223,16 +231,14 @@ class Corpus:
         self.storage.file("tokenizer/tokenizer_config.json")
         return self.storage.file("tokenizer/tokenizer.json").parent
 
-    @property
+    @functools.cached_property
     def tokens(self) -> int:
         """Tokens in these documents."""
-        if self._tokens is None:
-            tokens = 0
-            for shard in self.shards:
-                whole = shard not in self.documents
-                tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).sizes.sum())
-            self._tokens = tokens
-        return self._tokens
+        tokens = 0
+        for shard in self.shards:
+            whole = shard not in self.documents
+            tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).sizes.sum())
+        return tokens
 
     # ---- windows
     def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
@@ -251,8 +257,8 @@ class Corpus:
         Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
         where it has less than half a window, or too few documents.
         """
-        windows: list[tuple[int, ...]] = []
-        held: list[int] = []
+        windows = []
+        held = []
         tokens = documents = longer = 0  # of what is held; `longer`: documents of two sentences or more, at least
 
         for shard in order:
@@ -283,7 +289,8 @@ class Corpus:
             entries = [self._entries[shard] for shard in part]
             next_entries = [self._entries[shard] for shard in following]
             with self.storage.files(entries, next_entries) as files:
-                window = Window([(path, self.documents.get(shard)) for path, shard in zip(files, part, strict=True)])
+                shards = [(path, self.documents.get(shard)) for path, shard in zip(files, part, strict=True)]
+                window = _read_window(shards)
 
             while len(self._open) > 1:
                 del self._open[next(iter(self._open))]
@@ -330,8 +337,8 @@ class Corpus:
 
         rest = self.subset({shard: ~mask for shard, mask in masks.items()})
         held_out = Corpus(self.storage, self.manifest, list(head), self.documents).subset(masks)
-        held_out._tokens = int(window.sizes[held].sum())
-        rest._tokens = self.tokens - held_out._tokens
+        held_out.tokens = int(window.sizes[held].sum())
+        rest.tokens = self.tokens - held_out.tokens
         return rest, held_out
 
 

@@ -121,11 +121,11 @@ class PreTrainingExamples(Dataset):
         self.fixed = fixed
 
         self.lengths: dict[tuple[int, int, int], int | None] = {}
-        self._parts: tuple[tuple[int, int], Sequence] | None = None
-        self._plans: dict[tuple[int, int, int], tuple[TokenStore, EpochPlan]] = {}
+        self._parts = None  # (phase, epoch) and its windows
+        self._plans = {}  # (phase, epoch, window) → its documents and pairs
         # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        self._order: tuple[int, np.ndarray] | None = None
+        self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
         if nsp:

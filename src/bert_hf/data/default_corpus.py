@@ -9,7 +9,6 @@ import functools
 import importlib.metadata
 import importlib.util
 import inspect
-import json
 import platform
 import re
 import sysconfig
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.checksums import json_checksum
 from bert_hf.data.readers import Piece, Texts
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
@@ -43,7 +42,7 @@ class Documentation:
 
     def checksum(self) -> str:
         """SHA-256 of the versions that decide the text."""
-        return text_checksum(json.dumps(default_versions(), sort_keys=True))
+        return json_checksum(default_versions())
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
@@ -68,7 +67,7 @@ def default_documents() -> tuple[str, ...]:
     paragraph, and a paragraph that begins or reads like an earlier one is dropped, so that held-out modules are not
     copies of others. About 9 MB.
     """
-    seen: set[str] = set()
+    seen = set()
     documents = []
     for modules in _default_modules():
         size = 0

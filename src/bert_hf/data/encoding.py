@@ -6,7 +6,8 @@ The module imports neither torch nor transformers, so that worker processes star
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,10 +86,10 @@ class Encoder:
 
     def _forget(self) -> None:
         """Empties the cache."""
-        self._parts: dict[str, tuple[int, ...]] = {}  # text between two marks of ASCII punctuation → ids
-        self._words: dict[str, int] = {"": 0}  # text between two spaces → its number n
-        self._starts = np.zeros(1 << 10, np.int64)  # the ids of word n are _ids[_starts[n] : _starts[n + 1]]
-        self._ids = np.zeros(1 << 10, np.int32)
+        self._parts = {}  # text between two marks of ASCII punctuation → ids
+        self._words = {"": 0}  # text between two spaces → its number n
+        self._starts = array("q", [0, 0])  # the ids of word n are _ids[_starts[n] : _starts[n + 1]]
+        self._ids = array("i")
 
     def __call__(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """(ids of all sentences, one after the other, int32; tokens of each sentence, int64)."""
@@ -106,12 +107,13 @@ class Encoder:
 
         # The ids of each word, gathered from the table.
         number = np.array(numbers)
-        starts = self._starts[number]
-        lengths = self._starts[number + 1] - starts
+        table = np.asarray(self._starts)
+        starts = table[number]
+        lengths = table[number + 1] - starts
         ends = np.cumsum(lengths)
-        ids = self._ids[np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])]
+        ids = np.asarray(self._ids)[np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])]
 
-        if len(self._words) > _REMEMBERED or self._starts[len(self._words)] > 4 * _REMEMBERED:
+        if len(self._words) > _REMEMBERED or len(self._ids) > 4 * _REMEMBERED:
             self._forget()
         words_until = np.cumsum([sentence.count(" ") + 1 for sentence in sentences])
         return ids, np.diff(ends[words_until - 1], prepend=0)
@@ -130,24 +132,11 @@ class Encoder:
         for part, encoding in zip(new, self.tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
             self._parts[part] = tuple(encoding.ids)
 
-        ids = [[i for part in word for i in self._parts[part]] for word in parts]
-        first = len(self._words)
-        last = first + len(words)
-        begin = int(self._starts[first])
-        ends = begin + np.cumsum(list(map(len, ids)))
-
-        self._starts = _enlarged(self._starts, last + 1)
-        self._starts[first + 1 : last + 1] = ends
-        self._ids = _enlarged(self._ids, int(ends[-1]))
-        self._ids[begin : ends[-1]] = list(itertools.chain.from_iterable(ids))
-        self._words.update(zip(words, range(first, last), strict=True))
-
-
-def _enlarged(array: np.ndarray, size: int) -> np.ndarray:
-    """The array, or a longer copy if it has fewer than `size` values."""
-    if size <= len(array):
-        return array
-    return np.concatenate([array, np.zeros(2 * size - len(array), array.dtype)])
+        for word, own in zip(words, parts, strict=True):
+            for part in own:
+                self._ids.extend(self._parts[part])
+            self._words[word] = len(self._words)
+            self._starts.append(len(self._ids))
 
 
 def _is_by_word(tokenizer: Tokenizer) -> bool:
@@ -177,9 +166,27 @@ class Encoded(NamedTuple):
     unknown: int  # how many of the ids are [UNK]
 
 
+def offsets_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """(n + 1,) int64: where each of n ranges of these lengths begins, one after the other, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def sentences_per_document(sentences: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """(D,) int64, from the sentences and the `ends` of each piece; 0 for a document without text.
+
+    Of three pieces with 2, 0 and 1 sentences, of which the first and the third end a document:
+
+        sentences   [2, 0, 1]     ends [True, False, True]
+        document    [0, 1, 1]     of each piece
+        result      [2, 1]
+    """
+    document = offsets_of(ends)[:-1]
+    return np.bincount(document, sentences).astype(np.int64)
+
+
 def batch_text_pieces(pieces: Iterable) -> Iterator[tuple]:
     """`readers.Piece`s in groups of about `GROUP` characters; one ends where a document of several pieces ends."""
-    group: list = []
+    group = []
     size = 0
     continued = False
     for piece in pieces:
@@ -215,33 +222,6 @@ def encode_group(group: tuple, tokenizer: tuple[str, str] | Encoder, language: s
         ends=np.array([piece.ends for piece in group]),
         unknown=0 if unknown is None else int((ids == unknown).sum()),
     )
-
-
-def encode_source(
-    source,
-    writer,
-    tokenizer: tuple[str, str],
-    language: str | None,
-    without: frozenset = frozenset(),
-    mapped: Callable[[Callable, Iterable], Iterable] = map,
-) -> list[dict]:
-    """Reads a source, encodes it and writes its shards: the work of one process on one input.
-
-    Args:
-        source: its `read()` yields `readers.Piece`s.
-        writer: an `input_shards.InputShards`, not yet opened.
-        without: numbers of documents that are left out.
-        mapped: a `map` that encodes the groups, of one process or several.
-
-    Returns:
-        The records of the shards, also of those that were finished before.
-    """
-    groups = batch_text_pieces(leave_out(source.read(), without))
-    encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
-    with writer:
-        for encoded in mapped(encode, itertools.islice(groups, writer.groups_done, None)):
-            writer.add(encoded)
-    return writer.entries
 
 
 def leave_out(pieces: Iterable, numbers: frozenset) -> Iterator:

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import gzip
+import io
 import lzma
 import os
 from collections.abc import Iterator
@@ -48,7 +49,7 @@ def expand(patterns: list[str]) -> list[str]:
     Raises:
         InputError: a path or a glob names no file, or an empty file.
     """
-    files: list[str] = []
+    files = []
     for pattern in patterns:
         files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
     return files
@@ -110,5 +111,5 @@ def open_bytes(path: str | Path) -> BinaryIO:
         return (opener or open)(path, "rb")
 
     system, place = fsspec.url_to_fs(str(path))
-    file = system.open(place, "rb")
+    file = io.BufferedReader(system.open(place, "rb"))  # those of some protocols read no line in parts
     return opener(file, "rb") if opener else file

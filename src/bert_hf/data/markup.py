@@ -22,24 +22,22 @@ _NAME = f"(?:{'|'.join(_TAGS.split())})"
 # A tag's name, then its attributes (name="value") or nothing.
 _TAG = rf"/?{_NAME}(?:\s+[a-z-]+\s*=[^<>&]{{0,200}})?\s*/?"
 _ENTITY = rf"&(?:amp;)*(?:{'|'.join(name2codepoint)}|#\d{{1,6}}|#x[0-9a-f]{{1,5}});"
-_IGNORE_CASE, _LINES = re.IGNORECASE, re.MULTILINE
 # kind → (strings, one of which is in every match: searched first, because that is much faster; pattern)
 _KINDS = {
     # `&lt;br&gt;` and `<br>`. This kind is the first, so that entities of escaped tags are not counted again.
     "HTML tags": (
         ("<", "&"),
-        re.compile(rf"&(?:amp;)*lt;{_TAG}&(?:amp;)*gt;|<{_TAG}>|<!--.{{0,500}}?-->", _IGNORE_CASE),
+        re.compile(rf"&(?:amp;)*lt;{_TAG}&(?:amp;)*gt;|<{_TAG}>|<!--.{{0,500}}?-->", re.IGNORECASE),
     ),
     "HTML entities": (("&",), re.compile(_ENTITY)),
     "wiki templates": (("{{",), re.compile(r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}")),
     "wiki links": (("[[",), re.compile(r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]")),
-    "wiki headings": (("==",), re.compile(r"^(={2,6})[^=\n]{1,100}\1[ \t]*$", _LINES)),
-    "wiki tables": (("{|", "|-"), re.compile(r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$", _LINES)),
+    "wiki headings": (("==",), re.compile(r"^(={2,6})[^=\n]{1,100}\1[ \t]*$", re.MULTILINE)),
+    "wiki tables": (("{|", "|-"), re.compile(r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$", re.MULTILINE)),
     "placeholders": (("formula_", "codice_"), re.compile(r"\b(?:formula|codice)_\d+\b")),  # of WikiExtractor
 }
 _SHOWN = 60  # characters of an example
-_MARKS = "&;<>{}[]=|/#_"
-_SPACED = re.compile(rf" ?([{re.escape(_MARKS)}]) ?")
+_SPACED = re.compile(r" ?([&;<>{}\[\]=|/#_]) ?")
 
 # Above this share of the characters a clean-up is recommended: markup is short and becomes many tokens (`<br>` three),
 # so 0.2 % of the characters are about 0.5 % of the tokens, the share above which unknown tokens are reported.

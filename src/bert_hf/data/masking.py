@@ -45,19 +45,15 @@ def choose_words(maskable: np.ndarray, continues: np.ndarray, probability: float
     begins = np.ones(len(candidates), dtype=bool)
     begins[1:] = ~(continues[candidates[1:]] & (np.diff(candidates) == 1))
     word = np.cumsum(begins) - 1
-    lengths = np.bincount(word)
+    lengths = np.bincount(word).tolist()
 
-    # So many words of the random order fit one after the other; of the others, the ones that fit into the rest.
-    order = rng.permutation(len(lengths))
-    fitting = int(np.searchsorted(np.cumsum(lengths[order]), budget, "right"))
     chosen = np.zeros(len(lengths), dtype=bool)
-    chosen[order[:fitting]] = True
-
-    budget -= int(lengths[order[:fitting]].sum())
-    for other in order[fitting:].tolist() if budget else ():
-        if lengths[other] <= budget:
-            chosen[other] = True
-            budget -= int(lengths[other])
+    for drawn in rng.permutation(len(lengths)).tolist():
+        if budget == 0:
+            break
+        if lengths[drawn] <= budget:
+            chosen[drawn] = True
+            budget -= lengths[drawn]
     return candidates[chosen[word]]
 
 

@@ -54,8 +54,10 @@ def _told_by_lengths(examples: list[dict], labels: np.ndarray) -> Finding:
     b = np.array([example["token_type_ids"].sum() - 1 for example in examples])  # without its [SEP]
     a = np.array([len(example["input_ids"]) for example in examples]) - b - 3
     leak = length_leak(a, b, labels)
-    text = f"next sentence or not, told by their lengths: {leak.accuracy:.1%} right "
-    text += f"(by guessing {leak.chance:.1%} ± {leak.error:.1%})"
+    text = (
+        f"next sentence or not, told by their lengths: {leak.accuracy:.1%} right "
+        f"(by guessing {leak.chance:.1%} ± {leak.error:.1%})"
+    )
     remedy = "few sentences are as long as the one-sentence documents: join these, or pass --nsp false"
     return Finding(text, remedy if leak.is_found() else "")
 

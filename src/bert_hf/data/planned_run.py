@@ -57,16 +57,18 @@ def _memory(planned: PlannedRun) -> Finding:
     need = planned.parameters * _BYTES_A_PARAMETER
     text = (
         f"weights, gradients and Adam's moments take {_gigabytes(need)}, and activations come on top; the memory is "
+        f"{_gigabytes(planned.device_bytes)}"
     )
-    text += _gigabytes(planned.device_bytes)
     return Finding(text, "shard: configs/accelerate/zero3.yaml" if need > 0.8 * planned.device_bytes else "")
 
 
 def _disk(planned: PlannedRun) -> Finding:
     need = planned.parameters * SAVED_A_PARAMETER * (planned.checkpoints + 1)
     free = free_disk(planned.folder)
-    text = f"{planned.checkpoints} checkpoints and the one being written take {_gigabytes(need)} of the disk's "
-    text += f"{_gigabytes(free)} free"
+    text = (
+        f"{planned.checkpoints} checkpoints and the one being written take {_gigabytes(need)} of the disk's "
+        f"{_gigabytes(free)} free"
+    )
     return Finding(text, "lower --save_total_limit, or write elsewhere" if need > 0.9 * free else "")
 
 

@@ -8,26 +8,17 @@ import json
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import encode_source
-from bert_hf.data.input_shards import (
-    InputShards,
-    all_recorded,
-    finished_shards,
-    has_all_shards,
-    remove_input_leftovers,
-)
+from bert_hf.data.input_shards import InputShards
 from bert_hf.data.readers import Source
-from bert_hf.data.shard_writer import FORMAT, MANIFEST, write_json, write_manifest
+from bert_hf.data.shard_writer import FORMAT, MANIFEST, remove_leftovers, write_json, write_manifest
 from bert_hf.data.tokenization import TOKENIZER_FILES, fingerprint_text, save_tokenizer
 from bert_hf.data.worker_pool import map_ahead, worker_errors
 from bert_hf.errors import InputError
@@ -66,23 +57,23 @@ def prepare(
         InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
     """
     folder = Path(folder)
-    recipe = {
+    shared = {
         "format": FORMAT,
         "tokenizer": text_checksum(fingerprint_text(tokenizer)),
         "language": language,
         "vocab_size": len(tokenizer),
         **(options or {}),
-        "inputs": [source.name for source in inputs],
     }
+    recipe = {**shared, "inputs": [source.name for source in inputs]}
     _claim(folder, recipe, tokenizer)
 
     jobs = [
-        _Job(source, folder / f"data-{number:05d}.arrow", recipe, (without or {}).get(number, frozenset()))
+        InputShards(source, folder / f"data-{number:05d}.arrow", shared, (without or {}).get(number, frozenset()))
         for number, source in enumerate(inputs)
     ]
     part = jobs[shard[0] :: shard[1]]
     _find_finished(part, num_proc)
-    _make_shards([job for job in part if not has_all_shards(job.entries)], folder, num_proc)
+    _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
     return _complete(folder, recipe, jobs, num_proc)
 
 
@@ -95,7 +86,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_file() or not write_json(path, recipe, replace=False):
-            present = json.loads(path.read_text(encoding="utf-8"))
+            present = json.loads(path.read_bytes())
             differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
             if differ:
                 raise InputError(
@@ -122,13 +113,13 @@ def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
                 os.replace(file, folder / file.name)
 
 
-def _complete(folder: Path, recipe: dict, jobs: list["_Job"], num_proc: int) -> Corpus | None:
+def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int) -> Corpus | None:
     """Writes the manifest once the shards of all parts are there."""
-    if not all(all_recorded(job.path) for job in jobs):
+    if not all(job.all_recorded() for job in jobs):
         return None  # before anything is read: the last part alone reads the other parts' shards
 
     _find_finished(jobs, num_proc)
-    if not all(has_all_shards(job.entries) for job in jobs):
+    if not all(job.complete for job in jobs):
         return None  # another part is making one again
 
     entries = [entry for job in jobs for entry in job.entries]
@@ -153,64 +144,28 @@ def _remove_corpus(folder: Path) -> None:
 # ---- the shards
 
 
-@dataclass
-class _Job:
-    """One input and its shards."""
-
-    source: Source
-    path: Path  # of the first shard
-    recipe: dict
-    without: frozenset[int]
-    entries: list[dict] = field(default_factory=list)  # the records of the shards that are known to be finished
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of what the shards are made from. It takes reading the input: those of one's part, and all at the end."""
-        shared = {key: value for key, value in self.recipe.items() if key != "inputs"}
-        parts = [shared, self.source.name, self.source.checksum(), sorted(self.without)]
-        return text_checksum(json.dumps(parts, sort_keys=True))
-
-    def find_finished(self) -> None:
-        """Finds out which of the shards are finished. Where there are any, input and shards are read."""
-        if not has_all_shards(self.entries) and self.path.with_suffix(".json").is_file():
-            self.entries = finished_shards(self.path, self.fingerprint)
-
-    def writer(self) -> InputShards:
-        """Writes the shards that are not finished."""
-        return InputShards(self.path, self.source.name, self.fingerprint, self.entries)
-
-
-def _find_finished(jobs: list[_Job], num_proc: int) -> None:
+def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
     with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
-        deque(pool.map(_Job.find_finished, jobs), 0)
+        deque(pool.map(InputShards.find_finished, jobs), 0)
 
 
-def _make_shards(jobs: list[_Job], folder: Path, num_proc: int) -> None:
+def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
     """Makes the jobs' shards: whole inputs in parallel, or one input after the other, its groups in parallel."""
-    if not jobs:
-        return
-    recipe = jobs[0].recipe
     tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
-    work = ((job.source, job.writer(), tokenizer, recipe["language"], job.without) for job in jobs)
+    work = ((job, tokenizer, recipe["language"]) for job in jobs)
 
     def mapped(encode: Callable, groups: Iterable) -> Iterable:
         return map_ahead(encode, ((group,) for group in groups), num_proc)
 
-    with worker_errors(), _clean_up(jobs):
-        if len(jobs) >= num_proc > 1:
-            made: Iterable[list[dict]] = map_ahead(encode_source, work, num_proc)
-        else:
-            made = (encode_source(*each, mapped) for each in work)
-        for job, entries in zip(jobs, made, strict=True):
-            job.entries = entries
-
-
-@contextlib.contextmanager
-def _clean_up(jobs: list[_Job]) -> Iterator[None]:
-    """Removes half-written files after an error, which ends the worker processes at once."""
+    if len(jobs) >= num_proc > 1:
+        made = map_ahead(InputShards.write, work, num_proc)
+    else:
+        made = (InputShards.write(*each, mapped) for each in work)
     try:
-        yield
-    except BaseException:
+        with worker_errors():
+            for job, entries in zip(jobs, made, strict=True):
+                job.entries = entries
+    except BaseException:  # an error ends the worker processes at once
         for job in jobs:
-            remove_input_leftovers(job.path)
+            remove_leftovers(job.path)
         raise

@@ -4,7 +4,7 @@ A source is one input. It has a `name`, a `checksum()` of its content, and `read
 order, as `Piece`s of at most `PIECE` characters, however long a document is. Sources are sent to worker processes.
 """
 
-import bisect
+import codecs
 import contextlib
 import csv
 import json
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import decode_utf8, parse_json
-from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.checksums import file_checksum, json_checksum, text_checksum
 from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
 from bert_hf.errors import InputError, did_you_mean
 
@@ -55,12 +55,12 @@ def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
         end = at + 1 if at > begin else begin + longest
         yield Piece(text[begin:end], False)
         begin = end
-    yield Piece(text[begin:] if begin else text, True)
+    yield Piece(text[begin:])
 
 
 def documents(pieces: Iterable[Piece]) -> Iterator[str]:
     """Whole documents again, for texts that are known to be small."""
-    held: list[str] = []
+    held = []
     for piece in pieces:
         held.append(piece.text)
         if piece.ends:
@@ -97,7 +97,7 @@ class Texts:
 
     def checksum(self) -> str:
         """SHA-256 of all that `read` yields."""
-        return text_checksum(json.dumps(self.texts))
+        return json_checksum(self.texts)
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
@@ -150,19 +150,18 @@ class TextFile:
 
 @dataclass(frozen=True)
 class HubShard:
-    """One shard of a Hub dataset, streamed; no script of the dataset is run."""
+    """One shard of the `train` split of a Hub dataset, streamed; no script of the dataset is run."""
 
     dataset: str
     config: str | None
     index: int
     shards: int
     text_column: str | None = None
-    split: str = "train"
 
     @property
     def name(self) -> str:
         """Dataset and number of the shard."""
-        return f"{self.dataset}-{self.config or 'default'}-{self.split}-{self.index:05d}-of-{self.shards:05d}"
+        return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
     def stamp(self) -> list:
         """See `TextFile.stamp`."""
@@ -179,7 +178,7 @@ class HubShard:
     def read(self) -> Iterator[Piece]:
         """Its rows, a document each."""
         with access_errors(self.dataset, _HUB_REMEDY):
-            shard = _load_streaming(self.dataset, self.config, self.split).shard(self.shards, self.index)
+            shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
             rows = ((None, row) for row in shard)
             for text in _row_texts(rows, self.text_column, self.dataset):
                 if text:
@@ -189,10 +188,10 @@ class HubShard:
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
 
 
-def _load_streaming(dataset: str, config: str | None, split: str):
+def _load_streaming(dataset: str, config: str | None):
     import datasets
 
-    return datasets.load_dataset(dataset, config, split=split, streaming=True)
+    return datasets.load_dataset(dataset, config, split="train", streaming=True)
 
 
 def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
@@ -215,7 +214,7 @@ def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
     """The shards of a Hub dataset's `train` split."""
     with access_errors(dataset, _HUB_REMEDY):
-        count = _load_streaming(dataset, config, "train").num_shards
+        count = _load_streaming(dataset, config).num_shards
     return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
 
 
@@ -251,7 +250,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, bytes, bool]]:
     """(line number, column, bytes, whether the line ends with them): lines, in parts of at most `longest` bytes.
 
-    A part ends at a space, or at least between two characters. With `longest` = 8:
+    A part ends at a space, or at least between two characters (which take up to four bytes). With `longest` = 8:
 
         b"a long line\\nnext"   →   (1, 0, b"a long ", False), (1, 7, b"line\\n", True), (2, 0, b"next", False)
     """
@@ -267,7 +266,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                 raw, rest = rest + raw, b""
                 ends = raw.endswith(b"\n")
                 if not ends and 0 < longest <= len(raw):
-                    cut = raw.rfind(b" ") + 1 or _end_of_characters(raw)
+                    cut = raw.rfind(b" ") + 1 or codecs.utf_8_decode(raw, "replace")[1]  # bytes of whole characters
                     raw, rest = raw[:cut], raw[cut:]
 
                 yield number, column, raw, ends
@@ -292,16 +291,6 @@ def refuse_binary(raw: bytes, path: str | Path) -> None:
             raise InputError(f"it begins like {kind}, and not like text", where=path, remedy=remedy)
 
 
-def _end_of_characters(raw: bytes) -> int:
-    """How many of the bytes are whole UTF-8 characters: 2 of b"ab\\xc3"."""
-    for back in range(1, min(4, len(raw))):
-        byte = raw[-back]
-        if byte & 0xC0 != 0x80:  # the first byte of the last character, which says how long that is
-            length = 1 + bisect.bisect((0x80, 0xE0, 0xF0), byte)
-            return len(raw) if length <= back else max(1, len(raw) - back)
-    return len(raw)
-
-
 def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
     """Text of (a part of) a line, its end "\\n" also where it is "\\r\\n" in the file."""
     text = decode_utf8(raw, path, number, column)
@@ -310,7 +299,7 @@ def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
 
 def _read_plain(path: str) -> Iterator[Piece]:
     """Documents are separated by blank lines."""
-    held: list[str] = []  # parts of the present document that were not yielded yet
+    held = []  # parts of the present document that were not yielded yet
     size = 0  # characters held
     begun = False  # the present document has text, held or yielded
     blank = True  # the present line, so far
@@ -326,12 +315,12 @@ def _read_plain(path: str) -> Iterator[Piece]:
             size += len(part)
             begun = True
         elif ends and begun:
-            yield Piece("".join(held).rstrip("\n"), True)
+            yield Piece("".join(held).rstrip("\n"))
             held, size, begun = [], 0, False
         blank = blank or ends
 
     if begun:
-        yield Piece("".join(held).rstrip("\n"), True)
+        yield Piece("".join(held).rstrip("\n"))
 
 
 # ---- rows

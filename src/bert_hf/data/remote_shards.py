@@ -27,8 +27,8 @@ class RemoteShards:
         self.url = url.rstrip("/")
         self.limit = limit
         self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
-        self._kept: set[Path] = set()
-        self._ahead: threading.Thread | None = None
+        self._kept = set()
+        self._ahead = None  # the thread that fetches what is needed next
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_ahead": None}

@@ -56,12 +56,12 @@ def repeated_sentences(window: Window, sentences: np.ndarray, tokenizer: PreTrai
     lengths = np.diff(window.token_offsets)[kept]
     _, first, which, times = np.unique(sentences[kept], return_index=True, return_inverse=True, return_counts=True)
     repeated = np.arange(len(kept)) != first[which]
-    share = float(lengths[repeated].sum()) / max(1, int(lengths.sum()))
+    share = lengths[repeated].sum() / max(1, lengths.sum())
     text = f"{share:.1%} of the tokens are in sentences (lines) that occurred before"
     if not share:
         return Finding(text)
 
-    most = int(np.argmax(times * (lengths[first] > 2)))
+    most = np.argmax(times * (lengths[first] > 2))
     if times[most] > 1:
         sentence = int(kept[first[most]])
         example = str(tokenizer.decode(window.ids(sentence, sentence + 1)))

@@ -15,7 +15,7 @@ import filelock
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.checksums import json_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.default_corpus import Documentation
@@ -95,7 +95,7 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     if args.strip_accents is None and args.do_lower_case:
         made_from += ["accents by script", corpus.language]
 
-    cached = _cached(corpus, "tokenizer", json.dumps(made_from, sort_keys=True))
+    cached = _cached(corpus, "tokenizer", made_from)
     with _one_process_at_a_time(cached):
         if not cached.is_dir():
             trained = _train_and_report(args, corpus, sample_inputs(inputs, args.tokenizer_sample_bytes))
@@ -123,9 +123,9 @@ def _train_and_report(args: TokenizerArguments, corpus: CorpusArguments, texts: 
 
 def duplicates_for(args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
     """The duplicates among the documents (see `deduplication`), from the cache where they were found before."""
-    path = _cached(args, "duplicates", json.dumps([kind, METHOD, _stamps(inputs)])).with_suffix(".json")
+    path = _cached(args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
     if path.is_file():
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_bytes())
         numbers = {int(source): frozenset(own) for source, own in content.pop("numbers").items()}
         return Duplicates(numbers, **content)
 
@@ -151,8 +151,7 @@ def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files:
 
     inputs = inputs_of(args, files)
     language = language_of(args)
-    key = json.dumps([FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)], sort_keys=True)
-    cached = _cached(args, "corpus", key)
+    cached = _cached(args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
     with _one_process_at_a_time(cached):
         if not (cached / MANIFEST).is_file():
             prepare(inputs, tokenizer, cached, language=language, num_proc=args.num_proc)
@@ -174,8 +173,8 @@ def _stamps(inputs: list) -> list:
     return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
 
 
-def _cached(args: CorpusArguments, what: str, key: str) -> Path:
-    return Path(args.cache_dir).expanduser() / f"{what}-{text_checksum(key)[:16]}"
+def _cached(args: CorpusArguments, what: str, made_from: list) -> Path:
+    return Path(args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ The comparison is with the text itself and not with its normalized form. It igno
 where the tokenizer strips them; marks of other scripts count as differences.
 """
 
+import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -149,11 +150,11 @@ def _count_words(texts: Iterable[str], special: list[str]) -> Counter[str]:
 
     A string that contains a special token is not split: the tokenizer finds special tokens before it splits.
     """
-    between_spaces: Counter[str] = Counter()
+    between_spaces = Counter()
     for text in texts:
         between_spaces.update(text.split())
 
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for word, times in between_spaces.items():
         whole = word.isalpha() or any(token in word for token in special)
         for part in [word] if whole else WORDS.findall(word):
@@ -163,9 +164,7 @@ def _count_words(texts: Iterable[str], special: list[str]) -> Counter[str]:
 
 def _around_difference(word: str, back: str) -> tuple[str, str]:
     """Both words from four characters before their first difference (without spaces a word may be a sentence)."""
-    pairs = enumerate(zip(word.lower(), back.lower(), strict=False))
-    first = next((place for place, (own, other) in pairs if own != other), min(len(word), len(back)))
-    begin = max(0, first - 4)
+    begin = max(0, len(os.path.commonprefix([word.lower(), back.lower()])) - 4)
     return word[begin : begin + _SHOWN], back[begin : begin + _SHOWN]
 
 

@@ -37,11 +37,11 @@ class Phase(NamedTuple):
 
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
     """The random generator keyed by its arguments: equal arguments, equal draws, on any machine."""
-    key = (np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64((purpose << 56) | (phase << 48) | epoch))
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (purpose << 56) | (phase << 48) | epoch], np.uint64)
 
     # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.
     counter = np.array([0, 0, index, window], np.uint64)
-    return np.random.Generator(np.random.Philox(key=np.array(key), counter=counter))
+    return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: int) -> tuple[Phase, ...]:
@@ -56,7 +56,7 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
         lengths: (tokens, share of the steps) of each phase, in order. A phase that gets no step is left out.
         global_batch: sequences in an optimizer step, the same in all phases.
     """
-    phases: list[Phase] = []
+    phases = []
     done = 0.0
     begin = 0
     for tokens, share in lengths:

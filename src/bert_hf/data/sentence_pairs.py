@@ -19,7 +19,6 @@ Four things differ from 2018, on purpose:
 Sentences are numbered through the whole text; a segment is a range [start, end) of such numbers (`segment_search`).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -80,21 +79,19 @@ def plan_epoch(
         ValueError: pairs are required, but there are fewer than two documents, or only one-sentence documents.
     """
     documents = DocumentBounds(document_starts, document_ends, token_offsets)
-    target = _draw_targets(len(document_starts), max_tokens, short_seq_probability, rng)
 
-    if nsp:
-        return _plan_pairs(documents, target, max_tokens, rng)
+    # The target length of each document, one for all of its chunks
+    target = np.full(len(document_starts), max_tokens)
+    short = rng.random(len(target)) < short_seq_probability
+    target[short] = rng.integers(2, max_tokens + 1, short.sum())
 
-    start, end = gather_chunks(documents, target, min_sentences=1)[1:]
-    return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
-
-
-def _plan_pairs(documents: DocumentBounds, target: np.ndarray, max_tokens: int, rng: Generator) -> EpochPlan:
-    """The pairs of all chunks, and those of the one-sentence documents."""
-    chunks = gather_chunks(documents, target, min_sentences=2)
+    chunks = gather_chunks(documents, target, min_sentences=2 if nsp else 1)
     start, end = chunks[1:]
+    if not nsp:
+        return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
+
     several = end - start > 1
-    if len(documents.starts) < 2 or not several.any():
+    if len(document_starts) < 2 or not several.any():
         raise ValueError("next-sentence pairs need two documents, one of them with two sentences")
 
     chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
@@ -103,14 +100,6 @@ def _plan_pairs(documents: DocumentBounds, target: np.ndarray, max_tokens: int, 
 
     single_pairs = _pair_single_sentences(documents, start[~several], target, max_tokens, rng)
     return chunk_pairs.joined(single_pairs)
-
-
-def _draw_targets(count: int, max_tokens: int, short_probability: float, rng: Generator) -> np.ndarray:
-    """(count,) the target length of each document, one for all of its chunks."""
-    target = np.full(count, max_tokens)
-    short = rng.random(count) < short_probability
-    target[short] = rng.integers(2, max_tokens + 1, short.sum())
-    return target
 
 
 def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: int) -> np.ndarray:
@@ -195,14 +184,11 @@ def _cut_and_exchange(
     unused = partner[found_none]
     unmatched = replaced[found_none]
 
-    # Unmatched pairs keep their own B, which `_pair_chunks` replaces
-    b_start = cut.copy()
-    b_end = end.copy()
-    b_start[replaced] = cut[partner]
-    b_end[replaced] = end[partner]
-    b_start[unmatched] = cut[unmatched]
-    b_end[unmatched] = end[unmatched]
-    return EpochPlan(start, cut, b_start, b_end, label), unmatched, unused
+    # The chunk whose B each pair gets. Unmatched pairs keep their own, which `_pair_chunks` replaces
+    source = np.arange(len(start))
+    source[replaced] = partner
+    source[unmatched] = unmatched
+    return EpochPlan(start, cut, cut[source], end[source], label), unmatched, unused
 
 
 def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> EpochPlan:
@@ -210,7 +196,7 @@ def _pair_twice(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -
     twice = np.tile(chunks, 2)
     start, end = twice[1:]
     cut = _draw_cuts(documents, twice, rng)
-    return EpochPlan(start, cut, cut.copy(), end.copy(), np.repeat([IS_NEXT, NOT_NEXT], chunks.shape[1]))
+    return EpochPlan(start, cut, cut, end, np.repeat([IS_NEXT, NOT_NEXT], chunks.shape[1]))
 
 
 def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) -> np.ndarray:
@@ -263,23 +249,9 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
 
     # Neighbours exchange: 0 and 1, 2 and 3, …; of an odd number the last one keeps its own for now.
     held = np.minimum(np.arange(count) ^ 1, count - 1)
-    unmatched = _exchange_unsuitable(held, suits, rng)
 
-    partner = np.empty_like(order)
-    partner[order] = order[held]
-    return partner, np.sort(order[unmatched])
-
-
-def _exchange_unsuitable(held: np.ndarray, suits: Callable, rng: Generator) -> np.ndarray:
-    """Exchanges unsuitable segments with pairs ever further away, in place, and returns the pairs that keep one.
-
-    Args:
-        held: (n,) the segment that each pair has.
-        suits: (pairs, segments) → whether each segment suits its pair.
-    """
-    count = len(held)
+    # Pairs that hold an unsuitable segment exchange it with pairs ever further away.
     unmatched = np.flatnonzero(~suits(np.arange(count), held))
-
     for reach in np.repeat(2 ** np.arange(1, 21), 2):
         if len(unmatched) == 0:
             break
@@ -290,7 +262,10 @@ def _exchange_unsuitable(held: np.ndarray, suits: Callable, rng: Generator) -> n
 
         held[pair], held[other] = held[other], held[pair]
         unmatched = unmatched[~suits(unmatched, held[unmatched])]
-    return unmatched
+
+    partner = np.empty_like(order)
+    partner[order] = order[held]
+    return partner, np.sort(order[unmatched])
 
 
 def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

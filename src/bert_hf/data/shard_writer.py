@@ -11,9 +11,11 @@ import socket
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
-from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.checksums import file_checksum, json_checksum
+from bert_hf.data.encoding import Encoded, offsets_of, sentences_per_document
 
 FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
@@ -58,20 +60,11 @@ def _temporary(path: Path) -> Path:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes the temporary files that killed processes of this machine left of a file."""
-    begin = f".{path.name}.{socket.gethostname()}-"
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-        process = leftover.name.removeprefix(begin).removesuffix(".tmp")  # of "node-1", seen from "node", no number
-        if process.isdigit() and not _is_running(int(process)):
+    """Removes what killed processes of this machine left of an input's shards: of the one at `path` and later ones."""
+    for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
+        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # seen from another host no number
+        if process.isdigit() and not psutil.pid_exists(int(process)):
             leftover.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 
 # ---- a shard
@@ -101,15 +94,15 @@ class ShardWriter:
         self._temporary = _temporary(self.path)
         remove_leftovers(self.path)
         self._file = open(self._temporary, "wb")
-        self._stream: pa.RecordBatchStreamWriter | None = None
-        self._held: list = []
+        self._stream = None
+        self._held = []
         self._size = 0  # what is held: tokens, and pieces that may have none
         self._counts = dict.fromkeys(COUNTS, 0)
         self.document_ended = True
         return self
 
-    def add(self, encoded) -> None:
-        """Adds an `encoding.Encoded`. Batches are cut where a document ends, wherever the groups are cut.
+    def add(self, encoded: Encoded) -> None:
+        """Adds some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
 
         A document of more than `_LONGEST_DOCUMENT` tokens (a file without blank lines, say) is ended there.
         """
@@ -119,36 +112,26 @@ class ShardWriter:
 
         self.document_ended = bool(encoded.ends[-1])
         self._held.append(encoded)
-        self._counts["unknown"] += encoded.unknown
         if self._size >= _BATCH_TOKENS and self.document_ended:
             self._flush()
 
     def _flush(self) -> None:
-        """Writes what is held as one record batch.
-
-        Of three pieces with 2, 0 and 1 sentences, of which the first and the third end a document:
-
-            sentences     [2, 0, 1]     ends [True, False, True]
-            document      [0, 1, 1]     of each piece
-            per_document  [2, 1]        sentences
-        """
-        ids, lengths, sentences, ends = (np.concatenate([getattr(e, name) for e in self._held]) for name in _FIELDS)
+        """Writes what is held as one record batch."""
+        ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._held, strict=True))
         self._held, self._size = [], 0
 
-        document = np.concatenate([[0], np.cumsum(ends)[:-1]])
-        per_document = np.bincount(document, sentences).astype(np.int64)
+        # Where each document that has text begins and the last one ends: sentences and tokens before that
+        per_document = sentences_per_document(sentences, ends)
         filled = per_document > 0
-
-        # Where each document that has text ends: sentences and tokens before that
-        sentence_ends = np.concatenate([[0], np.cumsum(per_document)[filled]])
-        tokens_until = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        sentence_offsets = offsets_of(per_document[filled])
+        token_offsets = offsets_of(lengths)[sentence_offsets]
         self._write(
-            pa.ListArray.from_arrays(pa.array(tokens_until[sentence_ends], pa.int32()), pa.array(ids)),
-            pa.ListArray.from_arrays(pa.array(sentence_ends, pa.int32()), pa.array(lengths)),
+            pa.ListArray.from_arrays(pa.array(token_offsets, pa.int32()), pa.array(ids)),
+            pa.ListArray.from_arrays(pa.array(sentence_offsets, pa.int32()), pa.array(lengths)),
         )
 
-        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum())
-        for name, value in zip(COUNTS, sums, strict=False):
+        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum(), unknown.sum())
+        for name, value in zip(COUNTS, sums, strict=True):
             self._counts[name] += int(value)
 
     def _write(self, *columns: pa.Array) -> pa.RecordBatchStreamWriter:
@@ -182,13 +165,10 @@ class ShardWriter:
         write_json(self.path.with_suffix(".json"), self.entry)
 
 
-_FIELDS = ("ids", "sentence_lengths", "sentences", "ends")  # of an `Encoded`
-
-
 def finished_shard(path: Path, fingerprint: str) -> dict | None:
     """The record of a shard that is complete, undamaged and up to date (of this fingerprint), else None."""
     try:
-        entry = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        entry = json.loads(path.with_suffix(".json").read_bytes())
         if entry["fingerprint"] != fingerprint or path.stat().st_size != entry["bytes"]:
             return None
         return entry if file_checksum(path) == entry["sha256"] else None
@@ -200,12 +180,11 @@ def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
     """Writes the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
     totals = {name: sum(entry[name] for entry in entries) for name in COUNTS}
     unknown = totals.pop("unknown")
-    fingerprints = json.dumps([entry["fingerprint"] for entry in entries])
     manifest = {
         "format": FORMAT,
         **totals,
         "unknown_share": unknown / max(1, totals["tokens"]),
-        "fingerprint": text_checksum(fingerprints),
+        "fingerprint": json_checksum([entry["fingerprint"] for entry in entries]),
         **facts,
         "shards": entries,
     }

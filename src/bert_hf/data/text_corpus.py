@@ -12,8 +12,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.checksums import text_checksum
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import Encoder, batch_text_pieces, encode_group
+from bert_hf.data.corpus_store import Corpus, Window
+from bert_hf.data.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.input_files import is_url
 from bert_hf.data.readers import choose_column, cut_pieces, whole_text
 from bert_hf.data.remote_shards import RemoteShards
@@ -23,17 +23,13 @@ from bert_hf.errors import InputError
 _CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
 
 
-class TextCorpus:
-    """Tokenized documents in memory, in one window (see `dataset.WindowedCorpus`).
+class TextCorpus(Window):
+    """Tokenized documents in memory: a corpus that is its only window (see `dataset.WindowedCorpus`).
 
     Args:
         texts: one document each; documents without a token are left out.
         tokenizer: gives the ids.
         language: for the sentence splitter (ISO 639); None: a line is a sentence.
-
-    Attributes:
-        token_offsets: (sentences + 1,) tokens before each sentence.
-        document_starts, document_ends: (documents,) the sentences [start, end) of each document.
 
     Raises:
         InputError: the texts contain no token.
@@ -46,26 +42,14 @@ class TextCorpus:
         if not any(len(group.ids) for group in groups):
             raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
 
-        self._ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
-        document = np.concatenate([[0], np.cumsum(ends)[:-1]])  # of each piece
-        per_document = np.bincount(document, sentences).astype(np.int64)
-        per_document = per_document[per_document > 0]
-
-        self.token_offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        self.document_ends = np.cumsum(per_document)
-        self.document_starts = self.document_ends - per_document
-
-    def __len__(self) -> int:
-        return len(self.document_starts)
+        ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
+        per_document = sentences_per_document(sentences, ends)
+        super().__init__([ids], lengths, per_document, per_document > 0)
 
     @property
     def tokens(self) -> int:
         """Tokens in these documents."""
-        return len(self._ids)
-
-    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
-        """Token ids of the sentences [first, last), which lie in one document."""
-        return self._ids[self.token_offsets[first_sentence] : self.token_offsets[last_sentence]]
+        return int(self.token_offsets[-1])
 
     def windows(self, rng: np.random.Generator | None = None) -> list[str]:
         """One window: all documents."""

@@ -31,7 +31,7 @@ def sample(texts: Iterable[str], limit: int) -> list[str]:
         number   0     1     2     3     4     5
         key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
-    held: list[tuple[float, int, int, str]] = []  # a heap: (-key, number, bytes, text)
+    held = []  # a heap: (-key, number, bytes, text)
     size = read = 0
     for number, text in enumerate(texts):
         length = len(text.encode("utf-8", "surrogatepass"))

@@ -95,7 +95,7 @@ def _train_vocabulary(
 
 def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
     """The most frequent characters after normalisation, in the order of their code points."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
     for point in np.flatnonzero(points).tolist():
         for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
             counts[character] += int(points[point])
@@ -185,7 +185,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """piece → id, the number of its line."""
-    seen: dict[str, int] = {}
+    seen = {}
     for line, piece in enumerate(read_input_text(path).removesuffix("\n").split("\n"), start=1):
         piece = piece.rstrip("\r")
         if piece in seen:

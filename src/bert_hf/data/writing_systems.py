@@ -30,7 +30,6 @@ KEPT_LANGUAGES = frozenset(
     "am ar arz ary as awa bho bn bo brx ckb doi dv dz fa gu he hi hy iw ja ka km kn ko kok ks lo mai ml mni mr my ne "
     "new nqo or pa pnb ps sa sat sd shn si syr ta te th ti ug ur vi wuu yi yue zh zgh".split()
 )
-_LANGUAGE_CODE = re.compile("[-_]")
 _NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
 
 
@@ -65,7 +64,7 @@ def script_of(character: str) -> str | None:
 
 def letters_by_script(points: np.ndarray) -> Counter[str]:
     """Letters of each script, from the counts of code points."""
-    letters: Counter[str] = Counter()
+    letters = Counter()
     for point in np.flatnonzero(points).tolist():
         character = chr(point)
         if unicodedata.category(character)[0] == "L" and (script := script_of(character)):
@@ -83,7 +82,7 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
         points: `count_characters` of the text that the vocabulary is trained on.
         language: an ISO 639 code, with or without a region.
     """
-    if language and _LANGUAGE_CODE.split(language.lower())[0] in KEPT_LANGUAGES:
+    if language and re.split("[-_]", language.lower())[0] in KEPT_LANGUAGES:
         return Accents(False, f"accents are kept, for --language {language}")
 
     letters = letters_by_script(points)
