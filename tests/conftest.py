@@ -34,7 +34,7 @@ settings.register_profile("long", max_examples=200_000, print_blob=True, **COMMO
 settings.load_profile("short")
 
 
-# What mostly waits runs next to what starts several processes: then both cores have work.
+# Files that mostly wait run next to files that start several processes: then both cores have work.
 FIRST = ("test_progress.py", "test_distributed.py", "test_fault_harness.py", "test_preemption.py")
 
 

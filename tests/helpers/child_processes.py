@@ -65,7 +65,7 @@ def accelerate_launch(words: list[str], log: Path, **environment: str) -> int:
 
 
 class ForkedRank:
-    """What torchrun uses of the `subprocess.Popen` of a rank: here a fork that runs the rank's script."""
+    """A rank's process for torchrun: the part of `subprocess.Popen` that it uses, on a fork that runs the script."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]):
         script_and_words = list(command[command.index("-u") + 1 :])  # python -u SCRIPT WORD …

@@ -105,11 +105,16 @@ def kind_of(path: str | Path) -> str:
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """Opens a file or a URL for reading, decompressed."""
+    """Opens a file or a URL for reading, decompressed.
+
+    Raises:
+        InputError: the URL cannot be opened. (A file's error stays an `OSError`.)
+    """
     opener = _OPENERS.get(compression(path) or "")
     if not is_url(path):
         return (opener or open)(path, "rb")
 
-    system, place = fsspec.url_to_fs(str(path))
-    file = io.BufferedReader(system.open(place, "rb"))  # those of some protocols read no line in parts
+    with access_errors(path):
+        system, place = fsspec.url_to_fs(str(path))
+        file = io.BufferedReader(system.open(place, "rb"))  # those of some protocols read no line in parts
     return opener(file, "rb") if opener else file
