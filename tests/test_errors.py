@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from bert_hf.console import logger
 from bert_hf.errors import InputError, one_line_errors
 
 
@@ -44,3 +45,11 @@ def test_a_full_disk_is_one_line(capsys):
         "error: out/data-00000.arrow: No space left on device; "
         "free some space, change its permissions, or name another place\n"
     )
+
+
+def test_rank_0_alone_logs_information(capsys, monkeypatch):
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)  # some launchers set it after the import
+        logger.info(f"information of rank {rank}")
+        logger.warning(f"warning of rank {rank}")
+    assert capsys.readouterr().out.splitlines() == ["information of rank 0", "warning of rank 0", "warning of rank 1"]

@@ -26,10 +26,17 @@ def _is_not_cpu_notice(record: logging.LogRecord) -> bool:
 
 logging.getLogger("DeepSpeed").addFilter(_is_not_cpu_notice)
 
+
+def _is_warning_or_of_rank_0(record: logging.LogRecord) -> bool:
+    """Asked for each line: some launchers set RANK after this module is imported."""
+    return record.levelno >= logging.WARNING or os.environ.get("RANK", "0") == "0"
+
+
 logger = logging.getLogger("bert_hf")
 if not logger.handlers:
     logger.addHandler(_StandardOutput())
-    logger.setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING)
+    logger.addFilter(_is_warning_or_of_rank_0)
+    logger.setLevel(logging.INFO)
 
 
 def format_table(rows: list[list[str]]) -> list[str]:

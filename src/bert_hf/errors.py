@@ -20,7 +20,7 @@ from pathlib import Path
 BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class InputError(Exception):
     """Bad input of the user: a file, a flag, a folder.
 

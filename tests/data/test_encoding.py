@@ -93,6 +93,19 @@ def test_emptying_the_cache_changes_nothing(trained, monkeypatch):
         assert_same_ids(trained, sentences, encoder)
 
 
+def test_an_interrupt_while_words_are_learned_leaves_no_wrong_ids(trained, monkeypatch):
+    encoder = Encoder(backend(trained))
+
+    class Interrupted(dict):
+        def __setitem__(self, word, number):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(encoder, "_words", Interrupted(encoder._words))
+    with pytest.raises(KeyboardInterrupt):
+        encoder(["the cat"])
+    assert_same_ids(trained, ["cat", "a cat"], encoder)
+
+
 def test_special_tokens_in_the_text(trained):
     assert_same_ids(trained, ["a[MASK]b [SEP]", "[mask] [ SEP ]", "plain"])
 

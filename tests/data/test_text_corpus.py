@@ -30,6 +30,8 @@ def test_a_corpus_in_memory_equals_the_prepared_one(texts, trained, tmp_path):
     for start, end in zip(window.document_starts, window.document_ends, strict=True):
         assert np.array_equal(ours.ids(start, end), window.ids(start, end))
 
+    assert len(ours.ids(end, end)) == len(window.ids(end, end)) == 0  # after the last sentence
+
     first, second = (PreTrainingExamples(corpus, max_seq_length=48) for corpus in (ours, tmp_path / "corpus"))
     assert len(first) == len(second) > 10
     for index in range(len(first)):

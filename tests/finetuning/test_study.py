@@ -330,6 +330,18 @@ def test_a_checkpoint_with_other_weights_is_another_model(tmp_path):
     assert make_study(argv, FakeRecipe())[0].run() == 0
 
 
+def test_a_cell_in_a_former_order_of_batches_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    argv = [*MODELS, "--seeds", "1", "--output_dir", "out"]
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    path = next(Path("out").rglob("run.json"))
+    record = json.loads(path.read_text())
+    record["identity"]["order"] = "group_by_length"
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"run: the cell was trained by version 0\.2\.0 or before, in another order"):
+        make_study(argv, FakeRecipe())[0].run()
+
+
 @pytest.mark.parametrize("changed", ["a.yaml", "train.tsv", "more-1.tsv", "glue/dev.tsv"])
 def test_a_cell_whose_named_files_changed_is_refused(changed, tmp_path, monkeypatch):
     """The file of --config, and files by path, by glob and in a folder, on the command line or in the YAML file."""

@@ -41,6 +41,21 @@ def test_state_comes_back_as_it_was(tmp_path):
     assert loaded["backwards"].tolist() == [2, 1, 0]
 
 
+def test_all_files_are_on_the_disk_before_a_checkpoint_has_its_name(tmp_path, monkeypatch):
+    events = []
+    place = {}  # by inode: which file or folder a descriptor is of
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(os.fstat(descriptor).st_ino))
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", lambda *paths: events.append("renamed") or rename(*paths))
+    final = make(tmp_path, 3)
+    place |= {path.stat().st_ino: path.name for path in (tmp_path, final, *final.iterdir())}
+
+    order = [place.get(event, event) for event in events]
+    named = order.index("renamed")
+    assert set(order[:named]) >= {path.name for path in final.iterdir()}
+    assert tmp_path.name in order[named:]  # the folder with the new name
+
+
 def test_what_is_no_plain_state_is_refused(tmp_path):
     with pytest.raises(TypeError, match="holds no object"):
         save_state(tmp_path / "s", {"x": object()})

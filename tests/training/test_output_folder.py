@@ -1,6 +1,9 @@
 """The output folder of a run: what is removed from it."""
 
+import pytest
+
 from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.errors import InputError
 from bert_hf.finetuning.tasks import TASKS
 from bert_hf.training import output_folder
 
@@ -22,3 +25,20 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
 
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"notes.tsv", "predictions.md", output_folder.RECORD, output_folder.LOCK}
+
+
+def test_a_run_in_a_former_order_of_batches_stays_finished_and_is_not_continued(tmp_path):
+    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+    today = {"seed": 1, "order": "batches in random order"}
+
+    output_folder.write_record(tmp_path, {"seed": 1, "order": "group_by_length"}, finished=True)
+    assert output_folder.start(args, today).finished
+    output_folder.release_lock()
+    with pytest.raises(InputError, match=r"another run: seed differ \(seed: 2, was 1\);"):
+        output_folder.start(args, {**today, "seed": 2})
+    output_folder.release_lock()
+
+    output_folder.write_record(tmp_path, {"seed": 1, "order": "group_by_length"}, finished=False)
+    with pytest.raises(InputError, match=r"another run: order differ \(order: batches in random order, was group_by"):
+        output_folder.start(args, today)
+    output_folder.release_lock()

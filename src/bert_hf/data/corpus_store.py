@@ -52,7 +52,7 @@ class Window:
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
         """Token ids of the sentences [first, last), which lie in one document."""
         start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
-        chunk = int(self._chunk_starts.searchsorted(start, "right")) - 1
+        chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # at the very end: the last one
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
 

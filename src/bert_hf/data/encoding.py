@@ -99,24 +99,32 @@ class Encoder:
         if not self.by_word or any(token in text for token in self._added):
             return self._encode_by_library(sentences)
 
-        words = text.split(" ")
-        numbers = list(map(self._words.get, words))
-        if None in numbers:
-            self._learn([word for word, number in zip(words, numbers, strict=True) if number is None])
-            numbers = list(map(self._words.__getitem__, words))
-
-        # The ids of each word, gathered from the table.
-        number = np.array(numbers)
-        table = np.asarray(self._starts)
-        starts = table[number]
-        lengths = table[number + 1] - starts
-        ends = np.cumsum(lengths)
-        ids = np.asarray(self._ids)[np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])]
+        try:
+            ids, ends = self._look_up(text.split(" "))
+        except BaseException:  # an interrupt in a notebook: the tables may not agree with each other
+            self._forget()
+            raise
 
         if len(self._words) > _REMEMBERED or len(self._ids) > 4 * _REMEMBERED:
             self._forget()
         words_until = np.cumsum([sentence.count(" ") + 1 for sentence in sentences])
         return ids, np.diff(ends[words_until - 1], prepend=0)
+
+    def _look_up(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """(ids of the words, one after the other; where each word ends), from the tables, which learn new words."""
+        numbers = list(map(self._words.get, words))
+        if None in numbers:
+            self._learn([word for word, number in zip(words, numbers, strict=True) if number is None])
+            numbers = list(map(self._words.__getitem__, words))
+
+        # The ids of each word, gathered from the tables
+        number = np.array(numbers)
+        table = np.asarray(self._starts)
+        starts = table[number]
+        lengths = table[number + 1] - starts
+        ends = np.cumsum(lengths)
+        places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+        return np.asarray(self._ids)[places], ends
 
     def _encode_by_library(self, sentences: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """The same result from the Rust tokenizer."""

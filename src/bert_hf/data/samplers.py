@@ -103,11 +103,11 @@ class LengthGroups(LengthGroupedSampler):
     length tells the class (spam is long), dozens of steps in a row see hardly any row of the other class. On SMS spam
     a network with random weights then learned nothing (docs/speed.md).
 
-        lengths of the stock batches     90 88 | 41 40 | 12 9 | 95 93 | 38 36 | 8 7
-        the same batches here            95 93 | 12 9 | 38 36 | 90 88 | 8 7 | 41 40
+        lengths in the stock order     95 88 | 41 40 | 12 9 | 90 93 | 38 36 | 8 7    (sorted 3 batches at a time)
+        the same batches here          95 88 | 12 9 | 38 36 | 90 93 | 8 7 | 41 40
 
-    A last, incomplete batch stays the last one, and the batch with the longest text the first: memory that does not
-    suffice is noticed at once.
+    The first batch, into which the stock sampler puts the longest text, stays the first: memory that does not suffice
+    is noticed at once. A last, incomplete one stays the last.
     """
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int):

@@ -29,7 +29,7 @@ FEW_ROWS = 200  # below so many validation rows a figure that counts rows is too
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
 _OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
 _SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
-# Batches of earlier versions were sorted by length, 50 at a time: another order, which no run of today continues.
+# As run.json and the card name it. "group_by_length" in a record is the order of an earlier version: `FORMER`
 _ORDERS = {"group_by_length": "inputs of about one length share a batch; batches in random order"}
 _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
 
@@ -109,7 +109,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "schedule": settings(args, _SCHEDULE),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
-        "order": _ORDERS.get(order := args.train_sampling_strategy, order),
+        "order": _ORDERS.get(args.train_sampling_strategy, args.train_sampling_strategy),
         "fine_tuning": settings(task_args, _SHARED),
         "kept": args.metric_for_best_model if args.load_best_model_at_end else "the last weights",
     }
@@ -224,7 +224,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
     """The model card, without its figures. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
-    order = args.train_sampling_strategy
+
     return hub.Card(
         title=Path(args.output_dir or "").name,
         pipeline_tag=task.pipeline_tag,
@@ -246,7 +246,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
             "batch": global_batch_size(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
-            "order": _ORDERS.get(order, order),
+            "order": _ORDERS.get(args.train_sampling_strategy, args.train_sampling_strategy),
             "longest input": task_args.max_seq_length,
             "seed": args.seed,
         },

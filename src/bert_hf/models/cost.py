@@ -1,8 +1,8 @@
 """Estimates what a pre-training run costs, by formula: FLOPs, hours, and memory of a device.
 
-Nothing is trained. Parameters, FLOPs, the training state and the activations of a device are exact. Time is FLOPs over
-a share of the device's peak (`expected_mfu`, from published figures); communication, data loading and checkpoints are
-free. docs/cost.md compares the results with measurements.
+Nothing is trained. Parameters, FLOPs and the training state of a device are exact; activations are exact but for the
+logits at their peak. Time is FLOPs over a share of the device's peak (`expected_mfu`, from published figures);
+communication, data loading and checkpoints are free. docs/cost.md compares the results with measurements.
 """
 
 from dataclasses import dataclass
@@ -250,7 +250,7 @@ def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: f
             table.append(_row(plan, devices, tokens, price))
 
     length, available = plan.phases[0][0], HEADROOM * device.memory / 1e9
-    title = f"memory of a device in GB (and the largest micro-batch at {length} that {available:,.1f} GB hold)"
+    title = f"time; memory of a device in GB (and the largest micro-batch at {length} that {available:,.1f} GB hold)"
     return [*lines, "", title, *format_table(table)]
 
 

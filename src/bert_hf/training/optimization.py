@@ -58,7 +58,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 @cache
 def _late_step(device: torch.device) -> Tensor:
     """The step number for fused AdamW; it stays the same, because in float32 2³⁰ + 1 is 2³⁰."""
-    return torch.full((), _CORRECTED, device=device)
+    return torch.full((), _CORRECTED, dtype=torch.float32, device=device)
 
 
 class BertAdam(torch.optim.Optimizer):

@@ -18,6 +18,16 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
+# Recorded values whose meaning this version does not have any more. Such a run is not continued, and its figures are
+# not compared with those of today; a finished one stays finished.
+FORMER = {"order": "group_by_length"}  # fine-tuning's batches were sorted by length, 50 at a time
+
+
+def former_keys(recorded: dict) -> list[str]:
+    """The keys of an earlier run's identity that have a value of `FORMER`."""
+    return [key for key, value in FORMER.items() if recorded.get(key) == value]
+
+
 def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
     """The keys whose values differ, each with its differing entries as text.
 

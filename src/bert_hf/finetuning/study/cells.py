@@ -13,6 +13,7 @@ from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options, recipe_options
 from bert_hf.training.checkpointing import read_object, write_durably
 from bert_hf.training.output_folder import RECORD
+from bert_hf.training.run_fingerprint import former_keys
 
 CELL = "cell.json"  # the command of a cell, and digests of the files that it reads
 RUN = "run"  # the recipe's output folder within a cell's
@@ -81,6 +82,7 @@ class CellRunner:
         record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files(cell)}
         before = read_object(folder / CELL)
         _refuse_other_inputs(folder, before, record)
+        _refuse_former_order(folder / RUN)
         if before == record and _is_finished(folder / RUN):
             self._remove_model(folder / RUN)
             return False
@@ -155,6 +157,16 @@ def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> Non
         where=folder,
         remedy="give another --output_dir, or remove this folder",
     )
+
+
+def _refuse_former_order(run: Path) -> None:
+    """Refuses a cell that an earlier version trained in another order of batches: one table would compare both."""
+    if former_keys((read_object(run / RECORD) or {}).get("identity", {})):
+        raise InputError(
+            "the cell was trained by version 0.2.0 or before, in another order of batches",
+            where=run,
+            remedy="give another --output_dir, or remove the cells",
+        )
 
 
 def _is_finished(run: Path) -> bool:
