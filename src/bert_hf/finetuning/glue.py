@@ -177,6 +177,7 @@ def _read_table(
         fields = line.split("\t")
         if not line:
             continue
+
         if not columns:
             columns = tuple(fields)
         elif len(fields) == len(columns):

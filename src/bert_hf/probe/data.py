@@ -211,6 +211,7 @@ def masked_examples_of(
     collator = DataCollatorForPreTraining(tokenizer, nsp=False)
     ids = tokenizer(task.joined(), add_special_tokens=False)["input_ids"]
     chosen = np.random.default_rng(probe_args.seed).permutation(len(ids))[: probe_args.max_eval_samples]
+
     masked = []
     for row in chosen.tolist():
         if ids[row]:
@@ -222,6 +223,7 @@ def masked_examples_of(
                 "seed": 0,
             }
             masked.append(MaskedExample(**collator.example(feature), next_sentence_label=0))
+
     counts = np.bincount([token for row in ids for token in row], minlength=len(tokenizer))
     return HeldOutText(masked, counts, _characters_per_token(masked, tokenizer), False)
 

@@ -95,6 +95,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
     ):
         self._dtype = dtype
         self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
+
         muon_groups = [{"momentum": _MOMENTUM, **group} for group in matrix_groups]
         # AdamW's groups come first: the learning rate that Trainer logs is that of the first group.
         super().__init__([*self._adamw.param_groups, *muon_groups], {})

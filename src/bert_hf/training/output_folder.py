@@ -112,15 +112,8 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         write_record(folder, identity, finished=False)
         return Start(named)
 
-    # Another run, or a complete one
-    former = former_keys(record["identity"]) if record["finished"] else []
-    compared = {key: value for key, value in identity.items() if key not in former}
-    if found := differences(record["identity"], compared):
-        raise InputError(
-            f"the output folder holds another run: {describe(found)}",
-            where=folder,
-            remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
-        )
+    # A complete run
+    _refuse_another_run(folder, record, identity)
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
         return Start(finished=True)
@@ -136,6 +129,18 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
     return Start(str(newest))
+
+
+def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
+    """Refuses a folder whose record is that of another run than `identity`."""
+    former = former_keys(record["identity"]) if record["finished"] else []
+    compared = {key: value for key, value in identity.items() if key not in former}
+    if found := differences(record["identity"], compared):
+        raise InputError(
+            f"the output folder holds another run: {describe(found)}",
+            where=folder,
+            remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
+        )
 
 
 def _check_best(checkpoint: Path) -> None:

@@ -223,6 +223,7 @@ def read_hub(
     filled = {split: rows for split, rows in load_hub(name, config).items() if len(rows)}
     splits: dict[str, LabelledTexts] = {}
     like = None
+
     for split in sorted(filled.keys() & set(wanted), key=lambda split: (split != "train", split)):
         rows = filled[split]
         where = name if split == "train" else f"{name}, {split}"

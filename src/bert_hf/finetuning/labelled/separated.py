@@ -105,6 +105,7 @@ def _quoted_rows(text: str, delimiter: str, escaped: bool = False) -> Iterator[R
         escapechar="\\" if escaped else None,
         strict=True,
     )
+
     limit = csv.field_size_limit(sys.maxsize)  # a text may be of any length
     begin = 1
     try:
