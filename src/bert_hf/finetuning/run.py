@@ -29,8 +29,6 @@ FEW_ROWS = 200  # below so many validation rows a figure that counts rows is too
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
 _OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
 _SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
-# As run.json and the card name it. "group_by_length" in a record is the order of an earlier version: `FORMER`
-_ORDERS = {"group_by_length": "inputs of about one length share a batch; batches in random order"}
 _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
 
 
@@ -91,6 +89,16 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     return f"the best {metric} on {rows:,} validation rows decides"
 
 
+def order_of(args: FineTuningArguments) -> str:
+    """The order of the rows, as run.json and the card name it.
+
+    "group_by_length" itself, in a record, is the order of an earlier version (`run_fingerprint.FORMER`).
+    """
+    if args.train_sampling_strategy == "group_by_length":
+        return "inputs of about one length share a batch; batches in random order"
+    return args.train_sampling_strategy
+
+
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
     """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
     task_args, config = task.task_args, model.config
@@ -109,7 +117,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "schedule": settings(args, _SCHEDULE),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
-        "order": _ORDERS.get(args.train_sampling_strategy, args.train_sampling_strategy),
+        "order": order_of(args),
         "fine_tuning": settings(task_args, _SHARED),
         "kept": args.metric_for_best_model if args.load_best_model_at_end else "the last weights",
     }
@@ -246,7 +254,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
             "batch": global_batch_size(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
-            "order": _ORDERS.get(args.train_sampling_strategy, args.train_sampling_strategy),
+            "order": order_of(args),
             "longest input": task_args.max_seq_length,
             "seed": args.seed,
         },

@@ -17,7 +17,7 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     """float64, or float32 where the device cannot add float64, which is tried."""
     try:
         torch.ones(2, dtype=torch.float64, device=device).sum().add(1.0)
-    except (RuntimeError, TypeError, NotImplementedError):  # XPU without fp64, MPS
+    except (RuntimeError, TypeError):  # XPU without fp64, MPS
         return torch.float32
     return torch.float64
 
