@@ -8,9 +8,8 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
 import sys
 from pathlib import Path
 
-from bert_hf import preflight
-from bert_hf.config.arguments import parse
 from bert_hf.data.requested_corpus import split_for, tokenizer_for
+from bert_hf.preflight import parse_pretraining
 from bert_hf.training.command_line import next_command
 from bert_hf.training.pretraining import (
     held_out_examples,
@@ -30,7 +29,7 @@ DEFAULT = ROOT / "configs/pretrain/default.yaml"
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse(preflight.PRETRAINING, argv, str(DEFAULT), preflight.pretraining)
+    options = parse_pretraining(argv, DEFAULT)
     if options is None:  # --check
         return 0
     tokens, text, network, shape, args = options

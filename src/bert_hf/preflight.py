@@ -68,6 +68,11 @@ TOKENIZER_TRAINING = (TokenizerArguments, CorpusArguments, OutputArguments)
 SPLITTING = (SplitArguments, OutputArguments)
 
 
+def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
+    """The options of `pretrain.py`, checked, in the order of `PRETRAINING`. None after `--check`."""
+    return parse(PRETRAINING, argv, str(default_config), pretraining)
+
+
 def parse_finetuning(
     arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
 ) -> tuple | None:

@@ -81,23 +81,9 @@ def parse(
         InputError: unknown key or flag, value of the wrong type or out of range, missing or malformed file; or
             preflight refuses it.
     """
-    parser = _Parser(list(classes), allow_abbrev=False)
-    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
     checks_alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
-    if checks_alone:
-        text = "Only check the files that the run would read, and where it would write."
-        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
-
-    # Command line, then the YAML file that it names, over which it wins
-    words = list(argv if argv is not None else sys.argv[1:])
-    _refuse_words(words)
-    known, unknown = parser.parse_known_args(words)
-    _refuse_unknown(parser, unknown)
-    config = known.config
-    if config is None and not words:
-        config = default_config
-    if config is not None:
-        known = parser.parse_args(_yaml_words(parser, Path(config)) + words)
+    parser = _make_parser(classes, with_check=checks_alone)
+    known = _read_values(parser, list(argv if argv is not None else sys.argv[1:]), default_config)
 
     # Plain dataclasses, checks, and then what joins the ranks
     built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
@@ -111,6 +97,29 @@ def parse(
     if checks_alone and known.check:
         return None
     return tuple(built.get(cls) or _build(cls, known) for cls in classes)
+
+
+def _make_parser(classes: Iterable[type], with_check: bool) -> _Parser:
+    parser = _Parser(list(classes), allow_abbrev=False)
+    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
+    if with_check:
+        text = "Only check the files that the run would read, and where it would write."
+        parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
+    return parser
+
+
+def _read_values(parser: _Parser, words: list[str], default_config: str | None) -> argparse.Namespace:
+    """The values of all flags: of the command line, then of the YAML file that it names, over which it wins."""
+    _refuse_words(words)
+    known, unknown = parser.parse_known_args(words)
+    _refuse_unknown(parser, unknown)
+
+    config = known.config
+    if config is None and not words:
+        config = default_config
+    if config is None:
+        return known
+    return parser.parse_args(_yaml_words(parser, Path(config)) + words)
 
 
 def _refuse_words(words: list[str]) -> None:

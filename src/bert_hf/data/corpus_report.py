@@ -98,20 +98,27 @@ def report_lines(
             yield _sample_size(corpus, texts)
             yield str(_separated(read["documents"], read["pieces"]))
 
-        examples = PreTrainingExamples(
-            corpus,
-            max_seq_length=shape.max_seq_length,
-            nsp=shape.nsp,
-            short_seq_probability=shape.short_seq_probability,
-            fixed=True,
-        )
-        collator = DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
+        examples, collator = _examples_of(corpus, tokenizer, shape)
         yield from map(str, corpus_findings(corpus, examples, collator, texts=texts))
 
         window = corpus.window(corpus.head())
         yield from ("  tokens in a document:", *histogram(window.sizes))
         if picture is not None:
             yield f"  picture: {draw_lengths(window, examples, collator, Path(picture))}"
+
+
+def _examples_of(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, shape: ExampleArguments
+) -> tuple[PreTrainingExamples, DataCollatorForPreTraining]:
+    """The examples that a run with these options would draw, and its collator."""
+    examples = PreTrainingExamples(
+        corpus,
+        max_seq_length=shape.max_seq_length,
+        nsp=shape.nsp,
+        short_seq_probability=shape.short_seq_probability,
+        fixed=True,
+    )
+    return examples, DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
 
 
 # ---- the sample

@@ -57,13 +57,7 @@ def prepare(
         InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
     """
     folder = Path(folder)
-    shared = {
-        "format": FORMAT,
-        "tokenizer": text_checksum(fingerprint_text(tokenizer)),
-        "language": language,
-        "vocab_size": len(tokenizer),
-        **(options or {}),
-    }
+    shared = _decisions(tokenizer, language, options or {})
     recipe = {**shared, "inputs": [source.name for source in inputs]}
     _claim(folder, recipe, tokenizer)
 
@@ -75,6 +69,17 @@ def prepare(
     _find_finished(part, num_proc)
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
     return _complete(folder, recipe, jobs, num_proc)
+
+
+def _decisions(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
+    """The facts that decide the bytes of a shard, its text apart."""
+    return {
+        "format": FORMAT,
+        "tokenizer": text_checksum(fingerprint_text(tokenizer)),
+        "language": language,
+        "vocab_size": len(tokenizer),
+        **options,
+    }
 
 
 # ---- the folder

@@ -56,20 +56,25 @@ def train_tokenizer(
     """
     points = count_characters(texts)
     if strip_accents is None and do_lower_case:
-        accents = choose_accents(points, language)
-        strip_accents = None if accents.strip else False  # None: as do_lower_case, and as it was always recorded
-        if log:
-            log(accents.reason)
-
+        strip_accents = _chosen_accents(points, language, log)
     options: dict[str, Any] = {
         "do_lower_case": do_lower_case,
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": tokenize_chinese_chars,
     }
+
     rust = backend(BertTokenizer(**options))
     alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
     vocabulary = _train_vocabulary(rust, texts, alphabet, vocab_size, min_frequency)
     return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
+
+
+def _chosen_accents(points: np.ndarray, language: str | None, log: Callable[[str], None] | None) -> bool | None:
+    """`strip_accents` for a text of these characters. None, where they are stripped: as it was always recorded."""
+    accents = choose_accents(points, language)
+    if log:
+        log(accents.reason)
+    return None if accents.strip else False
 
 
 def _train_vocabulary(

@@ -175,9 +175,8 @@ def encode_choices(
         cut_contexts += any(len(context) + min(len(choice), capacity) > capacity for choice in own)
         for choice in own:
             kept = context[: max(0, capacity - len(choice))]
-            first, second = [cls, *kept, sep], [*choice[:capacity], sep]
-            inputs.append(np.array(first + second, np.int32))
-            segments.append(np.repeat(np.array([0, 1], np.int8), [len(first), len(second)]))
+            inputs.append(np.array([cls, *kept, sep, *choice[:capacity], sep], np.int32))
+            segments.append((np.arange(len(inputs[-1])) >= len(kept) + 2).astype(np.int8))
         lengths.append(max(map(len, inputs[-count:])))
 
     columns = {

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -370,22 +370,27 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     if missing := [name for name in new if not name.startswith(heads)]:
         raise InputError(f"it lacks {few(missing)}", where=where, remedy="give a whole BERT checkpoint")
 
-    body = ("embeddings.", "encoder.", "pooler.")
-    if getattr(model.base_model, "pooler", None) is None:
-        body = body[:2]  # heads of tokens and answers do without the pooler
-    # Old transformers saved the buffer position_ids
-    left = sorted(
-        name
-        for name in loaded["unexpected_keys"]
-        if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
-    )
-    if left:
+    if left := _without_place(model, loaded["unexpected_keys"]):
         raise InputError(
             f"it holds {few(left)}, for which {CONFIG} has no place",
             where=where,
             remedy="give weights and config of one model",
         )
     return model, new
+
+
+def _without_place(model, unexpected: Iterable[str]) -> list[str]:
+    """The weights of the network itself that the model did not take; heads may go."""
+    body = ("embeddings.", "encoder.", "pooler.")
+    if getattr(model.base_model, "pooler", None) is None:
+        body = body[:2]  # heads of tokens and answers do without the pooler
+
+    # Old transformers saved the buffer position_ids
+    return sorted(
+        name
+        for name in unexpected
+        if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
+    )
 
 
 def few(names: list[str]) -> str:

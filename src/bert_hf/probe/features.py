@@ -225,9 +225,9 @@ def probe_features(
         means = {}  # of a network's draws, by fold
         for name, draws in networks.items():
             results = [[probe_states(states, task, fold) for states in draws] for fold in folds_of_count]
-            values = [[value for value, _ in row] for row in results]
-            scores[name][count] = [value for row in values for value in row]
-            means[name] = np.array([np.mean(row) for row in values])
+            values = np.array([[value for value, _ in row] for row in results])  # (folds, draws)
+            scores[name][count] = values.flatten().tolist()
+            means[name] = values.mean(axis=1)
             if name == "checkpoint":
                 chosen[count] = [list(row[0][1]) for row in results]
         difference[count] = (means["checkpoint"] - means["random"]).tolist()

@@ -3,11 +3,12 @@
 from typing import TypedDict, cast
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.finetuning.squad.decoding import best_spans, decode
 from bert_hf.finetuning.squad.files import Question
-from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
 
 _BATCH = 16  # windows
 
@@ -53,24 +54,31 @@ def answer(
     shape = WindowShape(length, stride, max_query_length or min(64, length // 2))
     windows = make_windows([Question("asked", question, context, answers=())], tokenizer, shape)
 
-    # The best spans of each window, without dropout
-    training = model.training
-    model.eval()
-    collate = WindowCollator(tokenizer)
-    found = []
-    for begin in range(0, len(windows), _BATCH):
-        rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
-        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
-        outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
-        logits = outputs.start_logits, outputs.end_logits
-        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
-    model.train(training)
-
-    # The best of all, or none
-    columns = [torch.cat(column).cpu() for column in zip(*found, strict=True)]
-    prediction = next(decode(windows, columns, n_best))
+    # The best span of all, or none
+    found = _spans_of_windows(model, windows, WindowCollator(tokenizer), n_best, max_answer_length)
+    prediction = next(decode(windows, found, n_best))
     threshold = getattr(model.config, "null_score_diff_threshold", None)
     none = prediction.text(threshold) == ""
     span = prediction.null if none else prediction.spans[0]
     score = dict(prediction.ranked(with_null=threshold is not None))[span]
     return FoundAnswer(score=score, start=span.start, end=span.end, answer=span.text)
+
+
+def _spans_of_windows(
+    model: PreTrainedModel, windows: Windows, collate: WindowCollator, n_best: int, max_answer_length: int
+) -> list[Tensor]:
+    """The fields of `WindowSpans` over all windows."""
+    training = model.training
+    model.eval()  # without dropout
+
+    found = []
+    for begin in range(0, len(windows), _BATCH):
+        rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
+        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
+
+        outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
+        logits = outputs.start_logits, outputs.end_logits
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+
+    model.train(training)
+    return [torch.cat(column).cpu() for column in zip(*found, strict=True)]

@@ -57,11 +57,7 @@ def best_spans(
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
     start_logits, end_logits = (_without_nan(logits.float()) for logits in (start_logits, end_logits))
     max_answer_length = min(max_answer_length, start_logits.shape[1])
-    begin = start_logits.masked_fill(~in_context, -math.inf)
-    end = end_logits.masked_fill(~in_context, -math.inf)
-    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
-    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)  # (B, L, M): of the span from i to i + m
-    scores = scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
+    scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
 
     # The best spans have the starts of the best scores: each of these has a span before those of any other start
     starts = _first_of_the_largest(scores.amax(dim=2), min(n_best, scores.shape[1])).sort(dim=1).values  # (B, S)
@@ -75,13 +71,21 @@ def best_spans(
     chosen = chosen.where(found, 0)
     starts = starts.gather(1, chosen // max_answer_length).where(found, 0)
     ends = (starts + chosen % max_answer_length).where(found, 0)
-    return WindowSpans(
-        starts,
-        ends,
-        start_logits.gather(1, starts).where(found, -math.inf),
-        end_logits.gather(1, ends).where(found, 0.0),
-        null_logits.masked_fill(null_logits.isnan(), 0.0),
-    )
+    start_logits = start_logits.gather(1, starts).where(found, -math.inf)
+    end_logits = end_logits.gather(1, ends).where(found, 0.0)
+    return WindowSpans(starts, ends, start_logits, end_logits, null_logits.masked_fill(null_logits.isnan(), 0.0))
+
+
+def _span_scores(
+    start_logits: Tensor, end_logits: Tensor, in_context: Tensor, limits: Tensor, max_answer_length: int
+) -> Tensor:
+    """(B, L, M) the score of the span from i to i + m; -inf where no such span is predicted in the window."""
+    begin = start_logits.masked_fill(~in_context, -math.inf)
+    end = end_logits.masked_fill(~in_context, -math.inf)
+    end = F.pad(end, (0, max_answer_length - 1), value=-math.inf)
+
+    scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)
+    return scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
 
 
 def _without_nan(logits: Tensor) -> Tensor:
