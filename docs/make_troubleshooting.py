@@ -46,9 +46,10 @@ accelerate launch --config_file accelerate_config.yaml recipes/pretrain.py \\
     --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt' --check true
 ```
 
-Under `accelerate launch` the same line appears once; the launcher then adds its own report and exits with 1.
+Under `accelerate launch` the same line appears once; the launcher then adds its own report and exits with 1, whatever the
+exit code of the recipe. The codes below are the recipe's own.
 
-## A run that ended early
+## A run that ends early or does not learn
 
 | symptom | cause | remedy |
 |---|---|---|
@@ -57,6 +58,9 @@ Under `accelerate launch` the same line appears once; the launcher then adds its
 | exit code 70 | a loss or gradient is not finite | look at the examples that the line names; lower `--learning_rate` in a new `--output_dir`, or give `--skip_bad_steps N` |
 | no line at all | kill −9, often for lack of memory | run the same command again, with a smaller `--per_device_train_batch_size` and as many more `--gradient_accumulation_steps` |
 | `!` lines before training | the text or the plan has a problem that does not prevent training | the line says what to do; all checks: [data.md](data.md#the-corpus-report) |
+| MLM loss stays within 0.8 nats of *unigram* after a quarter of the steps | context is not used yet: too few tokens, or positions are learned slowly | `--optim muon --position_initializer sinusoidal` in a new `--output_dir` ([small_machine.md](small_machine.md)), or more tokens |
+| next-sentence accuracy stays at 0.5 | it rises only after the MLM loss has left that level | train longer |
+| `OutOfMemoryError` | the batch of a device is too large | halve `--per_device_train_batch_size` and double `--gradient_accumulation_steps`: the run resumes, its examples and losses are the same |
 | the folder is refused | a setting that affects the result differs from the run in the folder | the line names the setting; restore it, or give another `--output_dir` |
 
 [reliability.md](reliability.md) describes exit codes, signals and the watchdog in detail.

@@ -137,7 +137,7 @@ class ModelArguments:
     position_initializer: str = option(
         "random",
         "Initial position embeddings: random (the paper) or sinusoidal, with which short runs "
-        "with Muon leave the unigram plateau (docs/recipes.md). They are trained either way.",
+        "with Muon leave the unigram plateau (docs/small_machine.md). They are trained either way.",
         choices=("random", "sinusoidal"),
     )
     initializer: str = option(

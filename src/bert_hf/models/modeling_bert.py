@@ -65,7 +65,7 @@ class BertEmbeddings(nn.Module):
 
         Args:
             std: standard deviation of the other embeddings. The sinusoids get three times that, so that positions
-                dominate words at first (measured: docs/recipes.md).
+                dominate words at first (measured: docs/small_machine.md).
         """
         table = self.position_embeddings.weight  # (P, H)
         positions, size = table.shape
