@@ -13,6 +13,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+from accelerate.commands.launch import launch_command_parser
 from tiny import tiny_config
 from transformers import BertForSequenceClassification
 
@@ -219,7 +220,9 @@ def test_options_exist(name):
         for value in {**vars(arguments), **vars(finetuning_arguments), **vars(probe_arguments)}.values()
         if is_dataclass(value)
     ]
-    known = {field.name for cls in classes for field in fields(cls)} | {"config", "config_file", "check", "help"}
+    known = {field.name for cls in classes for field in fields(cls)} | {"config", "check", "help"}
+    known |= {name.removeprefix("--") for action in launch_command_parser()._actions for name in action.option_strings}
+    known |= {"exclude"}  # of `hf upload`
     assert set(re.findall(r"(?<![\w-])--(\w+)", (ROOT / name).read_text())) <= known
 
 

@@ -72,6 +72,7 @@ def test_the_two_texts_of_a_choice():
         ({"label": 2}, "label 2 is none of the 2 choices; give 0 to 1, or A to B"),
         ({"label": "C"}, "label 'C' is none of the 2 choices; give 0 to 1, or A to B"),
         ({"label": True}, "label True is none of the 2 choices; give 0 to 1, or A to B"),
+        ({"label": "ß"}, "label 'ß' is none of the 2 choices; give 0 to 1, or A to B"),
         ({"label": [0]}, "label [0] is none of the 2 choices; give 0 to 1, or A to B"),
         ({"ending1": " "}, "choice 1 is empty, or no text; correct or remove the row"),
         ({"ending1": 5}, "choice 1 is empty, or no text; correct or remove the row"),

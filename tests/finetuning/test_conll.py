@@ -75,6 +75,11 @@ def test_numbers_as_labels_get_their_names(tmp_path):
     assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
 
 
+def test_half_a_surrogate_pair_becomes_a_character(tmp_path):
+    content = '{"tokens": ["so", "\\ud83d"], "ner_tags": ["O", "O"]}'
+    assert read_tagged(write(tmp_path, "a.jsonl", content)).words == [["so", "\ufffd"]]
+
+
 def test_documents_and_lines(tmp_path):
     one = write(tmp_path, "a.conll", "a O\n\nb O\n-DOCSTART- O\n\n-DOCSTART- O\nc O\n\n")  # an empty document in it
     two = write(tmp_path, "b.conll", "-DOCSTART- O\nd O\n-DOCSTART- O\ne O\n")

@@ -203,6 +203,17 @@ def test_a_short_file_has_the_header_of_the_training_file(tmp_path):
     assert read_parts(files)["test"] == LabelledTexts(["some more", "and more"], ["yes", "no"])
 
 
+@pytest.mark.parametrize(
+    "named", [NamedColumns(), NamedColumns(label="field"), NamedColumns("abstract", None, "field")]
+)
+@pytest.mark.parametrize("content", ["abstract\none two\nthree four\n", "abstract,source\none two,x\nthree four,y\n"])
+def test_the_header_of_unlabelled_rows_is_no_row(tmp_path, named, content):
+    rows = "".join(f"some words {number},{label}\n" for number in range(10) for label in ("yes", "no"))
+    files = {"train": write(tmp_path, "a.csv", "abstract,field\n" + rows), "test": write(tmp_path, "b.csv", content)}
+    test = read_parts(files, named)["test"]
+    assert (test.texts, test.labels) == (["one two", "three four"], None)
+
+
 def test_unlabelled_test_rows_are_all_kept(tmp_path):
     """Each gets its prediction, also where the text is empty."""
     for content in ("id,text\n1,one\n2,\n3,three\n", "id,text,label\n1,one,\n2,,\n3,three,\n"):

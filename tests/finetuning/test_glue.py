@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.glue import read_task_folder, write_submission
+from bert_hf.finetuning.glue import read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.tasks import TASKS, order_labels
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
@@ -283,3 +283,10 @@ def test_submission_files(tmp_path, task, part, predictions, name, column):
     rows = [f"{index}\t{value}" for index, value in enumerate(column)]
     assert path.read_bytes().decode() == "\n".join(["index\tprediction", *rows]) + "\n"
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_predictions_name_the_place_of_their_row(tmp_path):
+    write_numbered(tmp_path / "a.tsv", ["ham", "spam"], [("b.csv", 2), ("b.csv", 4)])
+    assert (tmp_path / "a.tsv").read_text() == "index\tprediction\tplace\n0\tham\tb.csv:2\n1\tspam\tb.csv:4\n"
+    write_numbered(tmp_path / "a.tsv", ["ham"])
+    assert (tmp_path / "a.tsv").read_text() == "index\tprediction\n0\tham\n"

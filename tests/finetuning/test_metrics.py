@@ -116,6 +116,13 @@ def test_more_classes_are_macro_averaged():
     assert metrics["f1"] == close((1 + 2 / 3 + 0) / 3)
 
 
+def test_a_class_that_occurs_nowhere_does_not_count():
+    """Rare classes may be in the training rows alone."""
+    assert ClassificationMetric(4).compute(predictions=[0, 1, 0], references=[0, 1, 0])["f1"] == 1.0
+    never_right = ClassificationMetric(4).compute(predictions=[0, 1, 3], references=[0, 1, 0])["f1"]
+    assert never_right == close((2 / 3 + 1 + 0) / 3)
+
+
 def test_batches_add_up():
     metric = ClassificationMetric()
     for start in (0, 5):

@@ -75,6 +75,15 @@ def test_every_shape(tmp_path, name, content):
         assert first.context is second.context
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_half_a_surrogate_pair_becomes_a_character(tmp_path, name):
+    """JSON can hold it, and no tokenizer takes it."""
+    rows = [row(answers=(("30\ud83d", 7),), context="It was 30\ud83d then")]
+    found = read_questions([write(tmp_path, name, lines(*rows) if name == "a.jsonl" else squad(*rows))])
+    assert found[0].context == "It was 30\ufffd then"
+    assert found[0].answers == (Answer("30\ufffd", 7),)
+
+
 def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
     found = read_questions([write(tmp_path, "a.jsonl", lines(row(answers=(("30", 14), ("Zoë", 0)))))])
     assert found[0].answers == (Answer("30", 15, corrected=True), Answer("Zoë", 0))

@@ -149,6 +149,8 @@ BAD = [
     ("--models a=x --grid weight_decay=0,1 --weight_decay 0", "--weight_decay: the study sets it for each cell"),
     ("--models a=x --seed 3", "--seed: the study sets it for each cell; give --seeds"),
     ("--models a=x --folds_dir {folds} --train_file y", "--train_file: the study sets it for each cell; give it"),
+    ("--models a=x --folds_dir {folds} --max_train_samples 9", "--max_train_samples: the study sets it for each cell; "
+     "give --train_sizes"),
     ("--models a=x b=y --reference c", "--reference: no model 'c'; one of: a, b"),
     ("--models a=x --seeds -1", "--seeds and --subset_seed must be from 0"),
 ]  # fmt: skip
@@ -161,6 +163,25 @@ def test_a_bad_plan_is_refused(given, line, tmp_path):
         make_study(shlex.split(given.format(folds=folds)), FakeRecipe())
     assert line in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folds"]
+
+
+@pytest.mark.parametrize("place", ["--config={file}", "--models 'b=y --config {file}'"])
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("evaluate_test: false", "--grid"),
+        ("overwrite_output_dir: true", "another --output_dir"),
+        ("max_train_samples: 9", "--train_sizes"),
+    ],
+)
+def test_a_config_that_no_cell_overrides_is_refused(tmp_path, place, option, instead):
+    config = tmp_path / "c.yaml"
+    config.write_text(f"num_train_epochs: 1\n{option}\n")
+    folds = write_folds(tmp_path / "folds")
+    argv = shlex.split(f"--folds_dir {folds} --models a=x {place.removeprefix('--models ').format(file=config)}")
+    name = option.split(":")[0]
+    with pytest.raises(InputError, match=rf"c.yaml:2: the study sets {name} for each cell; remove it; give {instead}"):
+        make_study(argv, FakeRecipe())
 
 
 def test_a_foreign_folder_is_refused(argv, tmp_path):

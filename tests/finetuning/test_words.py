@@ -93,6 +93,13 @@ def test_document_context_fills_both_sides_and_stays_in_the_document():
     assert spans(make_windows(pieces_of(counts), 4, documents=[0, 0, 0, 0])) == [(0, 4), (1, 5), (3, 7), (4, 8)]
 
 
+def test_documents_may_have_any_numbers():
+    counts = [[1, 1], [1, 1], [1, 1], [1, 1]]
+    expected = spans(make_windows(pieces_of(counts), 6, documents=[0, 0, 1, 1]))
+    assert expected == [(0, 4), (0, 4), (4, 8), (4, 8)]
+    assert spans(make_windows(pieces_of(counts), 6, documents=[7, 7, 2, 2])) == expected
+
+
 def test_context_on_one_side_only():
     """At the start of a document the words after it take the pieces that are left, and at its end those before it."""
     counts = [[1] * 10, [1], [1] * 10]

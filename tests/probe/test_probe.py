@@ -233,6 +233,13 @@ def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
     assert [pair.good for pair in found[3:]] != [f"g{n}" for n in range(5)]
 
 
+def test_a_file_without_minimal_pairs_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(InputError, match=r"a.jsonl: no minimal pairs in it; give sentence_good and sentence_bad"):
+        read_minimal_pairs([str(tmp_path / "a.jsonl")], 5, seed=0)
+    assert read_minimal_pairs([], 5, seed=0) == []
+
+
 # ---- language
 
 

@@ -12,7 +12,7 @@ class SplitArguments(LabelledColumns):
 
     train_file: list[str] | None = option(None, "Labelled rows: tables or folders, as in finetune_classification.py.")
     problem_type: str | None = option(
-        None, "By default found in the data; regression: labels are numbers.",
+        None, "regression: labels are numbers; by default they are names of classes.",
         ("single_label_classification", "regression"),
     )  # fmt: skip
     encoding: str | None = option(None, "Encoding of the files, e.g. latin-1 (UTF-16 is recognised).")

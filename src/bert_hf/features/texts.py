@@ -74,6 +74,7 @@ def read_all(patterns: list[str], columns: Columns) -> Iterator[Text]:
 
 def read_texts(path: str, columns: Columns) -> Iterator[Text]:
     """The texts of a file, in its order: every line of plain text, every row of another file, empty ones included.
+    A blank line of a table is no row.
 
     In plain text ` ||| ` separates the two texts of a pair, as in the 2018 code. A null is an empty text.
 

@@ -193,7 +193,7 @@ def _label(value: Any, choices: int) -> int | None:
     text = "" if isinstance(value, bool) else str(value).strip()
     if text.isascii() and text.isdigit():
         number = int(text[:9])
-    elif len(text) == 1:
+    elif text.isascii() and len(text) == 1:
         number = ord(text.upper()) - ord("A")
     else:
         return None

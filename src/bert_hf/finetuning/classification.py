@@ -152,7 +152,7 @@ class ClassificationTask(DownstreamTask):
             return
 
         shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]
-        write_numbered(folder / f"{part}_predictions.tsv", shown)
+        write_numbered(folder / f"{part}_predictions.tsv", shown, self.parts[part].places)
 
     # ---- identity, card, report
 

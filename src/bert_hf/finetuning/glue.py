@@ -10,7 +10,7 @@ begin with a byte-order mark, and test files have no labels.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -268,7 +268,14 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
     return path
 
 
-def write_numbered(path: Path, values: Iterable[str]) -> None:
-    """Writes a prediction a line, with its number from 0, below a header."""
+def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str, int]] = ()) -> None:
+    """Writes a prediction a line, with its number from 0, below a header.
+
+    Args:
+        places: file and line of each row, for a third column: rows without text, or not drawn, have no number.
+    """
     lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
+    if places:
+        named = ["place", *(f"{file}:{line}" for file, line in places)]
+        lines = [f"{line}\t{place}" for line, place in zip(lines, named, strict=True)]
     write_durably(path, "\n".join(lines) + "\n")

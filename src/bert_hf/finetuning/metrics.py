@@ -110,11 +110,13 @@ def _correlation(coefficient: Callable, predictions, references) -> float:
 
 
 def f1(references, predictions, classes: int) -> float:
-    """F1 of class 1 (two classes), or macro F1 over all classes; 0 for a class that is never predicted."""
-    options: dict = {"zero_division": 0}
-    if classes > 2:
-        options |= {"average": "macro", "labels": range(classes)}
-    return float(f1_score(references, predictions, **options))
+    """F1 of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
+
+    0 for a class that is never predicted, or never right. A class that occurs in neither has no F1: rare classes may
+    have no row among the test rows.
+    """
+    average = "macro" if classes > 2 else "binary"
+    return float(f1_score(references, predictions, average=average, zero_division=0))
 
 
 # The metrics of `LocalMetric`, from predictions, references and a number of classes; in the order of its result

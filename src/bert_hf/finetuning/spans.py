@@ -252,16 +252,19 @@ def split_articles(questions: list[Question], percentage: float, seed: int) -> t
     """
     by_title = len({question.title for question in questions}) > 1
     groups = [question.title if by_title else question.context for question in questions]
-    names, numbers = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
+    number_of = {
+        name: number for number, name in enumerate(sorted(set(groups)))
+    }  # no array: the longest decides its size
+    numbers = np.array([number_of[name] for name in groups])
+    if len(number_of) < 2:
         remedy = "give --validation_file"
         raise InputError("all questions are on one context", where=questions[0].file, remedy=remedy)
 
     # Whole groups in random order, as many as come closest to the percentage, and neither none nor all
-    order = np.random.default_rng(seed).permutation(len(names))
+    order = np.random.default_rng(seed).permutation(len(number_of))
     sizes = np.bincount(numbers)[order].cumsum()
     count = int(np.abs(sizes - len(questions) * percentage / 100).argmin()) + 1
-    held_out = np.isin(numbers, order[: min(count, len(names) - 1)])
+    held_out = np.isin(numbers, order[: min(count, len(number_of) - 1)])
 
     rest = [question for question, held in zip(questions, held_out, strict=True) if not held]
     part = [question for question, held in zip(questions, held_out, strict=True) if held]

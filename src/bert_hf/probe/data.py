@@ -13,7 +13,7 @@ from bert_hf.config.arguments import CorpusArguments
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.input_files import compression, expand
-from bert_hf.data.readers import read_rows
+from bert_hf.data.readers import read_rows, whole_text
 from bert_hf.data.requested_corpus import corpus_for
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
@@ -265,7 +265,7 @@ def read_minimal_pairs(files: list[str], most: int, seed: int) -> list[MinimalPa
     Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm, `linguistics_term` (else `field`) the phenomenon.
 
     Raises:
-        InputError: a line lacks a sentence.
+        InputError: a line lacks a sentence, or there are none.
     """
     by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
     for path in expand(files):
@@ -277,7 +277,12 @@ def read_minimal_pairs(files: list[str], most: int, seed: int) -> list[MinimalPa
 
             paradigm = str(row.get("UID") or Path(path).name)
             phenomenon = str(row.get("linguistics_term") or row.get("field") or paradigm)
-            by_paradigm[paradigm].append(MinimalPair(str(good), str(bad), paradigm, phenomenon))
+            by_paradigm[paradigm].append(
+                MinimalPair(whole_text(str(good)), whole_text(str(bad)), paradigm, phenomenon)
+            )
+
+    if files and not by_paradigm:
+        raise InputError("no minimal pairs in it", where=files[0], remedy="give sentence_good and sentence_bad")
 
     rng = np.random.default_rng(seed)
     chosen = []

@@ -118,9 +118,9 @@ def probe_masked_lm(text: HeldOutText, subject: Subject, outputs: Callable) -> d
         outputs: examples → what `language_outputs` returns.
 
     Returns:
-        loss (nats a token) and its standard error over examples, nats_per_character, accuracy, masked_loss (where
-        the input shows [MASK], and not the token itself or a random one), unigram_loss (by the text's own
-        frequencies, one added to each), majority_accuracy; shuffled_loss and shuffled_gap (word order
+        loss (nats a token) and its standard error (tokens taken as independent), nats_per_character, accuracy,
+        masked_loss (where the input shows [MASK], and not the token itself or a random one), unigram_loss (by the
+        text's own frequencies, one added to each), majority_accuracy; shuffled_loss and shuffled_gap (word order
         lost); replaced_loss and replaced_gap (context lost); bands, a row a band of frequency.
     """
     disturber = Disturber(subject.tokenizer, text.counts, subject.seed)

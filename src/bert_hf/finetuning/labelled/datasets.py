@@ -77,8 +77,11 @@ def read_parts(
 def _read_file(
     path: str, named: NamedColumns, encoding: str | None, like: Columns | None, needs_labels: bool
 ) -> LabelledTexts:
-    names = (like.text,) if like is not None and like.header else ()
-    table = read_table(path, encoding, named.names() or names)
+    # Names of columns by which a header is recognised; rows to predict may lack the label
+    names = named.names() if needs_labels else tuple(name for name in (named.text, named.pair) if name is not None)
+    if not names and like is not None and like.header:
+        names = (like.text,)
+    table = read_table(path, encoding, names)
     if not len(table):
         raise InputError("no rows in it", where=path, remedy="give a file with rows of text and label")
     return _rows_of(table, named, like, needs_labels)

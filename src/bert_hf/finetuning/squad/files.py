@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from bert_hf.config.files import check_input_file, decode_utf8, parse_json
 from bert_hf.data.input_files import access_errors, expand, is_url, kind_of, open_bytes
-from bert_hf.data.readers import load_hub, read_rows
+from bert_hf.data.readers import load_hub, read_rows, whole_text
 from bert_hf.errors import InputError
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers"
@@ -125,7 +125,7 @@ def _entry(entry: Any, path: str, place: str, demands: _Demands) -> Iterator[Que
     title = str(entry.get("title", ""))
     for number, paragraph in enumerate(_field(entry, "paragraphs", list, place, path)):
         inner = f"{place}.paragraphs[{number}]"
-        context = _field(paragraph, "context", str, inner, path)
+        context = whole_text(_field(paragraph, "context", str, inner, path))
         for row, fields in enumerate(_field(paragraph, "qas", list, inner, path)):
             where = _Place(path, None, _name_of(fields, f"{inner}.qas[{row}]"))
             yield _question(fields, context, title, where, demands)
@@ -135,7 +135,7 @@ def _flat_row(
     row: dict, path: str, line: int | None, demands: _Demands, contexts: dict[str, str], place: str = "the row"
 ) -> Question:
     where = _Place(path, line, _name_of(row, place))
-    context = _field(row, "context", str, where.name, path, line)
+    context = whole_text(_field(row, "context", str, where.name, path, line))
     context = contexts.setdefault(context, context)
     return _question(row, context, str(row.get("title") or ""), where, demands)
 
@@ -158,7 +158,7 @@ def _name_of(fields: Any, otherwise: str) -> str:
 
 def _question(fields: Any, context: str, title: str, place: _Place, demands: _Demands) -> Question:
     name = _field(fields, "id", (str, int), place.name, place.file, place.line)
-    text = _field(fields, "question", str, place.name, place.file, place.line)
+    text = whole_text(_field(fields, "question", str, place.name, place.file, place.line))
     labelled = demands.need_answers or fields.get("answers") is not None
     given = _given_answers(fields, place) if labelled else []
     if fields.get("is_impossible") and given:
@@ -186,7 +186,7 @@ def _given_answers(fields: dict, place: _Place) -> list[tuple[str, int | None]]:
     for text, start in pairs:
         if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int | None):
             raise place.refuse("an answer is not a text and a number", "give text and answer_start")
-    return cast(list[tuple[str, int | None]], pairs)
+    return [(whole_text(cast(str, text)), cast(int | None, start)) for text, start in pairs]
 
 
 def _as_given(text: str, start: int | None, context: str, place: _Place) -> Answer:

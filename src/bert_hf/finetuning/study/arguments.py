@@ -1,11 +1,13 @@
 """Declares the options of `recipes/study.py`; the others of its command line are those of the recipe that it runs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from bert_hf.config.arguments import option
+from bert_hf.config.files import yaml_options
 from bert_hf.errors import InputError
+from bert_hf.finetuning.study.recipe_options import config_of
 
 # Options of the recipe that the study sets for each cell, and the option of the study that decides them
 _SET_BY_STUDY = {
@@ -16,6 +18,7 @@ _SET_BY_STUDY = {
     "overwrite_output_dir": "another --output_dir",
     "resume_from_checkpoint": "the same command again: a cell that was cut off resumes",
 }
+_NOT_IN_CONFIG = ("evaluate_test", "overwrite_output_dir", "resume_from_checkpoint")  # no cell overrides them
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name")
 
 
@@ -78,7 +81,7 @@ def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     return ours, others
 
 
-def refuse_set_options(argv: Iterable[str], keys: list[str], folds: bool) -> None:
+def refuse_set_options(argv: Sequence[str], keys: list[str], folds: bool) -> None:
     """Refuses options for the recipe that the study sets itself.
 
     Args:
@@ -92,13 +95,22 @@ def refuse_set_options(argv: Iterable[str], keys: list[str], folds: bool) -> Non
     instead = {field.name: "it outside of --models" for field in fields(StudyArguments)} | _SET_BY_STUDY
     instead["output_dir"] = "it outside of --models"
     instead |= dict.fromkeys(keys, "one of both")
+    in_config = {name: instead[name] for name in _NOT_IN_CONFIG}
     if folds:
         instead |= dict.fromkeys(_SET_BY_FOLDS, "it without --folds_dir")
+        instead["max_train_samples"] = in_config["max_train_samples"] = "--train_sizes"
 
     given = [match[1] for word in argv if (match := re.match(r"--([^=]+)", word))]
     for name in given:
         if name in instead:
             raise InputError("the study sets it for each cell", where=f"--{name}", remedy=f"give {instead[name]}")
+
+    config = config_of(argv)
+    for name, line, _ in yaml_options(config) if config is not None else ():
+        if name in in_config:
+            what, remedy = f"the study sets {name} for each cell", f"remove it; give {in_config[name]}"
+            raise InputError(what, where=config, line=line, remedy=remedy)
+
     for key in keys:
         if key in (*_SET_BY_STUDY, *_SET_BY_FOLDS, "output_dir", "config"):
             raise InputError(f"{key} is not a setting to choose", where="--grid", remedy="leave it out")

@@ -152,7 +152,9 @@ class Plan:
         """Rows that a cell trains on; None where only the recipe can tell."""
         if size is not None:
             return size
-        return count_rows(fold.file("train")) if fold.folder is not None else None
+        if fold.folder is None or "drop_rare" in self.recipe_options:
+            return None
+        return count_rows(fold.file("train"))
 
     # ---- the command of a cell
 

@@ -18,10 +18,15 @@ def recipe_options(argv: Iterable[str]) -> dict[str, list[str]]:
         InputError: the YAML file cannot be read.
     """
     given = _values(argv)
-    if not given.get("config"):
+    config = config_of(argv)
+    if config is None:
         return given
-    in_file = [word for _, _, entry in yaml_options(given["config"][-1]) for word in entry]
-    return _values(in_file) | given
+    return _values(word for _, _, entry in yaml_options(config) for word in entry) | given
+
+
+def config_of(argv: Iterable[str]) -> str | None:
+    """The file of `--config`; None where there is none."""
+    return (_values(argv).get("config") or [None])[-1]
 
 
 def _values(argv: Iterable[str]) -> dict[str, list[str]]:

@@ -112,7 +112,7 @@ def _description(plan: Plan, part: str) -> list[str]:
     if plan.tunes:
         lines.append(
             "- Settings were chosen within each fold by the mean validation figure over the seeds. With a subset, a "
-            "fifth of the subset validated, another one with each seed."
+            "fifth of the subset validated: the one numbered by the seed modulo 5."
         )
     return lines
 

@@ -50,7 +50,7 @@ class TrainingSubsets:
 
         Nothing outside the subset is read. Without a seed all of it is trained on, nothing is selected, and the recipe
         gets the same rows as validation rows, which it asks for. With a seed (settings are searched) a fifth of the
-        subset, another one with each seed, validates.
+        subset validates: the one numbered by the seed modulo 5.
         """
         folder = root / f"subsets/fold-{self.fold}"
         whole = folder / f"{size}.jsonl"

@@ -12,7 +12,7 @@ import datasets
 import numpy as np
 
 from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import load_hub, read_lines, read_rows
+from bert_hf.data.readers import load_hub, read_lines, read_rows, whole_text
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 from bert_hf.training.checkpointing import write_durably
@@ -208,7 +208,7 @@ def _checked_row(words, tags, names: Sequence[str] | None, path: str, line: int)
             what = f"label {json.dumps(tag)} has no name"
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise InputError(what, where=path, line=line, remedy=remedy)
-    return words, cast(list[str], named)
+    return [whole_text(word) for word in words], cast(list[str], named)
 
 
 def _tag_name(tag, names: Sequence[str] | None) -> str | None:

@@ -125,7 +125,7 @@ def _document_bounds(sentences: np.ndarray, documents: Sequence[int] | None) -> 
     """(first word, end) of each sentence's document."""
     if documents is None:
         return None
-    numbers = np.asarray(documents)
+    numbers = np.cumsum(np.diff(documents, prepend=documents[:1]) != 0)  # ascending, whatever the documents' numbers
     begins = np.searchsorted(numbers, numbers, "left")
     ends = np.searchsorted(numbers, numbers, "right")
     return sentences[begins], sentences[ends]
