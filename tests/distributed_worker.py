@@ -26,7 +26,9 @@ def main(out: str, operator: str = "") -> None:
 
     prepare_for_many_runs()
     layout_worker.main(str(folder / "layout"), "32", "1")
-    if not under_deepspeed:
+    if under_deepspeed:
+        layout_worker.train(folder / "bf16", 32, 1, 2, 0.05, stock=False, bf16=True)
+    else:
         ranks_worker.main(str(folder / "ranks"))
 
 

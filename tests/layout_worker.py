@@ -25,7 +25,14 @@ LARGE = 4096.0
 
 
 def train(
-    out: Path, micro: int, accumulation: int, steps: int, lr: float, stock: bool, optim: str = "sgd"
+    out: Path,
+    micro: int,
+    accumulation: int,
+    steps: int,
+    lr: float,
+    stock: bool,
+    optim: str = "sgd",
+    bf16: bool = False,
 ) -> tuple[dict, list[float]]:
     """The update of each parameter, and the logged losses."""
     args = PreTrainingArguments(
@@ -45,7 +52,7 @@ def train(
         save_steps=steps,
         disable_tqdm=True,
         report_to="none",
-        bf16=False,
+        bf16=bf16,
         use_cpu=torch.accelerator.is_available(),  # elsewhere it must be found out
     )
     torch.manual_seed(0)

@@ -28,6 +28,23 @@ def test_sentences(language, text, sentences):
     assert split_sentences(text, language) == sentences
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2009", "\u3000", " \u3000\u00a0"])
+def test_a_letter_and_wide_space_before_a_full_stop(space):
+    """`sentencex` 1.0.32 panics on it."""
+    assert split_sentences(f"This is grade A{space}. It is good.") == ["This is grade A .", "It is good."]
+
+
+def test_a_panic_keeps_the_line(monkeypatch):
+    class PanicException(BaseException):
+        pass
+
+    def segment(language, line):
+        raise PanicException
+
+    monkeypatch.setattr(encoding.sentencex, "segment", segment)
+    assert split_sentences("One. Two.\nThree.") == ["One. Two.", "Three."]
+
+
 def test_text_without_full_stops_is_cut_at_white_space():
     text = " ".join(["word"] * 1000)
     sentences = split_sentences(text)

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import threading
+import tracemalloc
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
@@ -218,3 +219,27 @@ def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
         read_documents([str(tmp_path / "a.csv")])
     with pytest.raises(InputError, match="no column 'three'"):
         list(TextFile(str(tmp_path / "a.csv"), "three").read())
+
+
+def test_a_null_in_the_first_row_is_no_reason_to_take_another_column(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "x1", "body": null}\n{"id": "x2", "body": "Real text."}\n')
+    with pytest.raises(InputError, match=r"a.jsonl:1: which column holds the text"):
+        read_documents([str(tmp_path / "a.jsonl")])
+    assert read_documents([str(tmp_path / "a.jsonl")], "body") == ["Real text."]
+
+
+@pytest.mark.parametrize("header", ["id,text", "id,text,year"])
+def test_a_text_of_a_table_may_have_any_length(tmp_path, header):
+    long = "word " * 40_000
+    (tmp_path / "a.csv").write_text(f"{header}\n1,{long}{',2' if 'year' in header else ''}\n")
+    assert "".join(read_documents([str(tmp_path / "a.csv")])).split() == long.split()
+
+
+def test_tables_are_not_held_in_memory(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n" + "".join(f"{number},{'word ' * 200}\n" for number in range(5_000)))
+    tracemalloc.start()
+    rows = sum(1 for _ in readers.read_separated(tmp_path / "a.csv", ","))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == 5_000
+    assert peak < 4_000_000  # of 5 MB of text

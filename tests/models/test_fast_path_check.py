@@ -378,3 +378,17 @@ def test_a_dropout_that_drops_nothing_has_the_bits_of_none():
     assert torch.equal(dropping(x, x), x + x)
     dropping.fast_path = False
     assert torch.equal(dropping(x), F.dropout(x, 0.0))
+
+
+def test_tf32_is_recognised_however_it_was_chosen(monkeypatch):
+    """transformers chooses it by `torch.backends.fp32_precision`, after which PyTorch's older getter raises."""
+    model = BertForPreTraining(tiny_config(0.0))
+    monkeypatch.setattr(fast_path_check, "_device", lambda model: torch.device("cuda"))
+    before = torch.backends.fp32_precision
+    try:
+        for precision, rounds in (("tf32", True), ("ieee", False)):
+            torch.backends.fp32_precision = precision
+            assert fast_path_check._rounds_products(model) is rounds
+    finally:
+        torch.backends.fp32_precision = before
+    assert fast_path_check._rounds_products(model.bfloat16())

@@ -3,6 +3,7 @@
 Starts two launchers with two ranks each, and compares with one process: tests/distributed_worker.py.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -89,6 +90,13 @@ def check_zero_2(folder: Path, expected: dict) -> None:
     saved = load_file(checkpoint / "model.safetensors")
     assert saved.keys() >= {"bert.pooler.dense.weight", "cls.seq_relationship.weight"}
     assert any((checkpoint / "global_step20").iterdir())
+
+    # In bf16 the engine computes with 16-bit copies; what is saved are the fp32 weights that its optimizer keeps
+    checkpoint = folder / "bf16/run-2/checkpoint-2"
+    saved = load_file(checkpoint / "model.safetensors")
+    assert {value.dtype for value in saved.values()} == {torch.float32}
+    assert not all(torch.equal(value, value.bfloat16().float()) for value in saved.values())
+    assert json.loads((checkpoint / "config.json").read_text())["dtype"] == "float32"
 
 
 def test_two_ranks_under_deepspeed_zero_2(layout, tmp_path):

@@ -1,5 +1,7 @@
 """Our model under FSDP2, in one process: accelerate enables FSDP on GPUs alone; PyTorch's part runs here."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -7,9 +9,10 @@ from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from tiny import tiny_config
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from bert_hf import BertForPreTraining
+from bert_hf.config.precision import keep_fp32_outputs
 from bert_hf.training.optimization import make_optimizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*returned a view tensor:UserWarning")
@@ -22,13 +25,13 @@ def mesh():
     dist.destroy_process_group()
 
 
-def sharded(model, mesh):
+def sharded(model, mesh, policy=None):
     """As `accelerate.utils.fsdp_utils.fsdp2_prepare_model`, with a file that names no layer class."""
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
     wraps = fsdp2_prepare_auto_wrap_policy(plugin, model)
     for module in reversed([module for module in model.modules() if wraps(module)]):
-        fully_shard(module, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+        fully_shard(module, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
+    return fully_shard(model, mesh=mesh, mp_policy=policy or MixedPrecisionPolicy())
 
 
 def backward(model):
@@ -68,3 +71,25 @@ def test_a_bad_update_of_sharded_weights_is_left_out_on_the_device(mesh, correct
         seen.append([whole(parameter).detach().clone() for parameter in model.parameters()])
     assert all(torch.equal(x, y) for x, y in zip(seen[0], seen[1], strict=True))
     assert not any(torch.equal(x, y) for x, y in zip(seen[1], seen[2], strict=True))
+
+
+def test_16_bit_autocast_keeps_losses_and_gradients_in_fp32(mesh):
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+    plugin.set_mixed_precision("bf16")
+    keep_fp32_outputs(SimpleNamespace(fsdp_plugin=plugin))
+    assert plugin.mixed_precision_policy.param_dtype == torch.bfloat16  # what makes it fast
+
+    model = sharded(BertForPreTraining(tiny_config(0.0)), mesh, plugin.mixed_precision_policy)
+    ids = torch.randint(5, 90, (4, 12), generator=torch.Generator().manual_seed(1))
+    positions = torch.arange(0, 48, 3)
+    with torch.autocast("cpu", torch.bfloat16):  # accelerate wraps the forward in it
+        losses = model(ids, labels=ids, masked_positions=positions, losses_only=True).mlm_losses
+    assert losses.dtype == torch.float32
+    assert not torch.equal(losses, losses.bfloat16().float())
+    losses.sum().backward()
+    assert {parameter.grad.dtype for parameter in model.parameters() if parameter.grad is not None} == {torch.float32}
+
+
+def test_other_engines_are_left_alone():
+    keep_fp32_outputs(SimpleNamespace())
+    keep_fp32_outputs(SimpleNamespace(fsdp_plugin=None))

@@ -5,7 +5,7 @@ import pytest
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.tasks import TASKS
-from bert_hf.training import output_folder
+from bert_hf.training import checkpointing, output_folder
 
 
 def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
@@ -42,3 +42,28 @@ def test_a_run_in_a_former_order_of_batches_stays_finished_and_is_not_continued(
     with pytest.raises(InputError, match=r"another run: order differ \(order: batches in random order, was group_by"):
         output_folder.start(args, today)
     output_folder.release_lock()
+
+
+@pytest.mark.parametrize("schedule", [{"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 2}, [6, 3.0, 2]])
+def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, schedule):
+    recorded = {"seed": 3, "optimizer": {"learning_rate": 1e-3}, "schedule": schedule}
+    (tmp_path / "temporary").mkdir()
+    checkpointing.commit(
+        tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
+    )
+    named = str(tmp_path / "checkpoint-3")
+
+    def begin(folder, **changed):
+        args = PreTrainingArguments(str(tmp_path / folder), resume_from_checkpoint=named, use_cpu=True, bf16=False)
+        longer = {"max_steps": 60, "num_train_epochs": 1.0, "warmup_steps": 2}
+        try:
+            return output_folder.start(args, {**recorded, "schedule": longer, **changed}).checkpoint
+        finally:
+            output_folder.release_lock()
+
+    assert begin("longer") == named
+    line = r"checkpoint-3: the checkpoint is of another run: optimizer differ \(learning_rate: 0.1, was 0.001\); "
+    with pytest.raises(InputError, match=line):
+        begin("rate", optimizer={"learning_rate": 1e-1})
+    with pytest.raises(InputError, match="another run: schedule differ"):
+        begin("warmup", schedule={"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 3})

@@ -4,11 +4,14 @@ On a CPU the rule is a table (feature × hidden size) and never a timing, so tha
 always the same run. `docs/speed.md` has the measurements behind the table; `benchmarks/precision.py` adds to them.
 """
 
+import dataclasses
 import math
 from typing import NamedTuple
 
 import torch
+from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import TrainingArguments
 from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
@@ -113,3 +116,16 @@ def precision_name(args: TrainingArguments) -> str:
 
 def _name(bf16: bool) -> str:
     return "bf16" if bf16 else "fp32"
+
+
+def keep_fp32_outputs(state: AcceleratorState) -> None:
+    """Makes FSDP2 with 16-bit autocast return losses, and reduce gradients, in fp32.
+
+    accelerate's policy is 16-bit throughout: a sum over some hundred tokens is then wrong by up to 0.4 %, and that of
+    each loss by another factor.
+    """
+    plugin = getattr(state, "fsdp_plugin", None)
+    policy = getattr(plugin, "mixed_precision_policy", None)
+    if isinstance(policy, MixedPrecisionPolicy):
+        fp32 = {"reduce_dtype": torch.float32, "output_dtype": torch.float32}
+        plugin.mixed_precision_policy = dataclasses.replace(policy, **fp32)

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import json
 import lzma
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -361,12 +362,18 @@ def read_separated(path: str | Path, separator: str) -> Iterator[tuple[int, dict
     Raises:
         InputError: see `separated_fields` and `by_column`.
     """
-    rows = list(separated_fields(path, separator))
+    rows = separated_fields(path, separator)
+    _, header = next(rows, (0, []))
+    if len(header) != 2:
+        return by_column(rows, header, path)
+
     # label<TAB>text without a header: the first field of the first row is a label, so it comes again
-    header = rows[0][1] if rows else []
-    if len(header) == 2 and any(row[0] == header[0] for _, row in rows[1:]):
+    headerless = any(row[0] == header[0] for _, row in rows)
+    rows = separated_fields(path, separator)
+    if headerless:
         return by_column(rows, ["label", "text"], path)
-    return by_column(rows[1:], header, path)
+    next(rows)
+    return by_column(rows, header, path)
 
 
 def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -381,6 +388,7 @@ def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, li
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
     lines = (f"{line}\n" for _, line in read_lines(path))
     reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=quoting == csv.QUOTE_MINIMAL)
+    csv.field_size_limit(sys.maxsize)  # a text may be of any length; the limit is that of the process
     try:
         yield from ((reader.line_num, row) for row in reader if row)
     except csv.Error as error:
@@ -418,7 +426,7 @@ def _row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None,
     """The text of each (line number, row); rows whose text is null are skipped."""
     for line, row in rows:
         if text_column is None:
-            strings = [name for name, value in row.items() if isinstance(value, str)]
+            strings = [name for name, value in row.items() if isinstance(value, str | None)]  # null may be text later
             text_column = choose_column(list(row), strings, where, line)
 
         text = row.get(text_column, 0)

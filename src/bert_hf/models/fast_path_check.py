@@ -304,8 +304,10 @@ def _machine(model: nn.Module) -> list[str]:
 
 def _rounds_products(model: nn.Module) -> bool:
     """True if matrix products are not fp32: 16-bit weights, or TF32."""
-    tf32 = _device(model).type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    return tf32 or next(model.parameters()).dtype != torch.float32
+    if next(model.parameters()).dtype != torch.float32:
+        return True
+    # Not `get_float32_matmul_precision`: it raises where TF32 was chosen by `fp32_precision`, as transformers does
+    return _device(model).type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def _is_sharded(model: nn.Module) -> bool:

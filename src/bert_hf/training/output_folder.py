@@ -108,7 +108,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
         _remove_run(folder)
         record = None
     if record is None:
-        named = _verified_named_checkpoint(args)
+        named = _verified_named_checkpoint(args, identity)
         write_record(folder, identity, finished=False)
         return Start(named)
 
@@ -122,7 +122,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
     named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
-    if named_is_newer and (named := _verified_named_checkpoint(args)):
+    if named_is_newer and (named := _verified_named_checkpoint(args, identity)):
         return Start(named)
     if newest is None:
         return Start()
@@ -160,16 +160,36 @@ def named_checkpoint(args: TrainingArguments) -> str | None:
     return None if not name or str(name).lower() == "true" else str(name)
 
 
-def _verified_named_checkpoint(args: TrainingArguments) -> str | None:
-    """The folder that --resume_from_checkpoint names, verified."""
+def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
+    """The folder that --resume_from_checkpoint names, verified: of the same run, which may now be longer."""
     name = named_checkpoint(args)
     if name is None:
         return None
     try:
-        check_checkpoint_compatible(checkpointing.verify(Path(name)), args)
+        manifest = checkpointing.verify(Path(name))
     except checkpointing.DamagedCheckpoint as damage:
         raise InputError(f"damaged: {damage.fault}", where=name, remedy="name another checkpoint") from None
+
+    check_checkpoint_compatible(manifest, args)
+    recorded = manifest.get("identity")  # a Trainer in a program of one's own records none
+    if recorded and (found := differences(_without_length(recorded), _without_length(identity))):
+        raise InputError(
+            f"the checkpoint is of another run: {describe(found)}",
+            where=name,
+            remedy="--model_name_or_path begins a new run with its weights",
+        )
     return name
+
+
+def _without_length(identity: dict) -> dict:
+    """An identity without the number of steps or epochs."""
+    schedule = identity.get("schedule")
+    if isinstance(schedule, list):  # version 0.1.0: both come first
+        return {**identity, "schedule": schedule[2:]}
+    if isinstance(schedule, dict):
+        kept = {name: value for name, value in schedule.items() if name not in ("max_steps", "num_train_epochs")}
+        return {**identity, "schedule": kept}
+    return identity
 
 
 # ---- the record

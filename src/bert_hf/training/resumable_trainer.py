@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
-from bert_hf.config.precision import resolve_precision
+from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.training import preemption, state_file, trainer_state
 from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
@@ -69,6 +69,7 @@ class ResumableTrainer(Trainer):
             if args.learning_rate is None or args.num_train_epochs is None:
                 resolve_by_width(args, hidden_size)
         super().__init__(model, args, *positional, **kwargs)
+        keep_fp32_outputs(self.accelerator.state)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args, defaults_of(type(self.args)))
 
@@ -356,6 +357,14 @@ class ResumableTrainer(Trainer):
         self.control.should_training_stop = self.control.should_training_stop or pending["stops"]
 
     # ---- writing a checkpoint
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Weights are fp32, whatever an engine computes in: the stock method saves DeepSpeed's 16-bit copies."""
+        weights = trainer_state.fp32_weights(self.network) if self.is_deepspeed_enabled else None
+        if weights is None:
+            super().save_model(output_dir, _internal_call)
+        else:
+            self._save(output_dir, weights)
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
@@ -65,9 +65,25 @@ def save_model(
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
+    other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
     model.save_pretrained(folder, state_dict=state_dict)
+    if other_precision:  # stock code loads weights in the precision that the configuration names
+        model.config.dtype = torch.float32
+        model.config.save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
+
+
+def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
+    """The fp32 weights that DeepSpeed's optimizer keeps of a 16-bit model; None where the model itself is fp32.
+
+    Called by all ranks together: they are sharded.
+    """
+    if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
+        return None
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    return {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in model.named_parameters()}
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:

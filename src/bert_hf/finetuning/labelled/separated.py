@@ -106,7 +106,7 @@ def _quoted_rows(text: str, delimiter: str, escaped: bool = False) -> Iterator[R
         strict=True,
     )
 
-    limit = csv.field_size_limit(sys.maxsize)  # a text may be of any length
+    csv.field_size_limit(sys.maxsize)  # a text may be of any length; the limit is that of the process
     begin = 1
     try:
         for fields in reader:
@@ -115,8 +115,6 @@ def _quoted_rows(text: str, delimiter: str, escaped: bool = False) -> Iterator[R
             begin = reader.line_num + 1
     except csv.Error as error:
         raise csv.Error(str(error), begin) from None
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _find_delimiter(text: str, suffix: str) -> str:
