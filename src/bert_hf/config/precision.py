@@ -121,8 +121,8 @@ def _name(bf16: bool) -> str:
 def keep_fp32_outputs(state: AcceleratorState) -> None:
     """Makes FSDP2 with 16-bit autocast return losses, and reduce gradients, in fp32.
 
-    accelerate's policy is 16-bit throughout: a sum over some hundred tokens is then wrong by up to 0.4 %, and that of
-    each loss by another factor.
+    accelerate's policy is 16-bit throughout, and without autocast: a sum over some hundred tokens is then wrong by up
+    to 0.4 %, and that of each loss by another factor. `ResumableTrainer` adds the autocast.
     """
     plugin = getattr(state, "fsdp_plugin", None)
     policy = getattr(plugin, "mixed_precision_policy", None)

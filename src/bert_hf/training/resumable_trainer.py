@@ -12,6 +12,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,12 @@ class ResumableTrainer(Trainer):
         self.control.should_training_stop = self.control.should_training_stop or pending["stops"]
 
     # ---- writing a checkpoint
+
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager:
+        """16-bit autocast under FSDP2: accelerate wraps the forward pass in it under every other engine alone."""
+        if self.accelerator.is_fsdp2:
+            return self.accelerator.autocast()
+        return super().autocast_smart_context_manager(cache_enabled)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Weights are fp32, whatever an engine computes in: the stock method saves DeepSpeed's 16-bit copies."""
