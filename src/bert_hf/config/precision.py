@@ -6,7 +6,7 @@ always the same run. `docs/speed.md` has the measurements behind the table; `ben
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from accelerate.state import AcceleratorState
@@ -124,7 +124,7 @@ def keep_fp32_outputs(state: AcceleratorState) -> None:
     accelerate's policy is 16-bit throughout, and without autocast: a sum over some hundred tokens is then wrong by up
     to 0.4 %, and that of each loss by another factor. `ResumableTrainer` adds the autocast.
     """
-    plugin = getattr(state, "fsdp_plugin", None)
+    plugin: Any = getattr(state, "fsdp_plugin", None)
     policy = getattr(plugin, "mixed_precision_policy", None)
     if isinstance(policy, MixedPrecisionPolicy):
         fp32 = {"reduce_dtype": torch.float32, "output_dtype": torch.float32}

@@ -115,8 +115,8 @@ def f1(references, predictions, classes: int) -> float:
     0 for a class that is never predicted, or never right. A class that occurs in neither has no F1: rare classes may
     have no row among the test rows.
     """
-    average = "macro" if classes > 2 else "binary"
-    return float(f1_score(references, predictions, average=average, zero_division=0))
+    options: dict = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
+    return float(f1_score(references, predictions, **options))
 
 
 # The metrics of `LocalMetric`, from predictions, references and a number of classes; in the order of its result

@@ -83,7 +83,8 @@ def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
         return None
     from deepspeed.utils import safe_get_full_fp32_param
 
-    return {name: safe_get_full_fp32_param(parameter).cpu() for name, parameter in model.named_parameters()}
+    whole: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
+    return {name: value.cpu() for name, value in whole.items()}
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
