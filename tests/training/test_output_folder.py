@@ -1,5 +1,7 @@
 """The output folder of a run: what is removed from it."""
 
+import os
+
 import pytest
 
 from bert_hf.config.arguments import PreTrainingArguments
@@ -67,3 +69,12 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, sch
         begin("rate", optimizer={"learning_rate": 1e-1})
     with pytest.raises(InputError, match="another run: schedule differ"):
         begin("warmup", schedule={"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 3})
+
+
+def test_a_full_disk_does_not_fail_the_release_of_the_lock(tmp_path):
+    output_folder.take_lock(tmp_path)
+    output_folder._lock.write("a name")
+    os.close(output_folder._lock.fileno())  # what is still in the buffer cannot be written
+    output_folder.release_lock()
+    output_folder.take_lock(tmp_path)
+    output_folder.release_lock()

@@ -326,5 +326,6 @@ def release_lock() -> None:
     """Releases the lock of `take_lock`, if this process holds one."""
     global _lock
     if _lock is not None:
-        _lock.close()
+        with contextlib.suppress(OSError):  # closed all the same: the name had found no space, and is tried again
+            _lock.close()
         _lock = None
