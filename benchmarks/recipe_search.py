@@ -146,10 +146,10 @@ def make(run: Run, options: SearchArguments) -> bool:
     """
     folder = Path(options.work_dir) / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
-    log = folder.with_suffix(".log")
+    log = folder.with_name(f"{folder.name}.log")
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
 
-    with open(folder.with_suffix(".lock"), "w") as lock:
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -168,7 +168,7 @@ def make(run: Run, options: SearchArguments) -> bool:
 
 def _add_seconds(folder: Path, seconds: float) -> None:
     """CPU seconds of a run, over all its processes; what was cut off together with the search is not counted."""
-    record = folder.with_suffix(".seconds.json")
+    record = folder.with_name(f"{folder.name}.seconds.json")
     known = json.loads(record.read_text()) if record.is_file() else {"cpu_seconds": 0.0}
     record.write_text(json.dumps({"cpu_seconds": known["cpu_seconds"] + seconds, "cpu": cpu_name()}))
 
@@ -193,7 +193,7 @@ def gather(runs: list[Run], work: Path) -> tuple[list[dict], list[dict]]:
         if not (folder / "all_results.json").is_file():
             continue
         metrics = json.loads((folder / "all_results.json").read_text())
-        seconds = json.loads(folder.with_suffix(".seconds.json").read_text())
+        seconds = json.loads(folder.with_name(f"{folder.name}.seconds.json").read_text())
         rows.append(
             {
                 "stage": run.stage,
