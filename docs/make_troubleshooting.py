@@ -60,7 +60,7 @@ exit code of the recipe. The codes below are the recipe's own.
 | `!` lines before training | the text or the plan has a problem that does not prevent training | the line says what to do; all checks: [data.md](data.md#the-corpus-report) |
 | MLM loss stays within 0.8 nats of *unigram* after a quarter of the steps | context is not used yet: too few tokens, or positions are learned slowly | `--optim muon --position_initializer sinusoidal` in a new `--output_dir` ([small_machine.md](small_machine.md)), or more tokens |
 | next-sentence accuracy stays at 0.5 | it rises only after the MLM loss has left that level | train longer |
-| `OutOfMemoryError` | the batch of a device is too large | halve `--per_device_train_batch_size` and double `--gradient_accumulation_steps`: the run resumes, its examples and losses are the same |
+| `OutOfMemoryError` | the batch of a device is too large | halve `--per_device_train_batch_size` and double `--gradient_accumulation_steps`: the run resumes on the same examples |
 | the folder is refused | a setting that affects the result differs from the run in the folder | the line names the setting; restore it, or give another `--output_dir` |
 
 [reliability.md](reliability.md) describes exit codes, signals and the watchdog in detail.

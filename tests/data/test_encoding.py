@@ -34,6 +34,10 @@ def test_a_letter_and_wide_space_before_a_full_stop(space):
     assert split_sentences(f"This is grade A{space}. It is good.") == ["This is grade A .", "It is good."]
 
 
+def test_long_white_space_after_a_letter_takes_linear_time():
+    assert split_sentences("A" + "\u00a0" * 300_000 + "b") == ["A", "b"]
+
+
 def test_a_panic_keeps_the_line(monkeypatch):
     class PanicException(BaseException):
         pass

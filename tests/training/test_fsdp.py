@@ -1,5 +1,6 @@
 """Our model under FSDP2, in one process: accelerate enables FSDP on GPUs alone; PyTorch's part runs here."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from helpers.trainer_runs import make
 from tiny import tiny_config
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_shard
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.precision import keep_fp32_outputs
@@ -101,5 +102,9 @@ def test_the_forward_pass_is_under_autocast(tmp_path, tokenizer, monkeypatch, fs
 
 
 def test_other_engines_are_left_alone():
-    keep_fp32_outputs(SimpleNamespace())
-    keep_fp32_outputs(SimpleNamespace(fsdp_plugin=None))
+    version_1 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+    states = [{}, {"fsdp_plugin": None}, {"fsdp_plugin": SimpleNamespace(mixed_precision_policy=version_1)}]
+    for state in (SimpleNamespace(**each) for each in states):
+        before = copy.deepcopy(state)
+        keep_fp32_outputs(state)
+        assert state == before

@@ -76,5 +76,8 @@ def test_a_full_disk_does_not_fail_the_release_of_the_lock(tmp_path):
     output_folder._lock.write("a name")
     os.close(output_folder._lock.fileno())  # what is still in the buffer cannot be written
     output_folder.release_lock()
+    assert output_folder._lock is None
+
     output_folder.take_lock(tmp_path)
+    assert (tmp_path / output_folder.LOCK).read_text().startswith(f"process {os.getpid()} on ")
     output_folder.release_lock()

@@ -20,7 +20,7 @@ GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-_SPACED_STOP = re.compile(r"(?<=[A-Z])\s*[^\S\x00-\x7f]\s*(?=\.)")  # white space outside ASCII in "grade A ."
+_SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:
@@ -49,7 +49,7 @@ def _segments(line: str, language: str) -> list[str]:
     It does (1.0.32) on a single capital letter, white space of several bytes and a full stop, so that space becomes an
     ordinary one. No other panic is known; one would end the work on a whole corpus.
     """
-    line = _SPACED_STOP.sub(" ", line)
+    line = _SPACED_STOP.sub(lambda found: found[0] if found[0].isascii() else " ", line)
     try:
         return sentencex.segment(language, line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
     except BaseException as error:  # a panic is no Exception

@@ -57,7 +57,7 @@ def prepare(
         InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
     """
     folder = Path(folder)
-    shared = _decisions(tokenizer, language, options or {})
+    shared = _shard_settings(tokenizer, language, options or {})
     recipe = {**shared, "inputs": [source.name for source in inputs]}
     _claim(folder, recipe, tokenizer)
 
@@ -71,7 +71,7 @@ def prepare(
     return _complete(folder, recipe, jobs, num_proc)
 
 
-def _decisions(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
+def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
     """The facts that decide the bytes of a shard, its text apart."""
     return {
         "format": FORMAT,
