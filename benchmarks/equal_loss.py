@@ -22,7 +22,7 @@ from transformers import BertConfig, TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
-from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.samplers import Phase
 from bert_hf.errors import one_line_errors
 
@@ -74,9 +74,9 @@ def run(
 def main(argv: list[str] | None = None) -> int:
     tokens, text, options = parse((TokenizerArguments, CorpusArguments, CurveArguments), argv)
     transformers.utils.logging.set_verbosity_error()
-    tokenizer = tokenizer_for(tokens, text)
+    tokenizer = load_or_train_tokenizer(tokens, text)
     examples = PreTrainingExamples(
-        corpus_for(text, tokenizer, text.train_file), (Phase(options.max_seq_length, None),)
+        load_or_prepare_corpus(text, tokenizer, text.train_file), (Phase(options.max_seq_length, None),)
     )
     collator = DataCollatorForPreTraining(tokenizer)
     config = BertConfig.from_json_file(options.config_name)

@@ -25,7 +25,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, Tokenize
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.length_leak import LengthLeak, length_leak
-from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.samplers import MASK, PLAN, Phase, generator
 from bert_hf.data.sentence_pairs import NOT_NEXT, truncated_lengths
 from bert_hf.data.sentence_pairs import truncate as truncate_here
@@ -121,9 +121,11 @@ def fates(labels: np.ndarray, after: np.ndarray, mask_id: int) -> tuple[int, int
     return masked, len(labels) - masked - kept, kept
 
 
-def epoch_2018(text: Text, tokenizer, shape: ExampleArguments, max_predictions: int = 20, seed: int = 0) -> Epoch:
+def epoch_2018(
+    text: Text, tokenizer, example_args: ExampleArguments, max_predictions: int = 20, seed: int = 0
+) -> Epoch:
     """One pass (dupe_factor 1) of the 2018 algorithm."""
-    rng, documents, length = Random(seed), text.positions(), shape.max_seq_length
+    rng, documents, length = Random(seed), text.positions(), example_args.max_seq_length
     cls, sep, mask_id, vocabulary = (
         tokenizer.cls_token_id,
         tokenizer.sep_token_id,
@@ -132,11 +134,11 @@ def epoch_2018(text: Text, tokenizer, shape: ExampleArguments, max_predictions: 
     )
     rows = []
     for home in range(len(documents)):
-        for pair in pairs_of_document(documents, home, length, shape.short_seq_probability, rng):
+        for pair in pairs_of_document(documents, home, length, example_args.short_seq_probability, rng):
             a, b = truncate(pair.a, pair.b, length - SPECIALS, rng)
             span = spans(a, b)
             ids = [cls, *text.tokens[slice(*span[:2])].tolist(), sep, *text.tokens[slice(*span[2:])].tolist(), sep]
-            count = predictions(len(ids), shape.mlm_probability, max_predictions)
+            count = predictions(len(ids), example_args.mlm_probability, max_predictions)
             after, chosen = mask(ids, count, {cls, sep}, mask_id, vocabulary, rng)
             fate = fates(np.array([ids[i] for i in chosen]), np.array([after[i] for i in chosen]), mask_id)
             drawn = (pair.is_random_next, pair.chunk_sentences == 1, True, pair.target)
@@ -153,14 +155,14 @@ def targets(documents: int, max_seq_length: int, short_seq_probability: float, r
     return target
 
 
-def epoch_here(text: Text, tokenizer, shape: ExampleArguments, seed: int = 0) -> Epoch:
+def epoch_here(text: Text, tokenizer, example_args: ExampleArguments, seed: int = 0) -> Epoch:
     """The first epoch of `PreTrainingExamples` and `DataCollatorForPreTraining`."""
-    length, probability = shape.max_seq_length, shape.short_seq_probability
+    length, probability = example_args.max_seq_length, example_args.short_seq_probability
     examples = PreTrainingExamples(
         Positions(text), (Phase(length, None),), seed=seed, nsp=True, short_seq_probability=probability
     )
     collator = DataCollatorForPreTraining(
-        tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask
+        tokenizer, mlm_probability=example_args.mlm_probability, whole_word_mask=example_args.whole_word_mask
     )
     target = targets(len(text.document_starts), length, probability, generator(seed, PLAN, 0, 0))
     ends, specials = text.token_offsets[text.document_ends], np.array(tokenizer.all_special_ids)
@@ -395,8 +397,8 @@ def main(argv: list[str] | None = None) -> int:
     tokens, source, shape, options = parse(
         (TokenizerArguments, CorpusArguments, ExampleArguments, FidelityArguments), argv
     )
-    tokenizer = tokenizer_for(tokens, source)
-    text = Text.first(corpus_for(source, tokenizer, source.train_file), options.documents)
+    tokenizer = load_or_train_tokenizer(tokens, source)
+    text = Text.first(load_or_prepare_corpus(source, tokenizer, source.train_file), options.documents)
     theirs = statistics(epoch_2018(text, tokenizer, shape, options.max_predictions_per_seq, options.seed))
     ours = statistics(epoch_here(text, tokenizer, shape, options.seed))
     leaks = list(leak_rows(text, shape.short_seq_probability, options.seed))

@@ -27,7 +27,7 @@ from transformers import DataCollatorForLanguageModeling
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import one_line_errors
 
@@ -112,8 +112,8 @@ def rows(corpus, tokenizer, workers: int) -> dict[str, tuple[Iterator[dict], Cal
 def main(argv: list[str] | None = None) -> int:
     tokens, text, _, options = parse((TokenizerArguments, CorpusArguments, ExampleArguments, LoaderArguments), argv)
     torch.set_num_threads(1)
-    tokenizer = tokenizer_for(tokens, text)
-    corpus = corpus_for(text, tokenizer, text.train_file)
+    tokenizer = load_or_train_tokenizer(tokens, text)
+    corpus = load_or_prepare_corpus(text, tokenizer, text.train_file)
     table = rows(corpus, tokenizer, options.workers)
     for stream, _ in table.values():
         next(stream)  # maps the files, draws the plan, starts the workers

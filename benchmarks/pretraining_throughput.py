@@ -35,7 +35,7 @@ from transformers import BertConfig, Trainer, TrainerCallback, TrainingArguments
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
 from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_units
-from bert_hf.data.requested_corpus import corpus_for, tokenizer_for
+from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import one_line_errors
 from bert_hf.models import functional, modeling_bert, unpadded_attention
@@ -266,8 +266,8 @@ def main(argv: list[str] | None = None) -> int:
     tokens, text, options = parse((TokenizerArguments, CorpusArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer = tokenizer_for(tokens, text)
-    corpus = corpus_for(text, tokenizer, text.train_file)
+    tokenizer = load_or_train_tokenizer(tokens, text)
+    corpus = load_or_prepare_corpus(text, tokenizer, text.train_file)
     config = BertConfig.from_json_file(options.config_name)
     if options.bf16 is None:
         on_cpu = options.device == "cpu"

@@ -8,10 +8,9 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 import sys
 from pathlib import Path
 
-from bert_hf import preflight
-from bert_hf.config.arguments import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.models.cost import report
+from bert_hf.preflight import parse_estimating
 from bert_hf.training.estimate import plan_run, planned_shape, trained_tokens
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
@@ -19,19 +18,19 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse(preflight.ESTIMATING, argv, str(DEFAULT), preflight.estimating)
+    options = parse_estimating(argv, DEFAULT)
     if options is None:  # --check
         return 0
-    tokens, text, network, shape, args, estimate_args = options
+    tokenizer_args, corpus_args, model_args, example_args, args, estimate_args = options
 
     # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run
-    corpus_tokens = trained_tokens(text, args)
+    corpus_tokens = trained_tokens(corpus_args, args)
 
     # 2. Model: its configuration alone
-    config = planned_shape(network, tokens, text, shape)
+    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
 
     # 3. Run: steps at each length, batch, precision, device
-    plan = plan_run(config, corpus_tokens, shape, args, estimate_args)
+    plan = plan_run(config, corpus_tokens, example_args, args, estimate_args)
 
     # 4. Report
     print("An estimate, not a measurement.")

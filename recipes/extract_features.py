@@ -15,15 +15,15 @@ from bert_hf.features.arguments import FeatureArguments, check_features
 from bert_hf.features.extraction import open_extractor
 from bert_hf.features.feature_files import open_folder, summary, write_features
 from bert_hf.features.texts import checksum, read_all
-from bert_hf.training.output_folder import needed, release_lock
+from bert_hf.training.output_folder import release_lock, require_output_dir
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    given = parse((FeatureArguments, OutputArguments), argv, preflight=check_features)
-    if given is None:  # --check
+    options = parse((FeatureArguments, OutputArguments), argv, preflight=check_features)
+    if options is None:  # --check
         return 0
-    feature_args, out = given
+    feature_args, output_args = options
     logging.set_verbosity_error()  # the heads of the checkpoint are not read, and that is no fault
     logging.disable_progress_bar()
 
@@ -31,9 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     extractor, settings = open_extractor(feature_args)
 
     # 2. The folder: a new one, or one in which the same features were begun
-    given = {"columns": feature_args.columns()._asdict(), "texts_per_file": feature_args.texts_per_file}
-    identity = {**settings, "texts": checksum(feature_args.train_file), **given}
-    folder = open_folder(Path(needed(out.output_dir)), identity, out.overwrite_output_dir)
+    output_settings = {"columns": feature_args.columns()._asdict(), "texts_per_file": feature_args.texts_per_file}
+    identity = {**settings, "texts": checksum(feature_args.train_file), **output_settings}
+    folder = open_folder(Path(require_output_dir(output_args.output_dir)), identity, output_args.overwrite_output_dir)
 
     # 3. Texts → hidden states → files
     if folder.finished:

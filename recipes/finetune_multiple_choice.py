@@ -34,13 +34,13 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: stock transformers, the checkpoint and one new layer
     model, about = load_task_model(task, seed=args.seed)
     check_tokenizer(tokenizer, model.config.vocab_size)
-    begun = start_finetuning(task, args, model, about)
-    if begun.finished:
+    run_start = start_finetuning(task, args, model, about)
+    if run_start.finished:
         return 0
 
     # 5. Trainer: trains, keeps the best weights by the validation rows, evaluates them on the test rows
     trainer = make_trainer(task, args, model, collator)
-    train_and_finish(trainer, begun)
+    train_and_finish(trainer, run_start)
     return 0
 
 

@@ -41,12 +41,12 @@ def main(argv: list[str] | None = None) -> int:
     check_tokenizer(tokenizer, model.config.vocab_size)
     if isinstance(task, FeatureTaggingTask):  # the checkpoint is frozen, a BiLSTM on its hidden states is trained
         model, about = task.make_network(model, args)
-    begun = start_finetuning(task, args, model, about)
+    run_start = start_finetuning(task, args, model, about)
 
     # 5. Trainer: trains, keeps the best weights by the validation sentences, evaluates them on the test sentences
-    if not begun.finished:
+    if not run_start.finished:
         trainer = make_trainer(task, args, model, collator)
-        train_and_finish(trainer, begun)
+        train_and_finish(trainer, run_start)
     if isinstance(task, FeatureTaggingTask):
         task.remove_features()
     return 0

@@ -11,39 +11,45 @@ import sys
 import time
 from pathlib import Path
 
-from bert_hf import preflight
-from bert_hf.config.arguments import parse
 from bert_hf.data.corpus_report import report_lines
 from bert_hf.data.prepare import OWNED, prepare
-from bert_hf.data.requested_corpus import duplicates_for, inputs_of, language_of, tokenizer_for
+from bert_hf.data.requested_corpus import (
+    load_or_find_duplicates,
+    load_or_train_tokenizer,
+    sentence_language,
+    text_sources,
+)
 from bert_hf.errors import one_line_errors
+from bert_hf.preflight import parse_preparing
 from bert_hf.training.command_line import next_command
-from bert_hf.training.output_folder import free_folder
+from bert_hf.training.output_folder import claim_output_dir
 
 ROOT = Path(__file__).parents[1]
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse(preflight.PREPARING, argv, preflight=preflight.preparing)
-    assert options is not None  # `--check` is one of its options
-    tokens, text, shape, work, out = options
-    part = work.part()
-    if work.check:
+    tokenizer_args, corpus_args, example_args, prepare_args, output_args = parse_preparing(argv)
+    part = prepare_args.part()
+    if prepare_args.check:
         # Only a report on the text, no corpus
-        print(*report_lines(tokens, text, shape, work, out.output_dir), sep="\n", flush=True)
+        print(
+            *report_lines(tokenizer_args, corpus_args, example_args, prepare_args, output_args.output_dir),
+            sep="\n",
+            flush=True,
+        )
         return 0
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=OWNED, resumable=True)
+    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=OWNED, resumable=True)
 
     # 1. Tokenizer: the named one, or one trained on the text
-    tokenizer = tokenizer_for(tokens, text)
+    tokenizer = load_or_train_tokenizer(tokenizer_args, corpus_args)
 
     # 2. Duplicates, if they are to be left out
     begin = time.perf_counter()
-    inputs = inputs_of(text, text.train_file)
+    inputs = text_sources(corpus_args, corpus_args.train_file)
     left_out = None
-    if work.deduplicate:
-        left_out = duplicates_for(text, inputs, work.deduplicate)
+    if prepare_args.deduplicate:
+        left_out = load_or_find_duplicates(corpus_args, inputs, prepare_args.deduplicate)
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
               f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
 
@@ -52,17 +58,17 @@ def main(argv: list[str] | None = None) -> int:
         inputs,
         tokenizer,
         folder,
-        language=language_of(text),
-        num_proc=text.num_proc,
+        language=sentence_language(corpus_args),
+        num_proc=corpus_args.num_proc,
         shard=part,
         without=left_out,
-        options={"deduplicate": work.deduplicate} if work.deduplicate else None,
+        options={"deduplicate": prepare_args.deduplicate} if prepare_args.deduplicate else None,
     )
     seconds = time.perf_counter() - begin
 
     # 4. Report
     if corpus is None:
-        print(f"part {work.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
+        print(f"part {prepare_args.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
         return 0
     manifest = corpus.manifest
     size = sum(shard["bytes"] for shard in manifest["shards"])

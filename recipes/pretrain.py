@@ -8,7 +8,7 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
 import sys
 from pathlib import Path
 
-from bert_hf.data.requested_corpus import split_for, tokenizer_for
+from bert_hf.data.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
 from bert_hf.preflight import parse_pretraining
 from bert_hf.training.command_line import next_command
 from bert_hf.training.pretraining import (
@@ -32,38 +32,38 @@ def main(argv: list[str] | None = None) -> int:
     options = parse_pretraining(argv, DEFAULT)
     if options is None:  # --check
         return 0
-    tokens, text, network, shape, args = options
+    tokenizer_args, corpus_args, model_args, example_args, args = options
 
     # 1. Tokenizer: the named one, that of the prepared corpus, or one trained on the text
-    tokens.tokenizer_name = tokens.tokenizer_name or network.model_name_or_path
-    tokenizer = tokenizer_for(tokens, text)
+    tokenizer_args.tokenizer_name = tokenizer_args.tokenizer_name or model_args.model_name_or_path
+    tokenizer = load_or_train_tokenizer(tokenizer_args, corpus_args)
 
     # 2. Dataset: sentence pairs of the corpus; fixed pairs and masks of the held-out documents
-    corpus, held_out = split_for(text, tokenizer)
-    phases = resolve_steps(args, shape, corpus, network, tokenizer)
-    examples = training_examples(corpus, phases, shape, args)
-    evaluation, longer = held_out_examples(held_out, shape, phases)
+    corpus, held_out = load_train_and_held_out(corpus_args, tokenizer)
+    phases = resolve_steps(args, example_args, corpus, model_args, tokenizer)
+    examples = training_examples(corpus, phases, example_args, args)
+    evaluation, longer = held_out_examples(held_out, example_args, phases)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
-    collator = make_collator(tokenizer, shape)
+    collator = make_collator(tokenizer, example_args)
 
     # 4. Model: from scratch, or from any BERT checkpoint
-    model = make_model(network, shape, tokenizer, seed=args.seed)
-    identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), shape)
-    begun = start_run(args, identity)
-    if begun.finished:
+    model = make_model(model_args, example_args, tokenizer, seed=args.seed)
+    identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args)
+    run_start = start_run(args, identity)
+    if run_start.finished:
         return 0
 
     # 5. Trainer: trains from the beginning or the newest checkpoint, evaluates, saves
-    args.eval_on_start = begun.checkpoint is None
+    args.eval_on_start = run_start.checkpoint is None
     trainer = PreTrainer(
         model, args, collator, examples, evaluation, tokenizer,
         longer_eval_datasets=dict(longer), facts={"identity": identity},
     )  # fmt: skip
-    report = PreTrainingReport(trainer, args, text, shape, model, collator, corpus, evaluation, longer)
-    report.begin(resumed=begun.checkpoint is not None, from_scratch=network.model_name_or_path is None)
-    trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
-    report.finish(trained.metrics, trainer.evaluate(), push_to=begun.push_to, default_config=DEFAULT)
+    report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, longer)
+    report.print_start(resumed=run_start.checkpoint is not None, from_scratch=model_args.model_name_or_path is None)
+    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
+    report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to, default_config=DEFAULT)
 
     if args.process_index == 0:
         paths = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}

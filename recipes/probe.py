@@ -15,16 +15,16 @@ from bert_hf.probe.data import read_data
 from bert_hf.probe.network import open_subject
 from bert_hf.probe.parts import ProbeRun
 from bert_hf.probe.report import REPORT_FILES, write_report
-from bert_hf.training.output_folder import free_folder
+from bert_hf.training.output_folder import claim_output_dir
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    given = parse((ProbeArguments, OutputArguments), argv, preflight=check_probe)
-    if given is None:  # --check
+    options = parse((ProbeArguments, OutputArguments), argv, preflight=check_probe)
+    if options is None:  # --check
         return 0
-    probe_args, out = given
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=REPORT_FILES)
+    probe_args, output_args = options
+    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=REPORT_FILES)
     logging.set_verbosity_error()  # the report lists the newly initialized heads
     logging.disable_progress_bar()
 

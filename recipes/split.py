@@ -8,8 +8,6 @@ all parts. Where near-duplicates are more than half of a class's rows in a test 
 
 import sys
 
-from bert_hf import preflight
-from bert_hf.config.arguments import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.splitting.fold_files import (
     FOLD_FILES,
@@ -19,15 +17,16 @@ from bert_hf.finetuning.splitting.fold_files import (
     write_folds,
 )
 from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
-from bert_hf.training.output_folder import free_folder
+from bert_hf.preflight import parse_splitting
+from bert_hf.training.output_folder import claim_output_dir
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse(preflight.SPLITTING, argv, preflight=preflight.splitting)
+    options = parse_splitting(argv)
     if options is None:  # --check
         return 0
-    split_args, out = options
+    split_args, output_args = options
 
     # 1. Rows: text, second text if there is one, and class
     rows = read_rows_to_split(split_args)
@@ -37,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     made = make_folds(rows, groups, split_args)
 
     # 3. Files
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=FOLD_FILES)
+    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=FOLD_FILES)
     write_folds(folder, made, split_args)
 
     # 4. Report

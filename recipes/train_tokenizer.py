@@ -10,32 +10,31 @@ import time
 import numpy as np
 from transformers import AutoTokenizer
 
-from bert_hf import preflight
-from bert_hf.config.arguments import parse
 from bert_hf.data.encoding import Encoder
-from bert_hf.data.requested_corpus import inputs_of
+from bert_hf.data.requested_corpus import text_sources
 from bert_hf.data.round_trip import measure
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
+from bert_hf.preflight import parse_tokenizer_training
 from bert_hf.training.command_line import program
-from bert_hf.training.output_folder import free_folder
+from bert_hf.training.output_folder import claim_output_dir
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse(preflight.TOKENIZER_TRAINING, argv, preflight=preflight.tokenizer_training)
+    options = parse_tokenizer_training(argv)
     if options is None:  # --check
         return 0
-    tokens, text, out = options
-    folder = free_folder(out.output_dir, out.overwrite_output_dir, ours=TOKENIZER_FILES)
+    tokenizer_args, corpus_args, output_args = options
+    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
-    texts = sample_inputs(inputs_of(text, text.train_file), tokens.tokenizer_sample_bytes)
+    texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), tokenizer_args.tokenizer_sample_bytes)
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(texts, **tokens.training(), language=text.language, log=print)
+    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=corpus_args.language, log=print)
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
@@ -56,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         print(*round_trip.findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    files = ["--train_file", *text.train_file] if text.train_file else []
+    files = ["--train_file", *corpus_args.train_file] if corpus_args.train_file else []
     words = ["recipes/prepare.py", "--tokenizer_name", str(folder), *files, "--output_dir", "runs/corpus"]
     print(f"next: {program('python')} {shlex.join(words)}")
     return 0

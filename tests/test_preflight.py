@@ -32,15 +32,15 @@ def test_our_own_shapes_are_good(path):
 def test_two_checkpoints_need_space(tmp_path, monkeypatch):
     config = read_checked_config(ROOT / "configs/model/base.json")  # 110 M parameters × 12 bytes
     monkeypatch.setattr(preflight, "free_disk", lambda folder: 3e9)
-    assert list(preflight.model_on_disk(config, run(tmp_path)))[1] == "disk: 2.64 GB for checkpoints, 3.00 GB free"
+    assert list(preflight.check_disk_space(config, run(tmp_path)))[1] == "disk: 2.64 GB for checkpoints, 3.00 GB free"
     monkeypatch.setattr(preflight, "free_disk", lambda folder: 2e9)
     with pytest.raises(InputError, match=r"out: two checkpoints take 2\.64 GB, and 2\.00 GB are free"):
-        list(preflight.model_on_disk(config, run(tmp_path)))
+        list(preflight.check_disk_space(config, run(tmp_path)))
     (tmp_path / "out").mkdir()
     (tmp_path / "out/run.json").write_text("{}")  # a resumed run has one already
-    assert "1.32 GB" in list(preflight.model_on_disk(config, run(tmp_path)))[1]
+    assert "1.32 GB" in list(preflight.check_disk_space(config, run(tmp_path)))[1]
     for never in ({"save_strategy": "no"}, {"save_strategy": None, "save_minutes": 0}):  # the model alone
-        assert "0.44 GB" in list(preflight.model_on_disk(config, run(tmp_path, **never)))[1]
+        assert "0.44 GB" in list(preflight.check_disk_space(config, run(tmp_path, **never)))[1]
 
 
 @pytest.mark.parametrize("call", ["fsync"])
@@ -50,7 +50,7 @@ def test_a_disk_that_takes_no_save_is_refused_and_nothing_stays(tmp_path, monkey
 
     monkeypatch.setattr(preflight.os, call, refuse)
     with pytest.raises(InputError, match=r"out: cannot be written: No space left on device; give another --"):
-        preflight.writable(str(tmp_path / "out"))
+        preflight.check_writable(str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,13 +58,13 @@ def test_a_disk_that_takes_no_save_is_refused_and_nothing_stays(tmp_path, monkey
 def test_a_folder_without_rights_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(InputError, match="cannot be written: Permission denied"):
-        preflight.writable(str(tmp_path / "out"))
+        preflight.check_writable(str(tmp_path / "out"))
 
 
 def test_the_folder_is_tried_where_it_is_and_left_as_it_was(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    assert preflight.writable(str(tmp_path)) == f"output: {tmp_path} can be written"
-    preflight.writable(str(tmp_path / "a/b/c"))
+    assert preflight.check_writable(str(tmp_path)) == f"output: {tmp_path} can be written"
+    preflight.check_writable(str(tmp_path / "a/b/c"))
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -77,16 +77,16 @@ def test_many_inputs_are_looked_at_in_a_moment(tmp_path, monkeypatch):
     head = preflight._head
     monkeypatch.setattr(preflight, "_head", lambda source: opened.append(source) or head(source))
     begin = time.perf_counter()
-    assert preflight.corpus_text(args, nsp=True, splits=True).startswith("text: 500 files, 23,000 bytes")
+    assert preflight.check_corpus_text(args, nsp=True, splits=True).startswith("text: 500 files, 23,000 bytes")
     assert time.perf_counter() - begin < 2
     assert 64 <= len(opened) < 130
     monkeypatch.setattr(preflight, "_head", lambda source: time.sleep(0.3) or (1, False))
     begin = time.perf_counter()
-    preflight.corpus_text(args)
+    preflight.check_corpus_text(args)
     assert time.perf_counter() - begin < 2
     (tmp_path / "400.txt").write_text("")
     with pytest.raises(InputError, match=r"400\.txt: the file is empty"):
-        preflight.corpus_text(args)
+        preflight.check_corpus_text(args)
 
 
 def test_a_range_knows_its_ends():

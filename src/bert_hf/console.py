@@ -1,4 +1,4 @@
-"""Console output: the logger, and tables as lines.
+"""Console output: the logger, shortened lists, and tables as lines.
 
 The logger writes plain lines to standard output, information on rank 0 alone and warnings on every rank.
 
@@ -8,6 +8,7 @@ The logger writes plain lines to standard output, information on rank 0 alone an
 import logging
 import os
 import sys
+from collections.abc import Sequence
 
 
 class _StandardOutput(logging.StreamHandler):
@@ -37,6 +38,11 @@ if not logger.handlers:
     logger.addHandler(_StandardOutput())
     logger.addFilter(_is_warning_or_of_rank_0)
     logger.setLevel(logging.INFO)
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def format_table(rows: list[list[str]]) -> list[str]:

@@ -36,11 +36,12 @@ from bert_hf.config.arguments import (
     parse,
 )
 from bert_hf.config.files import read_input_text
+from bert_hf.config.hardware import free_disk
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
 from bert_hf.data.input_files import is_url
-from bert_hf.data.planned_run import SAVED_A_PARAMETER, free_disk
-from bert_hf.data.requested_corpus import inputs_of, is_prepared, open_prepared, tokenizer_for
+from bert_hf.data.planned_run import SAVED_A_PARAMETER
+from bert_hf.data.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared, text_sources
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
@@ -48,7 +49,7 @@ from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization import check_optimizer, check_schedule
-from bert_hf.training.output_folder import RECORD, needed, refuse_foreign_files
+from bert_hf.training.output_folder import RECORD, refuse_foreign_files, require_output_dir
 from bert_hf.training.pretraining import longest_length
 
 _HEAD = 1 << 18  # characters that are read of an input
@@ -61,68 +62,90 @@ _PRETRAINING_METRICS = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_acc
 
 # ---- the options of each recipe
 
-PRETRAINING = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
-ESTIMATING = (*PRETRAINING, EstimateArguments)
-PREPARING = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
-TOKENIZER_TRAINING = (TokenizerArguments, CorpusArguments, OutputArguments)
-SPLITTING = (SplitArguments, OutputArguments)
+PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+ESTIMATING_ARGUMENTS = (*PRETRAINING_ARGUMENTS, EstimateArguments)
+PREPARING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ExampleArguments, PrepareArguments, OutputArguments)
+TOKENIZER_TRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, OutputArguments)
+SPLITTING_ARGUMENTS = (SplitArguments, OutputArguments)
 
 
 def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
-    """The options of `pretrain.py`, checked, in the order of `PRETRAINING`. None after `--check`."""
-    return parse(PRETRAINING, argv, str(default_config), pretraining)
+    """The options of `pretrain.py`, checked, in the order of `PRETRAINING_ARGUMENTS`. None after `--check`."""
+    return parse(PRETRAINING_ARGUMENTS, argv, str(default_config), check_pretraining)
+
+
+def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
+    """The options of `estimate.py`, in the order of `ESTIMATING_ARGUMENTS`. None after `--check`."""
+    return parse(ESTIMATING_ARGUMENTS, argv, str(default_config), check_estimating)
+
+
+def parse_preparing(argv: list[str] | None) -> tuple:
+    """The options of `prepare.py`, in the order of `PREPARING_ARGUMENTS`; `--check` is one of them."""
+    options = parse(PREPARING_ARGUMENTS, argv, preflight=check_preparing)
+    assert options is not None
+    return options
+
+
+def parse_tokenizer_training(argv: list[str] | None) -> tuple | None:
+    """The options of `train_tokenizer.py`, in the order of `TOKENIZER_TRAINING_ARGUMENTS`. None after `--check`."""
+    return parse(TOKENIZER_TRAINING_ARGUMENTS, argv, preflight=check_tokenizer_training)
+
+
+def parse_splitting(argv: list[str] | None) -> tuple | None:
+    """The options of `split.py`, in the order of `SPLITTING_ARGUMENTS`. None after `--check`."""
+    return parse(SPLITTING_ARGUMENTS, argv, preflight=check_splitting)
 
 
 def parse_finetuning(
     arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
 ) -> tuple | None:
     """The options of a recipe `finetune_….py`, checked: (task and model, run). None after `--check`."""
-    return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(finetuning, task))
+    return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(check_finetuning, task))
 
 
 # ---- the checks of each recipe
 
 
-def pretraining(tokens, text, network, shape, run) -> Iterator[str]:
+def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, args) -> Iterator[str]:
     """The checks of `pretrain.py`."""
     # Options and folders
-    yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
-    yield options(run, PreTrainingArguments, BY_PRETRAINING)
-    yield from machine(run, _PRETRAINING_METRICS)
-    yield corpus_text(text, shape.nsp, splits=True)
-    attention = network.attn_implementation
+    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RECORD)
+    yield check_training_options(args, PreTrainingArguments, BY_PRETRAINING)
+    yield from check_machine(args, _PRETRAINING_METRICS)
+    yield check_corpus_text(corpus_args, example_args.nsp, splits=True)
+    attention = model_args.attn_implementation
     check_known(attention, _ATTENTIONS, f"no attention {attention!r}", "--attn_implementation")
 
     # Tokenizer
-    named = tokens.tokenizer_name or network.model_name_or_path
-    tokenizer = named_tokenizer(tokens, text, named)
+    named = tokenizer_args.tokenizer_name or model_args.model_name_or_path
+    tokenizer = local_tokenizer(tokenizer_args, corpus_args, named)
     if tokenizer is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
     # Model, with the tokenizer's vocabulary
-    config = model_shape(network.config_name, network.model_name_or_path, longest_length(shape))
+    config = read_model_config(model_args.config_name, model_args.model_name_or_path, longest_length(example_args))
     if config is None:
         return
-    if network.model_name_or_path is None:
-        config.vocab_size = len(tokenizer) if tokenizer is not None else tokens.vocab_size
+    if model_args.model_name_or_path is None:
+        config.vocab_size = len(tokenizer) if tokenizer is not None else tokenizer_args.vocab_size
     elif tokenizer is not None:
         check_tokenizer(tokenizer, config.vocab_size, named)
-    yield from model_on_disk(config, run)
+    yield from check_disk_space(config, args)
 
 
-def finetuning(task: type[DownstreamTask], task_args, run) -> Iterator[str]:
+def check_finetuning(task: type[DownstreamTask], task_args, args) -> Iterator[str]:
     """The checks of a recipe that fine-tunes."""
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
 
     # Options and folders
-    yield output_folder(run.output_dir, run.overwrite_output_dir, RECORD)
-    yield options(run, FineTuningArguments, BY_FINETUNING)
-    yield from machine(run, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
-    yield labelled_rows(task, task_args)
+    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RECORD)
+    yield check_training_options(args, FineTuningArguments, BY_FINETUNING)
+    yield from check_machine(args, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
+    yield check_labelled_rows(task, task_args)
 
     # Model and tokenizer
-    config = model_shape(None, task_args.model_name_or_path, task_args.max_seq_length, bert_alone=False)
+    config = read_model_config(None, task_args.model_name_or_path, task_args.max_seq_length, bert_alone=False)
     named = task_args.tokenizer_name or task_args.model_name_or_path
     if _is_here(named):
         tokenizer = load_tokenizer(named)
@@ -130,48 +153,53 @@ def finetuning(task: type[DownstreamTask], task_args, run) -> Iterator[str]:
         if config is not None:
             check_tokenizer(tokenizer, config.vocab_size, named)
     if config is not None:
-        yield from model_on_disk(config, run)
+        yield from check_disk_space(config, args)
 
 
-def tokenizer_training(tokens, text, out) -> Iterator[str]:
+def check_tokenizer_training(tokenizer_args, corpus_args, output_args) -> Iterator[str]:
     """The checks of `train_tokenizer.py`."""
-    if is_prepared(text.train_file):
+    if is_prepared(corpus_args.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
-        raise InputError(what, where=text.train_file[0], remedy=remedy)
-    yield corpus_text(text)
-    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, "tokenizer.json")
+        raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
+    yield check_corpus_text(corpus_args)
+    yield check_output_folder(
+        require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, "tokenizer.json"
+    )
 
 
-def preparing(tokens, text, shape, work, out) -> Iterator[str]:
+def check_preparing(tokenizer_args, corpus_args, example_args, prepare_args, output_args) -> Iterator[str]:
     """The checks of `prepare.py`."""
     # Options
-    work.part()
-    if work.shard and out.overwrite_output_dir:
+    prepare_args.part()
+    if prepare_args.shard and output_args.overwrite_output_dir:
         what, remedy = "every part would remove the others' work", "empty the folder first"
         raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
 
     # Folders and text; `--check` needs no output folder, and accepts a prepared corpus
-    if not work.check or out.output_dir is not None:
-        yield writable(needed(out.output_dir))
-    if not work.check and is_prepared(text.train_file):
+    if not prepare_args.check or output_args.output_dir is not None:
+        yield check_writable(require_output_dir(output_args.output_dir))
+    if not prepare_args.check and is_prepared(corpus_args.train_file):
         what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
-        raise InputError(what, where=text.train_file[0], remedy=remedy)
-    yield corpus_text(text)
-    if work.deduplicate or not (work.check or tokens.tokenizer_name):
-        writable(text.cache_dir, "--cache_dir")
+        raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
+    yield check_corpus_text(corpus_args)
+    if prepare_args.deduplicate or not (prepare_args.check or tokenizer_args.tokenizer_name):
+        check_writable(corpus_args.cache_dir, "--cache_dir")
 
     # Tokenizer
-    if (tokenizer := named_tokenizer(tokens, text, tokens.tokenizer_name)) is not None:
+    if (tokenizer := local_tokenizer(tokenizer_args, corpus_args, tokenizer_args.tokenizer_name)) is not None:
         yield f"tokenizer: {len(tokenizer):,} pieces"
 
 
-def estimating(tokens, text, network, shape, run, estimate_args) -> Iterator[str]:
+def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`, which reads no text and writes nothing."""
-    if model_shape(network.config_name, network.model_name_or_path, longest_length(shape)) is not None:
+    if (
+        read_model_config(model_args.config_name, model_args.model_name_or_path, longest_length(example_args))
+        is not None
+    ):
         yield "model: its shape is a BERT's"
 
 
-def splitting(split_args, out) -> Iterator[str]:
+def check_splitting(split_args, output_args) -> Iterator[str]:
     """The checks of `split.py`."""
     if split_args.folds > 1 and split_args.test_split_percentage is not None:
         what = f"the test rows of {split_args.folds} folds are {100 / split_args.folds:g} %"
@@ -181,41 +209,41 @@ def splitting(split_args, out) -> Iterator[str]:
         what = f"with {test:g} % test rows no training rows are left"
         raise InputError(what, where="--validation_split_percentage", remedy="give fewer")
     yield f"rows: {len(read_rows_to_split(split_args)):,}"
-    yield writable(needed(out.output_dir))
+    yield check_writable(require_output_dir(output_args.output_dir))
 
 
 # ---- machine and folders
 
 
-def machine(run, metrics: tuple[str, ...]) -> Iterator[str]:
+def check_machine(args, metrics: tuple[str, ...]) -> Iterator[str]:
     """Refuses precisions, figures, checkpoints, trackers and repositories that do not exist.
 
     Args:
         metrics: names of the figures of an evaluation.
     """
     # Precision
-    if run.bf16 and run.fp16:
+    if args.bf16 and args.fp16:
         raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
-    if run.fp16 and (run.use_cpu or not torch.accelerator.is_available()):
+    if args.fp16 and (args.use_cpu or not torch.accelerator.is_available()):
         raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
 
     # Figures, checkpoint
-    best = run.metric_for_best_model
+    best = args.metric_for_best_model
     if best is not None:
         check_known(best.removeprefix("eval_"), metrics, f"no figure {best!r}", "--metric_for_best_model")
-    if run.resume_from_checkpoint and run.resume_from_checkpoint.lower() != "true":
-        folder = Path(run.resume_from_checkpoint)
+    if args.resume_from_checkpoint and args.resume_from_checkpoint.lower() != "true":
+        folder = Path(args.resume_from_checkpoint)
         if not folder.is_dir():
             raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
 
     # Trackers, Hub
     known = {*get_available_reporting_integrations(), "all", "none"}
-    for tracker in [run.report_to] if isinstance(run.report_to, str) else run.report_to or []:
+    for tracker in [args.report_to] if isinstance(args.report_to, str) else args.report_to or []:
         if tracker not in known:
             remedy = f"install it, or use one of: {', '.join(sorted(known))}"
             raise InputError(f"no tracker {tracker!r} is installed", where="--report_to", remedy=remedy)
-    if run.push_to_hub:
-        yield _check_push(run.hub_model_id or Path(run.output_dir).name)
+    if args.push_to_hub:
+        yield _check_push(args.hub_model_id or Path(args.output_dir).name)
 
 
 def _check_push(repo_id: str) -> str:
@@ -230,13 +258,13 @@ def _check_push(repo_id: str) -> str:
     return f"push: to {repo_id}"
 
 
-def options(run, kind: type[TrainingArguments], by: frozenset[str]) -> str:
+def check_training_options(args, kind: type[TrainingArguments], by: frozenset[str]) -> str:
     """Refuses training options that do not work, and combinations of them that contradict each other."""
-    parsed = {name: _json(name, getattr(run, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
+    parsed = {name: _json(name, getattr(args, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
     defaults = defaults_of(kind)
-    line = check_options(run, defaults, by)
-    check_optimizer(run, defaults)
-    check_schedule(run, parsed["lr_scheduler_kwargs"])
+    line = check_options(args, defaults, by)
+    check_optimizer(args, defaults)
+    check_schedule(args, parsed["lr_scheduler_kwargs"])
     return line
 
 
@@ -252,16 +280,16 @@ def _json(name: str, value) -> dict | None:
         raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
 
 
-def output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
+def check_output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     """The folder of a run: new, empty, or one of ours (which holds a file `known_by`), and writable."""
     folder = Path(output_dir)
-    line = writable(output_dir)
+    line = check_writable(output_dir)
     if not (folder / known_by).is_file():
         refuse_foreign_files(folder, overwrite, known_by)
     return line
 
 
-def writable(output_dir: str, option: str = "--output_dir") -> str:
+def check_writable(output_dir: str, option: str = "--output_dir") -> str:
     """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
 
     Raises:
@@ -298,64 +326,64 @@ def _short(place: Path, given: str) -> Path:
     return place
 
 
-def model_on_disk(config: BertConfig, run) -> Iterator[str]:
+def check_disk_space(config: BertConfig, args) -> Iterator[str]:
     """Checks that two checkpoints fit on the disk: the newest, and the one being written (a resumed run has one)."""
     parameters = parameter_count(config)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
 
     # Bytes that are still to be written
-    never = run.save_strategy is None and run.save_steps is None and not run.save_minutes
-    if never or run.save_strategy == "no":
+    never = args.save_strategy is None and args.save_steps is None and not args.save_minutes
+    if never or args.save_strategy == "no":
         need = 4 * parameters
     else:
-        need = (1 if (Path(run.output_dir) / RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
+        need = (1 if (Path(args.output_dir) / RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
 
-    free = free_disk(Path(run.output_dir).expanduser())
+    free = free_disk(Path(args.output_dir).expanduser())
     if free < need:
         what = f"two checkpoints take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
-        raise InputError(what, where=run.output_dir, remedy="free some space, or give another --output_dir")
+        raise InputError(what, where=args.output_dir, remedy="free some space, or give another --output_dir")
     yield f"disk: {need / 1e9:,.2f} GB for checkpoints, {free / 1e9:,.2f} GB free"
 
 
 # ---- the text
 
 
-def corpus_text(text: CorpusArguments, nsp: bool = False, splits: bool = False) -> str:
+def check_corpus_text(corpus_args: CorpusArguments, nsp: bool = False, splits: bool = False) -> str:
     """Checks that every file exists, and reads the beginnings of some of them as the run will.
 
     Args:
         nsp: pairs are drawn, which takes two documents.
         splits: the text is prepared in the cache, and documents are held out where no held-out text is named.
     """
-    if text.validation_file and not (text.train_file or text.dataset_name):
+    if corpus_args.validation_file and not (corpus_args.train_file or corpus_args.dataset_name):
         raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
-    given = [files for files in (text.train_file, text.validation_file) if files]
+    given = [files for files in (corpus_args.train_file, corpus_args.validation_file) if files]
     if splits and not (given and all(map(is_prepared, given))):
-        writable(text.cache_dir, "--cache_dir")
-    if not text.train_file:
-        return f"text: {text.dataset_name or 'the documentation on this machine'}"
+        check_writable(corpus_args.cache_dir, "--cache_dir")
+    if not corpus_args.train_file:
+        return f"text: {corpus_args.dataset_name or 'the documentation on this machine'}"
 
-    least = 4 if splits and not text.validation_file else 2 if nsp else 1
+    least = 4 if splits and not corpus_args.validation_file else 2 if nsp else 1
     deadline = time.monotonic() + _SECONDS
     checked = []
     for files in given:
-        min_documents = least if files is text.train_file else 1
+        min_documents = least if files is corpus_args.train_file else 1
         if not is_prepared(files):
-            checked.append(_check_text_files(text, files, min_documents, deadline))
+            checked.append(_check_text_files(corpus_args, files, min_documents, deadline))
             continue
         checked.append("a prepared corpus")
         if not is_url(files[0]):
-            _require_documents(len(open_prepared(text, files[0])), min_documents, files[0])
+            _require_documents(len(open_prepared(corpus_args, files[0])), min_documents, files[0])
     return f"text: {', held out: '.join(checked)}"
 
 
-def _check_text_files(text: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
+def _check_text_files(corpus_args: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
     """Reads the beginnings of some files until the deadline; where that is all of the text, counts its documents.
 
     Returns:
         The line to report: files and bytes.
     """
-    sources = inputs_of(text, files)
+    sources = text_sources(corpus_args, files)
     local = [source for source in sources if not is_url(source.path)]
     sampled = local[:: max(1, len(local) // _OPENED)]
 
@@ -399,7 +427,7 @@ def _require_documents(documents: int, least: int, where: str) -> None:
         raise InputError(what, where=where, remedy="separate documents by blank lines, or give more text")
 
 
-def labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) -> str:
+def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) -> str:
     """Reads every row of every part, where the files are not large."""
     files = [path for given in task_args.files().values() for path in given]
     if files and not task_args.train_file:
@@ -434,17 +462,17 @@ def _is_here(name: str | None) -> bool:
     return os.path.lexists(name)
 
 
-def named_tokenizer(
-    tokens: TokenizerArguments, text: CorpusArguments, name: str | None
+def local_tokenizer(
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, name: str | None
 ) -> PreTrainedTokenizerBase | None:
     """The tokenizer, where it is on this machine; None where it has to be trained or downloaded."""
     if name is not None:
-        return load_tokenizer(name, **tokens.normalization()) if _is_here(name) else None
-    prepared = text.train_file and is_prepared(text.train_file) and not is_url(text.train_file[0])
-    return tokenizer_for(tokens, text) if prepared else None
+        return load_tokenizer(name, **tokenizer_args.normalization()) if _is_here(name) else None
+    prepared = corpus_args.train_file and is_prepared(corpus_args.train_file) and not is_url(corpus_args.train_file[0])
+    return load_or_train_tokenizer(tokenizer_args, corpus_args) if prepared else None
 
 
-def model_shape(
+def read_model_config(
     config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
 ) -> BertConfig | None:
     """The configuration of the network (see `read_checked_config`).

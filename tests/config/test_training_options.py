@@ -30,7 +30,7 @@ from bert_hf.config.training_options import (
     defaults_of,
 )
 from bert_hf.errors import InputError, RunInterrupted
-from bert_hf.preflight import options
+from bert_hf.preflight import check_training_options
 from bert_hf.training import hub, output_folder, run, watchdog
 from bert_hf.training.optimization import OPTIMIZERS, BertAdam, optimizer_name
 
@@ -102,10 +102,10 @@ def test_refused_in_one_line_that_names_the_option(kind, name, monkeypatch):
     if name == "skip_memory_metrics":
         monkeypatch.setattr("bert_hf.config.training_options.importlib.util.find_spec", lambda package: None)
     if not any(refused.by & KINDS[kind] for refused in OPTIONS[name]):
-        options(asked(kind, **{name: REFUSED[name]}), kind, KINDS[kind])  # it works there
+        check_training_options(asked(kind, **{name: REFUSED[name]}), kind, KINDS[kind])  # it works there
         return
     with pytest.raises(InputError) as caught:
-        options(asked(kind, **{name: REFUSED[name]}), kind, KINDS[kind])
+        check_training_options(asked(kind, **{name: REFUSED[name]}), kind, KINDS[kind])
     reasons = [refused.reason for refused in OPTIONS[name] if refused.by & KINDS[kind]]
     assert str(caught.value).startswith(f"--{name}: ")
     assert caught.value.what in reasons
@@ -114,7 +114,7 @@ def test_refused_in_one_line_that_names_the_option(kind, name, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_defaults_are_accepted(kind):
-    assert options(asked(kind), kind, KINDS[kind]).startswith("options: ")
+    assert check_training_options(asked(kind), kind, KINDS[kind]).startswith("options: ")
 
 
 def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkeypatch):
@@ -141,7 +141,7 @@ def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkey
 )  # fmt: skip
 def test_options_that_contradict_each_other_are_refused(values, line):
     with pytest.raises(InputError) as caught:
-        options(asked(PreTrainingArguments, **values), PreTrainingArguments, BY_PRETRAINING)
+        check_training_options(asked(PreTrainingArguments, **values), PreTrainingArguments, BY_PRETRAINING)
     assert str(caught.value).startswith(line)
 
 
@@ -334,7 +334,7 @@ def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, pl
 )
 def test_arguments_of_an_optimizer(tmp_path, tokenizer, name, given, expected):
     trainer = make(tmp_path, tokenizer, optim=name, optim_args=given)
-    options(trainer.args, PreTrainingArguments, frozenset())
+    check_training_options(trainer.args, PreTrainingArguments, frozenset())
     group = trainer.create_optimizer().param_groups[0]
     assert {key: group[key] for key in expected} == expected
 
@@ -674,7 +674,7 @@ def test_what_is_pushed(tmp_path, tokenizer, monkeypatch):
         trainer = make(tmp_path, tokenizer)
         trainer.args.push_to_hub = asked_for
         trainer.args.hub_model_id, trainer.args.hub_private_repo, trainer.args.hub_revision = "me/bert", True, "draft"
-        push_to = run.take_push(trainer.args)
+        push_to = run.take_over_push(trainer.args)
         run.finish(trainer, {}, identity={}, card=card, push_to=push_to)
     assert pushed == [(tmp_path, "me/bert", {"private": True, "revision": "draft"})]
     assert trainer.args.hub_strategy == "end"
@@ -812,7 +812,7 @@ def test_what_the_ranks_are_joined_with(tmp_path, monkeypatch):
     assert (told[0]["backend"], told[0]["timeout"].total_seconds()) == ("gloo", 77)
     given = asked(PreTrainingArguments, ddp_timeout=77, use_cpu=False)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    options(given, PreTrainingArguments, BY_PRETRAINING)
+    check_training_options(given, PreTrainingArguments, BY_PRETRAINING)
 
 
 @shows("deepspeed")
@@ -858,7 +858,7 @@ def test_local_rank_is_accepted_only_if_it_is_the_launchers(monkeypatch, kind, l
         monkeypatch.setenv("LOCAL_RANK", launched)
     refused = contextlib.nullcontext() if accepted else pytest.raises(InputError, match="--local_rank: the launcher")
     with refused:
-        options(asked(kind, local_rank=passed), kind, KINDS[kind])
+        check_training_options(asked(kind, local_rank=passed), kind, KINDS[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

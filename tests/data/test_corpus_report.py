@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 import torch
 
+from bert_hf.config.hardware import device_memory
 from bert_hf.data import corpus_report, readers
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.length_charts import histogram
 from bert_hf.data.pair_shortcuts import shortcuts
-from bert_hf.data.planned_run import PlannedRun, device_memory, planned_findings
+from bert_hf.data.planned_run import PlannedRun, planned_findings
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.data.repetitions import window_hashes

@@ -18,12 +18,17 @@ from bert_hf.data import input_shards, requested_corpus
 from bert_hf.data.encoding import split_sentences
 from bert_hf.data.prepare import OWNED, prepare
 from bert_hf.data.readers import Piece, TextFile, Texts
-from bert_hf.data.requested_corpus import corpus_for, is_prepared, split_for, tokenizer_for
+from bert_hf.data.requested_corpus import (
+    is_prepared,
+    load_or_prepare_corpus,
+    load_or_train_tokenizer,
+    load_train_and_held_out,
+)
 from bert_hf.data.text_sample import sample, sample_inputs
 from bert_hf.data.tokenization import train_tokenizer
 from bert_hf.data.worker_pool import map_ahead
 from bert_hf.errors import InputError
-from bert_hf.training.output_folder import free_folder
+from bert_hf.training.output_folder import claim_output_dir
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,7 @@ def at_once(count: int, work) -> list:
 @pytest.mark.parametrize("attempt", range(6))
 def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, tmp_path, attempt):
     def part(number):
-        folder = free_folder(str(tmp_path / "parts"), False, OWNED, resumable=True)
+        folder = claim_output_dir(str(tmp_path / "parts"), False, OWNED, resumable=True)
         return prepare(inputs(documents), words, folder, shard=(number % 4, 4)) is not None
 
     done = at_once(8, part)  # each part twice, as when a scheduler thinks one lost
@@ -119,7 +124,7 @@ def test_of_two_corpora_prepared_in_a_folder_at_once_one_is_refused(documents, w
 def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
-    done = at_once(6, lambda _: sorted(tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab()))
+    done = at_once(6, lambda _: sorted(load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args).get_vocab()))
     assert [answer for answer in done if answer != done[0]] == []
     assert len(list((tmp_path / "cache").glob("tokenizer-*[!k]"))) == 1
 
@@ -134,7 +139,9 @@ def test_ranks_that_start_together_prepare_once(documents, tmp_path):
         for name in ("train_tokenizer", "prepare"):
             slow = functools.partial(noted, getattr(requested_corpus, name), made)
             setattr(requested_corpus, name, slow)
-        train, held_out = split_for(args, tokenizer_for(TokenizerArguments(vocab_size=150), args))
+        train, held_out = load_train_and_held_out(
+            args, load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args)
+        )
         return len(made), train.fingerprint, held_out.fingerprint
 
     def noted(work, made, *args, **options):
@@ -263,7 +270,7 @@ def test_a_line_is_a_sentence_in_the_format_of_2018(words, tmp_path):
     args = CorpusArguments(
         train_file=[str(tmp_path / "a.txt")], sentence_per_line=True, cache_dir=str(tmp_path / "cache")
     )
-    corpus = corpus_for(args, words, args.train_file)
+    corpus = load_or_prepare_corpus(args, words, args.train_file)
     window = corpus.window((0,))
     sentences = [words.decode(window.ids(i, i + 1)) for i in range(window.document_ends[-1])]
     assert sentences == [words.decode(words.encode(line, add_special_tokens=False)) for line in (
@@ -274,20 +281,20 @@ def test_a_line_is_a_sentence_in_the_format_of_2018(words, tmp_path):
 def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
-    tokenizer = tokenizer_for(TokenizerArguments(vocab_size=150), args)
-    first = corpus_for(args, tokenizer, args.train_file)
+    tokenizer = load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args)
+    first = load_or_prepare_corpus(args, tokenizer, args.train_file)
     monkeypatch.setattr("bert_hf.data.requested_corpus.prepare", None)
     monkeypatch.setattr("bert_hf.data.requested_corpus.train_tokenizer", None)
-    assert tokenizer_for(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
-    assert corpus_for(args, tokenizer, args.train_file).storage.folder == first.storage.folder
-    train, held_out = split_for(args, tokenizer)
+    assert load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
+    assert load_or_prepare_corpus(args, tokenizer, args.train_file).storage.folder == first.storage.folder
+    train, held_out = load_train_and_held_out(args, tokenizer)
     assert len(train) + len(held_out) == 20
 
 
 def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
     args = CorpusArguments(train_file=[str(corpus.storage.folder)])
     with pytest.raises(InputError, match="another tokenizer"):
-        corpus_for(args, tokenizer, args.train_file)
+        load_or_prepare_corpus(args, tokenizer, args.train_file)
 
 
 def test_a_sample_is_bounded_and_spread():
@@ -330,8 +337,8 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
             with fsspec.open(f"memory://far/{path.relative_to(corpus.storage.folder)}", "wb") as file:
                 file.write(path.read_bytes())
     args = CorpusArguments(train_file=["memory://far"], cache_dir=str(tmp_path / "cache"))
-    assert tokenizer_for(TokenizerArguments(), args).get_vocab() == words.get_vocab()
-    train, held_out = split_for(args, words)
+    assert load_or_train_tokenizer(TokenizerArguments(), args).get_vocab() == words.get_vocab()
+    train, held_out = load_train_and_held_out(args, words)
     assert len(train) + len(held_out) == 20
     assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data.encoding import Encoder, split_sentences
-from bert_hf.data.requested_corpus import tokenizer_for
+from bert_hf.data.requested_corpus import load_or_train_tokenizer
 from bert_hf.data.round_trip import measure
 from bert_hf.data.tokenization import backend, fingerprint_text, save_tokenizer, train_tokenizer
 from bert_hf.data.writing_systems import choose_accents, count_characters, letters_by_script, script_of
@@ -226,16 +226,18 @@ def test_the_alphabet_grows_with_the_text():
 def test_the_tokenizer_of_a_run_reports_its_losses(tmp_path, capsys):
     (tmp_path / "a.txt").write_text(PARAGRAPHS["ja"])
     text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"), language="ja")
-    first = tokenizer_for(TokenizerArguments(vocab_size=300), text)
+    first = load_or_train_tokenizer(TokenizerArguments(vocab_size=300), text)
     assert capsys.readouterr().out == (
         "tokenizer: accents are kept, for --language ja\n"
         "tokenizer:   round trip equal up to case; 0 of 144 characters (0.000%) are lost\n"
     )
     assert joined_pieces(first, "かぎ がき です") == "かぎがきです"
-    assert fingerprint_text(tokenizer_for(TokenizerArguments(vocab_size=300), text)) == fingerprint_text(first)
+    assert fingerprint_text(load_or_train_tokenizer(TokenizerArguments(vocab_size=300), text)) == fingerprint_text(
+        first
+    )
     assert capsys.readouterr().out == ""
     # An explicit option is not changed, and gives another tokenizer in the cache.
-    stripped = tokenizer_for(TokenizerArguments(vocab_size=300, strip_accents=True), text)
+    stripped = load_or_train_tokenizer(TokenizerArguments(vocab_size=300, strip_accents=True), text)
     assert joined_pieces(stripped, "かぎ がき です") == "かきかきてす"
     assert "! 18 accents or other marks" in capsys.readouterr().out
 

@@ -218,12 +218,12 @@ def fine_tune(checkpoint, folder, tokenizer, **options):
     task = RandomTask(task_args, tokenizer)
     try:
         model, about = load_task_model(task, args.seed)
-        begun = run.start_finetuning(task, args, model, about)
-        if not begun.finished:
-            run.train_and_finish(run.make_trainer(task, args, model, task.collator()), begun)
+        run_start = run.start_finetuning(task, args, model, about)
+        if not run_start.finished:
+            run.train_and_finish(run.make_trainer(task, args, model, task.collator()), run_start)
     finally:
         output_folder.release_lock()
-    return begun
+    return run_start
 
 
 def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):

@@ -11,6 +11,7 @@ from transformers import BertConfig
 from bert_hf.console import format_table
 from bert_hf.errors import InputError
 from bert_hf.models import modeling_bert, unpadded_attention
+from bert_hf.models.config_file import config_from_json
 from bert_hf.models.cost import (
     DEVICES,
     FILL,
@@ -26,7 +27,7 @@ from bert_hf.models.cost import (
     state_bytes,
     token_bytes,
 )
-from bert_hf.models.flops import matmul_rate, parameter_count, read_config, training_flops
+from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 from bert_hf.models.modeling_bert import BertForPreTraining
 
 ROOT = Path(__file__).parents[2]
@@ -269,11 +270,11 @@ def test_faults_are_one_line(tmp_path):
     with pytest.raises(InputError, match="'b300' is not in the table of devices; give one of h200, h100"):
         find_device("b300")
     with pytest.raises(InputError, match="no model is named"):
-        read_config(None)
+        config_from_json(None)
     (tmp_path / "broken.json").write_text("{")
     for where in (tmp_path / "none.json", tmp_path / "broken.json", tmp_path):
         with pytest.raises(InputError, match="no BERT's configuration"):
-            read_config(str(where), 100)
+            config_from_json(str(where), 100)
 
 
 def test_a_table_is_aligned():

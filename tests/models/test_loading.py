@@ -31,7 +31,7 @@ from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled.datasets import LabelledTexts
 from bert_hf.finetuning.model import load_task_model
 from bert_hf.models import loading
-from bert_hf.models.flops import read_config
+from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, find_tokenizer, load_network, weight_files
 from bert_hf.training.pretraining import make_model
 
@@ -183,7 +183,7 @@ def test_a_configuration_that_asks_for_code_is_refused(folder, tokenizer, entry)
     (folder / "evil.py").write_text(f"open({str(folder / 'marker')!r}, 'w')")
     change(folder / "config.json", **entry)
     match = re.escape(f"{folder}/config.json: ") + ".*asks for code or files that are never opened here"
-    for work in (find_checkpoint, find_tokenizer, read_config, lambda where: open_as_both(where, tokenizer)):
+    for work in (find_checkpoint, find_tokenizer, config_of_checkpoint, lambda where: open_as_both(where, tokenizer)):
         with pytest.raises(InputError, match=match):
             work(folder)
     assert not (folder / "marker").exists()
@@ -196,7 +196,7 @@ def test_so_is_a_model_json(tmp_path, tokenizer, entry):
     with pytest.raises(InputError, match="asks for code"):
         make_model(ModelArguments(config_name=str(tmp_path / "m.json")), ExampleArguments(), tokenizer, 0)
     with pytest.raises(InputError, match="asks for code"):
-        read_config(str(tmp_path / "m.json"), vocab_size=99)
+        config_from_json(str(tmp_path / "m.json"), vocab_size=99)
 
 
 def test_a_kernel_of_the_hub_is_no_attention():

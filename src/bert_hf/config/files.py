@@ -1,4 +1,4 @@
-"""Opens files that the user named, safely: only regular files; reads small ones as text, and YAML as options."""
+"""Reads files that the user named (regular ones only): text, JSON, YAML. Writes small files atomically."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from yaml.reader import ReaderError
 
 from bert_hf.errors import InputError, first_line
 
-LARGEST = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
+MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
 
 
 def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
@@ -45,13 +45,14 @@ def read_input_text(path: str | Path, remedy: str = "check the path") -> str:
     """The text of a small file named by the user.
 
     Raises:
-        InputError: see `check_input_file`; or it is larger than `LARGEST`, or not UTF-8 (with line and column).
+        InputError: see `check_input_file`; or it is larger than `MAX_INPUT_FILE_BYTES`; or not UTF-8 (with line and
+            column).
     """
     path = check_input_file(path, remedy)
     with open(path, "rb") as file:
-        raw = file.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise InputError(f"larger than {LARGEST // 10**6} MB", where=path, remedy=remedy)
+        raw = file.read(MAX_INPUT_FILE_BYTES + 1)
+    if len(raw) > MAX_INPUT_FILE_BYTES:
+        raise InputError(f"larger than {MAX_INPUT_FILE_BYTES // 10**6} MB", where=path, remedy=remedy)
 
     return decode_utf8(raw, path).removeprefix("\ufeff")
 
@@ -103,6 +104,35 @@ def parse_json(
     except (RecursionError, ValueError) as error:
         reason = str(error).split(";")[0]
         raise InputError(f"not JSON: {reason}", where=where, line=line, remedy=otherwise or remedy) from None
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a small file atomically: after a crash its content is the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    flush_to_disk(path.parent)
+
+
+def read_json_object(path: Path) -> dict | None:
+    """The object in a JSON file; None where there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def flush_to_disk(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class _Loader(yaml.SafeLoader):

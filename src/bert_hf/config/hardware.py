@@ -1,4 +1,4 @@
-"""Settings of a run that depend on the machine: CPU threads, memory allocation, compiler, distributed engine."""
+"""Reads and sets the properties of the machine: CPU threads, memory, free disk, compiler, distributed engine."""
 
 import ctypes
 import os
@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import torch
 from transformers import TrainingArguments
 
 _M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
@@ -53,6 +54,21 @@ def keep_freed_memory() -> None:
     if mallopt is not None and not user_set:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def free_disk(folder: str | Path) -> int:
+    """Free bytes of the disk on which the folder is, or will be."""
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def device_memory(device: torch.device) -> int:
+    """Bytes of memory of a device; the CPU's is the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def was_launched() -> bool:

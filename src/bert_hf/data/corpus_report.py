@@ -20,7 +20,7 @@ from bert_hf.data.planned_run import PlannedRun, planned_findings
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.data.repetitions import repeated_documents, repeated_sentences, window_hashes
-from bert_hf.data.requested_corpus import inputs_of, language_of, open_prepared, prepared_folder
+from bert_hf.data.requested_corpus import open_prepared, prepared_folder, sentence_language, text_sources
 from bert_hf.data.round_trip import measure
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import backend, load_tokenizer, train_tokenizer
@@ -72,10 +72,10 @@ def corpus_findings(
 
 
 def report_lines(
-    tokens: TokenizerArguments,
-    text: CorpusArguments,
-    shape: ExampleArguments,
-    work: PrepareArguments,
+    tokenizer_args: TokenizerArguments,
+    corpus_args: CorpusArguments,
+    example_args: ExampleArguments,
+    prepare_args: PrepareArguments,
     picture: str | None = None,
 ) -> Iterator[str]:
     """The report of `prepare.py --check`, line by line: on a prepared corpus, or on a bounded sample of raw text.
@@ -85,20 +85,20 @@ def report_lines(
     """
     with tempfile.TemporaryDirectory() as folder:
         texts = None
-        if prepared := prepared_folder(text.train_file):
-            corpus = open_prepared(text, prepared)
+        if prepared := prepared_folder(corpus_args.train_file):
+            corpus = open_prepared(corpus_args, prepared)
             tokenizer = load_tokenizer(corpus.tokenizer())
         else:
             read = Counter()
-            texts = sample_inputs(inputs_of(text, text.train_file), work.check_bytes, read)
-            tokenizer, lines = _sample_tokenizer(tokens, text, texts)
+            texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), prepare_args.check_bytes, read)
+            tokenizer, lines = _sample_tokenizer(tokenizer_args, corpus_args, texts)
             yield from lines
-            prepare([Texts(tuple(texts))], tokenizer, folder, language=language_of(text))
+            prepare([Texts(tuple(texts))], tokenizer, folder, language=sentence_language(corpus_args))
             corpus = Corpus.open(folder)
             yield _sample_size(corpus, texts)
             yield str(_separated(read["documents"], read["pieces"]))
 
-        examples, collator = _examples_of(corpus, tokenizer, shape)
+        examples, collator = _examples_of(corpus, tokenizer, example_args)
         yield from map(str, corpus_findings(corpus, examples, collator, texts=texts))
 
         window = corpus.window(corpus.head())
@@ -108,30 +108,32 @@ def report_lines(
 
 
 def _examples_of(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, shape: ExampleArguments
+    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, example_args: ExampleArguments
 ) -> tuple[PreTrainingExamples, DataCollatorForPreTraining]:
     """The examples that a run with these options would draw, and its collator."""
     examples = PreTrainingExamples(
         corpus,
-        max_seq_length=shape.max_seq_length,
-        nsp=shape.nsp,
-        short_seq_probability=shape.short_seq_probability,
+        max_seq_length=example_args.max_seq_length,
+        nsp=example_args.nsp,
+        short_seq_probability=example_args.short_seq_probability,
         fixed=True,
     )
-    return examples, DataCollatorForPreTraining(tokenizer, mlm_probability=shape.mlm_probability, nsp=shape.nsp)
+    return examples, DataCollatorForPreTraining(
+        tokenizer, mlm_probability=example_args.mlm_probability, nsp=example_args.nsp
+    )
 
 
 # ---- the sample
 
 
 def _sample_tokenizer(
-    tokens: TokenizerArguments, text: CorpusArguments, texts: list[str]
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, texts: list[str]
 ) -> tuple[PreTrainedTokenizerBase, list[str]]:
     """(the named tokenizer, or one trained on the sample; lines of the report about it)."""
-    if tokens.tokenizer_name:
-        return load_tokenizer(tokens.tokenizer_name, **tokens.normalization()), []
+    if tokenizer_args.tokenizer_name:
+        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization()), []
     lines = []
-    tokenizer = train_tokenizer(texts, **tokens.training(), language=text.language, log=lines.append)
+    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=corpus_args.language, log=lines.append)
     return tokenizer, [f"  {line}" for line in lines]
 
 

@@ -1,12 +1,8 @@
 """Reports what the planned steps of a run mean for its corpus, its memory and its disk."""
 
-import os
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
-
+from bert_hf.config.hardware import free_disk
 from bert_hf.config.learning_checks import LearningSettings, examine_learning
 from bert_hf.data.corpus_store import Corpus, Window
 from bert_hf.data.dataset import PreTrainingExamples
@@ -74,18 +70,3 @@ def _disk(planned: PlannedRun) -> Finding:
 
 def _gigabytes(size: int) -> str:
     return f"{size / 1e9:,.2f} GB"
-
-
-def free_disk(folder: str | Path) -> int:
-    """Free bytes of the disk on which the folder is, or will be."""
-    place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
-
-
-def device_memory(device: torch.device) -> int:
-    """Bytes of memory of a device; the CPU's is the machine's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

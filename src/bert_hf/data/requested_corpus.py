@@ -33,18 +33,18 @@ from bert_hf.errors import InputError
 # ---- sources
 
 
-def inputs_of(args: CorpusArguments, files: list[str] | None) -> list:
+def text_sources(corpus_args: CorpusArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
-        return [TextFile(path, args.text_column) for path in expand(files)]
-    if args.dataset_name:
-        return list(hub_shards(args.dataset_name, args.dataset_config_name, args.text_column))
+        return [TextFile(path, corpus_args.text_column) for path in expand(files)]
+    if corpus_args.dataset_name:
+        return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
     return [Documentation()]
 
 
-def language_of(args: CorpusArguments) -> str | None:
+def sentence_language(corpus_args: CorpusArguments) -> str | None:
     """The language for the sentence splitter; None: one sentence a line."""
-    return None if args.sentence_per_line else args.language or "en"
+    return None if corpus_args.sentence_per_line else corpus_args.language or "en"
 
 
 def prepared_folder(paths: list[str] | None) -> str | None:
@@ -72,33 +72,37 @@ def is_prepared(paths: list[str] | None) -> bool:
     return prepared_folder(paths) is not None
 
 
-def open_prepared(args: CorpusArguments, folder: str) -> Corpus:
+def open_prepared(corpus_args: CorpusArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
     if not is_url(folder):
         return Corpus.open(folder)
-    limit = None if args.corpus_cache_gb is None else int(args.corpus_cache_gb * 1e9)
-    return Corpus.open(RemoteShards(folder, Path(args.cache_dir).expanduser(), limit))
+    limit = None if corpus_args.corpus_cache_gb is None else int(corpus_args.corpus_cache_gb * 1e9)
+    return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
 
 
 # ---- tokenizer
 
 
-def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrainedTokenizerBase:
+def load_or_train_tokenizer(
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments
+) -> PreTrainedTokenizerBase:
     """The tokenizer asked for: the named one, that of a prepared corpus, or one trained on the text (and kept)."""
-    if args.tokenizer_name:
-        return load_tokenizer(args.tokenizer_name, **args.normalization())
-    if folder := prepared_folder(corpus.train_file):
-        return load_tokenizer(open_prepared(corpus, folder).tokenizer())
+    if tokenizer_args.tokenizer_name:
+        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
+    if folder := prepared_folder(corpus_args.train_file):
+        return load_tokenizer(open_prepared(corpus_args, folder).tokenizer())
 
-    inputs = inputs_of(corpus, corpus.train_file)
-    made_from = [FORMAT, _stamps(inputs), args.training(), args.tokenizer_sample_bytes]
-    if args.strip_accents is None and args.do_lower_case:
-        made_from += ["accents by script", corpus.language]
+    inputs = text_sources(corpus_args, corpus_args.train_file)
+    made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), tokenizer_args.tokenizer_sample_bytes]
+    if tokenizer_args.strip_accents is None and tokenizer_args.do_lower_case:
+        made_from += ["accents by script", corpus_args.language]
 
-    cached = _cached(corpus, "tokenizer", made_from)
+    cached = _cached(corpus_args, "tokenizer", made_from)
     with _one_process_at_a_time(cached):
         if not cached.is_dir():
-            trained = _train_and_report(args, corpus, sample_inputs(inputs, args.tokenizer_sample_bytes))
+            trained = _train_and_report(
+                tokenizer_args, corpus_args, sample_inputs(inputs, tokenizer_args.tokenizer_sample_bytes)
+            )
             temporary = cached.with_name(f".{cached.name}.{socket.gethostname()}-{os.getpid()}")
             save_tokenizer(trained, temporary)
             try:
@@ -108,10 +112,15 @@ def tokenizer_for(args: TokenizerArguments, corpus: CorpusArguments) -> PreTrain
     return load_tokenizer(cached)
 
 
-def _train_and_report(args: TokenizerArguments, corpus: CorpusArguments, texts: list[str]) -> PreTrainedTokenizerBase:
+def _train_and_report(
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, texts: list[str]
+) -> PreTrainedTokenizerBase:
     """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
     trained = train_tokenizer(
-        texts, **args.training(), language=corpus.language, log=lambda line: print(f"tokenizer: {line}", flush=True)
+        texts,
+        **tokenizer_args.training(),
+        language=corpus_args.language,
+        log=lambda line: print(f"tokenizer: {line}", flush=True),
     )
     if (trip := measure(texts, backend(trained))) is not None:
         print(*(f"tokenizer: {finding}" for finding in trip.findings()), sep="\n", flush=True)
@@ -121,49 +130,51 @@ def _train_and_report(args: TokenizerArguments, corpus: CorpusArguments, texts: 
 # ---- corpus
 
 
-def duplicates_for(args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
+def load_or_find_duplicates(corpus_args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
     """The duplicates among the documents (see `deduplication`), from the cache where they were found before."""
-    path = _cached(args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
+    path = _cached(corpus_args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
     if path.is_file():
         content = json.loads(path.read_bytes())
         numbers = {int(source): frozenset(own) for source, own in content.pop("numbers").items()}
         return Duplicates(numbers, **content)
 
     with worker_errors():
-        found = find_duplicates(inputs, kind, args.num_proc)
+        found = find_duplicates(inputs, kind, corpus_args.num_proc)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {**vars(found), "numbers": {source: sorted(own) for source, own in found.items()}})
     return found
 
 
-def corpus_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None) -> Corpus:
+def load_or_prepare_corpus(
+    corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
+) -> Corpus:
     """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache.
 
     Raises:
         InputError: it was prepared with another tokenizer.
     """
     if folder := prepared_folder(files):
-        corpus = open_prepared(args, folder)
+        corpus = open_prepared(corpus_args, folder)
         if fingerprint_text(load_tokenizer(corpus.tokenizer())) != fingerprint_text(tokenizer):
             remedy = "prepare all text with one tokenizer"
             raise InputError("it was prepared with another tokenizer", where=folder, remedy=remedy)
         return corpus
 
-    inputs = inputs_of(args, files)
-    language = language_of(args)
-    cached = _cached(args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
+    inputs = text_sources(corpus_args, files)
+    language = sentence_language(corpus_args)
+    cached = _cached(corpus_args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
     with _one_process_at_a_time(cached):
         if not (cached / MANIFEST).is_file():
-            prepare(inputs, tokenizer, cached, language=language, num_proc=args.num_proc)
+            prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
         return Corpus.open(cached)
 
 
-def split_for(args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
+def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
     """(train, held out): from `--validation_file`, or split off by document."""
-    corpus = corpus_for(args, tokenizer, args.train_file)
-    if args.validation_file:
-        return corpus, corpus_for(args, tokenizer, args.validation_file)
-    return corpus.split(args.validation_split_percentage)
+    corpus = load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.train_file)
+    if corpus_args.validation_file:
+        return corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file)
+    return corpus.split(corpus_args.validation_split_percentage)
 
 
 # ---- cache
@@ -173,8 +184,8 @@ def _stamps(inputs: list) -> list:
     return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
 
 
-def _cached(args: CorpusArguments, what: str, made_from: list) -> Path:
-    return Path(args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
+def _cached(corpus_args: CorpusArguments, what: str, made_from: list) -> Path:
+    return Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
 from bert_hf.features.texts import Columns, read_texts
-from bert_hf.preflight import model_shape, output_folder
-from bert_hf.training.output_folder import needed
+from bert_hf.preflight import check_output_folder, read_model_config
+from bert_hf.training.output_folder import require_output_dir
 
 POOLINGS = ("none", "cls", "mean", "max")
 RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_" or "."
@@ -73,7 +73,7 @@ def chosen_layers(layers: list[int], depth: int) -> list[int]:
     return chosen
 
 
-def check_features(feature_args: FeatureArguments, out: OutputArguments) -> Iterator[str]:
+def check_features(feature_args: FeatureArguments, output_args: OutputArguments) -> Iterator[str]:
     """Checks options, paths, all texts and the model's shape; a line for each check (see `preflight.py`)."""
     if feature_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
@@ -81,7 +81,7 @@ def check_features(feature_args: FeatureArguments, out: OutputArguments) -> Iter
         raise InputError("no texts are named", where="--train_file", remedy="give files of them")
 
     # Options and folders
-    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, RECORD)
+    yield check_output_folder(require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, RECORD)
 
     # Every row: a fault in the last one would otherwise end the run after hours
     files = expand(feature_args.train_file)
@@ -92,7 +92,7 @@ def check_features(feature_args: FeatureArguments, out: OutputArguments) -> Iter
     yield f"texts: {texts:,} in {len(local):,} files"
 
     # Model
-    config = model_shape(None, feature_args.model_name_or_path, feature_args.max_seq_length)
+    config = read_model_config(None, feature_args.model_name_or_path, feature_args.max_seq_length)
     assert feature_args.layers is not None
     if isinstance(config, BertConfig):
         chosen_layers(feature_args.layers, config.num_hidden_layers)

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_hf.config.files import write_durably
 from bert_hf.errors import InputError
 from bert_hf.features.arguments import RECORD
 from bert_hf.features.extraction import Chunk, FeatureExtractor
 from bert_hf.features.texts import Text
-from bert_hf.training.checkpointing import write_durably
 from bert_hf.training.command_line import program
 from bert_hf.training.output_folder import read_record, refuse_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_hf.config.files import check_input_file
+from bert_hf.config.files import check_input_file, write_durably
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import Columns, as_number
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.tasks import TASKS
-from bert_hf.training.checkpointing import write_durably
 
 _SUFFIXES = (".tsv", ".tsv.xz", ".tsv.gz")
 _FILES = {"train": "train", "validation": "dev", "test": "test"}

@@ -20,7 +20,7 @@ from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization import global_batch_size, optimizer_name
-from bert_hf.training.output_folder import Start, folder_of
+from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.run_fingerprint import settings
 
 FEW_ROWS = 200  # below so many validation rows a figure that counts rows is too coarse to choose weights by
@@ -35,7 +35,7 @@ _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stoppi
 # ---- start
 
 
-def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> Start:
+def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
     """Chooses what was not given (rate, epochs, precision, the figure that decides), and inspects the output folder.
 
     Args:
@@ -51,13 +51,13 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     _refuse_without_effect(args, task)
     line = choose_best_metric(args, task)
 
-    begun = run.start_run(args, identity_of(task, args, model))
-    if not begun.finished:
+    run_start = run.start_run(args, identity_of(task, args, model))
+    if not run_start.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"
         rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
         logger.info(f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
-    return begun
+    return run_start
 
 
 def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> None:
@@ -154,10 +154,10 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
     return trainer
 
 
-def train_and_finish(trainer: FineTuner, begun: Start) -> None:
+def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its figures."""
     task, args = trainer.task, trainer.args
-    trained = trainer.train(resume_from_checkpoint=begun.checkpoint)
+    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
 
     # Figures: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.evaluate(), "test": {}}
@@ -177,8 +177,8 @@ def train_and_finish(trainer: FineTuner, begun: Start) -> None:
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
-        card=card_of(task, args, begun.push_to),
-        push_to=begun.push_to,
+        card=card_of(task, args, run_start.push_to),
+        push_to=run_start.push_to,
         metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
     )

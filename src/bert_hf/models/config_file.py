@@ -1,13 +1,16 @@
-"""Reads a BERT configuration from a JSON file and checks each key, so that an error names its line."""
+"""Reads the configuration of a BERT: from a checkpoint or a model JSON, whose keys can be checked line by line."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, did_you_mean, first_line
+from bert_hf.models.loading import find_checkpoint, read_safe_json
 
 _WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _WHOLE += ("max_position_embeddings", "type_vocab_size")
@@ -35,6 +38,52 @@ def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = T
     config = BertConfig(**values)
 
     check_length(config, longest, path, _line_of(text, "max_position_embeddings"))
+    return config
+
+
+def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
+    """The configuration in a model JSON.
+
+    Args:
+        vocab_size: replaces that of the file.
+        dropout: replaces both dropout probabilities.
+
+    Raises:
+        InputError: no file is named, or it is not the configuration of a BERT.
+    """
+    if path is None:
+        raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
+    with _config_errors(path):
+        config = BertConfig.from_json_file(path)
+        read_safe_json(Path(path))
+
+    config.vocab_size = vocab_size or config.vocab_size
+    return _with_dropout(config, dropout)
+
+
+def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig:
+    """The configuration of a checkpoint: a folder or a Hub id. `dropout` replaces both dropout probabilities.
+
+    Raises:
+        InputError: it is not that of a BERT.
+    """
+    with _config_errors(where):
+        config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
+    return _with_dropout(config, dropout)
+
+
+@contextlib.contextmanager
+def _config_errors(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        what = f"no BERT's configuration: {first_line(error)}"
+        raise InputError(what, where=where, remedy="check the path or id") from None
+
+
+def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
+    if dropout is not None:
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
     return config
 
 

@@ -1,43 +1,9 @@
 """Counts parameters and FLOPs of a BERT, and measures how fast a device multiplies matrices."""
 
 import time
-from pathlib import Path
 
 import torch
 from transformers import BertConfig
-
-from bert_hf.errors import InputError, first_line
-from bert_hf.models.loading import find_checkpoint, read_config_file
-
-
-def read_config(where: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:
-    """The configuration in a model JSON, with another vocabulary size; or, without one, that of a checkpoint.
-
-    Args:
-        where: model JSON; or folder or Hub id of a checkpoint.
-        vocab_size: replaces that of the model JSON; None: `where` is a checkpoint.
-        dropout: replaces both dropout probabilities.
-
-    Raises:
-        InputError: nothing is named, or it is not the configuration of a BERT.
-    """
-    if where is None:
-        raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
-
-    try:
-        if vocab_size is None:
-            config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
-        else:
-            config = BertConfig.from_json_file(where)
-            read_config_file(Path(where))
-    except (OSError, ValueError, TypeError) as error:
-        what = f"no BERT's configuration: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
-
-    config.vocab_size = vocab_size or config.vocab_size
-    if dropout is not None:
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
-    return config
 
 
 def parameter_count(config: BertConfig) -> int:

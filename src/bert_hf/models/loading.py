@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import BertConfig
 
 from bert_hf.config.hardware import cpu_threads
+from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -55,7 +56,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     check_files(folder)
 
     path = plain_file(folder, CONFIG)
-    config = read_config_file(path)
+    config = read_safe_json(path)
     if (kind := config.get("model_type")) != "bert":
         raise InputError(f"model_type is {kind!r}, and not 'bert'", where=path, remedy="give a BERT checkpoint")
 
@@ -78,7 +79,7 @@ def find_tokenizer(where: str | Path) -> Path:
         if not os.path.lexists(folder / name):
             continue
         path = plain_file(folder, name)
-        for key, value in _entries(read_config_file(path)):
+        for key, value in _entries(read_safe_json(path)):
             elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
             if elsewhere and key not in _UNOPENED:
                 raise InputError(f"{key!r} names a file outside the folder", where=path, remedy="remove the entry")
@@ -206,7 +207,7 @@ def _names(folder: Path) -> list[str]:
         raise InputError(f"cannot be read: {error.strerror}", where=folder, remedy="check the path") from None
 
 
-def read_config_file(path: Path) -> dict[str, Any]:
+def read_safe_json(path: Path) -> dict[str, Any]:
     """A JSON object that names no code.
 
     Raises:
@@ -368,11 +369,11 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
 
     new = sorted(loaded["missing_keys"])
     if missing := [name for name in new if not name.startswith(heads)]:
-        raise InputError(f"it lacks {few(missing)}", where=where, remedy="give a whole BERT checkpoint")
+        raise InputError(f"it lacks {shorten_list(missing)}", where=where, remedy="give a whole BERT checkpoint")
 
     if left := _without_place(model, loaded["unexpected_keys"]):
         raise InputError(
-            f"it holds {few(left)}, for which {CONFIG} has no place",
+            f"it holds {shorten_list(left)}, for which {CONFIG} has no place",
             where=where,
             remedy="give weights and config of one model",
         )
@@ -391,11 +392,6 @@ def _without_place(model, unexpected: Iterable[str]) -> list[str]:
         for name in unexpected
         if name.removeprefix("bert.").startswith(body) and not name.endswith("position_ids")
     )
-
-
-def few(names: list[str]) -> str:
-    """The first three names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def read_weights(folder: Path) -> dict:
@@ -431,5 +427,7 @@ def load_weights(model, folder: Path) -> None:
         wrong = [_reason(error)]
     if wrong:
         raise InputError(
-            f"the weights are another model's: {few(wrong)}", where=folder, remedy="resume from another checkpoint"
+            f"the weights are another model's: {shorten_list(wrong)}",
+            where=folder,
+            remedy="resume from another checkpoint",
         )

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, check_known
-from bert_hf.preflight import model_shape, output_folder
-from bert_hf.training.output_folder import needed
+from bert_hf.preflight import check_output_folder, read_model_config
+from bert_hf.training.output_folder import require_output_dir
 
 PARTS = ("vocabulary", "geometry", "features", "few_labels", "mlm", "nsp", "grammar")
 NEEDS = {  # part → the options of which it needs at least one
@@ -96,15 +96,17 @@ class ProbeArguments:
         return any(getattr(self, name) for name in NEEDS[part])
 
 
-def check_probe(probe_args: ProbeArguments, out: OutputArguments) -> Iterator[str]:
+def check_probe(probe_args: ProbeArguments, output_args: OutputArguments) -> Iterator[str]:
     """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
     if probe_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
 
     yield f"parts: {', '.join(probe_args.chosen_parts())}"
-    yield output_folder(needed(out.output_dir), out.overwrite_output_dir, "probe.json")
+    yield check_output_folder(
+        require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, "probe.json"
+    )
 
     files = [path for option in (probe_args.train_file, probe_args.blimp) for path in option or ()]
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"
-    if model_shape(None, probe_args.model_name_or_path, probe_args.max_seq_length) is not None:
+    if read_model_config(None, probe_args.model_name_or_path, probe_args.max_seq_length) is not None:
         yield "model: its shape is a BERT's"

@@ -14,7 +14,7 @@ from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.input_files import compression, expand
 from bert_hf.data.readers import read_rows, whole_text
-from bert_hf.data.requested_corpus import corpus_for
+from bert_hf.data.requested_corpus import load_or_prepare_corpus
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import NamedColumns
@@ -183,7 +183,9 @@ NO_TEXT = HeldOutText([], np.zeros(0, np.int64), None, pairs=False)
 
 def read_held_out(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
     """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text."""
-    corpus = corpus_for(CorpusArguments(cache_dir=probe_args.cache_dir), tokenizer, probe_args.validation_file)
+    corpus = load_or_prepare_corpus(
+        CorpusArguments(cache_dir=probe_args.cache_dir), tokenizer, probe_args.validation_file
+    )
     window = corpus.window(corpus.windows()[0])
     pairs = len(window) > 1 and bool((window.sentences > 1).any())
     examples = PreTrainingExamples(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bert_hf.config.files import flush_to_disk, write_durably
 from bert_hf.console import logger
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError
@@ -62,9 +63,9 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
         # Flush every file and folder before the rename
         for path in files:
-            _flush(path)
+            flush_to_disk(path)
         for folder in sorted({path.parent for path in files} | {temporary}):
-            _flush(folder)
+            flush_to_disk(folder)
     except OSError:
         discard(temporary)
         raise
@@ -79,7 +80,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         discard(replaced)
         os.rename(final, replaced)
     os.rename(temporary, final)
-    _flush(final.parent)
+    flush_to_disk(final.parent)
     discard(replaced)
 
 
@@ -89,35 +90,6 @@ def discard(folder: Path) -> None:
         with contextlib.suppress(OSError):
             folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Writes a small file atomically: after a crash its content is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _flush(path.parent)
-
-
-def read_object(path: Path) -> dict | None:
-    """The object in a JSON file; None where there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _flush(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(manifest: dict) -> str:

@@ -11,28 +11,27 @@ from bert_hf.config.arguments import (
     PreTrainingArguments,
     TokenizerArguments,
 )
+from bert_hf.config.hardware import device_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
-from bert_hf.data.planned_run import device_memory
-from bert_hf.data.requested_corpus import is_prepared, open_prepared, tokenizer_for
+from bert_hf.data.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared
 from bert_hf.errors import InputError
-from bert_hf.models.config_file import check_length
+from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.cost import FILL, Plan, corpus_tokens_of_row, expected_mfu, find_device
-from bert_hf.models.flops import read_config
 from bert_hf.training.pretraining import longest_length
 
 
-def trained_tokens(text: CorpusArguments, args: PreTrainingArguments) -> float:
+def trained_tokens(corpus_args: CorpusArguments, args: PreTrainingArguments) -> float:
     """Tokens of a prepared corpus that are trained on; 0 where --max_steps is given in place of a corpus.
 
     Raises:
         InputError: the length of the run is given neither by a corpus nor by steps.
     """
-    if text.train_file:
-        if not is_prepared(text.train_file):
+    if corpus_args.train_file:
+        if not is_prepared(corpus_args.train_file):
             what, remedy = "no folder made by prepare.py", "make one, or give --max_steps alone"
-            raise InputError(what, where=text.train_file[0], remedy=remedy)
-        share = 1 if text.validation_file else 1 - text.validation_split_percentage / 100
-        return open_prepared(text, text.train_file[0]).tokens * share
+            raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
+        share = 1 if corpus_args.validation_file else 1 - corpus_args.validation_split_percentage / 100
+        return open_prepared(corpus_args, corpus_args.train_file[0]).tokens * share
 
     if args.max_steps <= 0:
         remedy = "give it, or a folder made by prepare.py as --train_file"
@@ -41,23 +40,26 @@ def trained_tokens(text: CorpusArguments, args: PreTrainingArguments) -> float:
 
 
 def planned_shape(
-    network: ModelArguments, tokens: TokenizerArguments, text: CorpusArguments, shape: ExampleArguments
+    model_args: ModelArguments,
+    tokenizer_args: TokenizerArguments,
+    corpus_args: CorpusArguments,
+    example_args: ExampleArguments,
 ) -> BertConfig:
     """The configuration of the model; nothing of it is built."""
-    if network.model_name_or_path:
-        config = read_config(network.model_name_or_path, dropout=network.dropout)
+    if model_args.model_name_or_path:
+        config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
     else:
-        known = text.train_file or tokens.tokenizer_name
-        vocabulary = len(tokenizer_for(tokens, text)) if known else tokens.vocab_size
-        config = read_config(network.config_name, vocabulary, network.dropout)
-    check_length(config, longest_length(shape), "--max_seq_length")
+        known = corpus_args.train_file or tokenizer_args.tokenizer_name
+        vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if known else tokenizer_args.vocab_size
+        config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
+    check_length(config, longest_length(example_args), "--max_seq_length")
     return config
 
 
 def plan_run(
     config: BertConfig,
     corpus_tokens: float,
-    shape: ExampleArguments,
+    example_args: ExampleArguments,
     args: PreTrainingArguments,
     estimate_args: EstimateArguments,
 ) -> Plan:
@@ -66,10 +68,10 @@ def plan_run(
     fill, batch = estimate_args.fill or FILL, estimate_args.global_batch
     steps = args.max_steps
     if steps <= 0:
-        row = corpus_tokens_of_row(shape.max_seq_length, fill)
+        row = corpus_tokens_of_row(example_args.max_seq_length, fill)
         steps = max(1, round(args.num_train_epochs * corpus_tokens / row / batch))
-    long_steps = round(steps * shape.long_seq_fraction) if shape.long_seq_length else 0
-    phases = [(shape.max_seq_length, steps - long_steps), (shape.long_seq_length or 0, long_steps)]
+    long_steps = round(steps * example_args.long_seq_fraction) if example_args.long_seq_length else 0
+    phases = [(example_args.max_seq_length, steps - long_steps), (example_args.long_seq_length or 0, long_steps)]
 
     # Device and precision
     bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
@@ -84,6 +86,6 @@ def plan_run(
         global_batch=batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,
-        masked=shape.mlm_probability,
+        masked=example_args.mlm_probability,
         half=half,
     )

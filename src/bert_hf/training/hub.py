@@ -12,8 +12,8 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from matplotlib.figure import Figure
 
+from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
-from bert_hf.models.loading import few
 
 PUSHED = (
     "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
@@ -161,7 +161,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
-    return f"the text given by {option} ({few(names)})"
+    return f"the text given by {option} ({shorten_list(names)})"
 
 
 def _licence(given: str | None) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from bert_hf.training.pretraining import longest_length
 
 def pretraining_card(
     args: PreTrainingArguments,
-    text: CorpusArguments,
-    shape: ExampleArguments,
+    corpus_args: CorpusArguments,
+    example_args: ExampleArguments,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     corpus: Corpus,
@@ -32,26 +32,28 @@ def pretraining_card(
         pipeline_tag="fill-mask",
         command=command,
         machine=machine,
-        source=text.corpus_source,
-        license=text.corpus_license,
-        language=text.language,
+        source=corpus_args.corpus_source,
+        license=corpus_args.corpus_license,
+        language=corpus_args.language,
         corpus={
             "documents": f"{len(corpus):,}",
             "tokens": f"{corpus.tokens:,}",
             "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
-        training=_settings(args, shape, config, tokenizer),
-        held_out=hub.held_out_text(text.validation_file, "--validation_file", "documents held out of the same text"),
+        training=_settings(args, example_args, config, tokenizer),
+        held_out=hub.held_out_text(
+            corpus_args.validation_file, "--validation_file", "documents held out of the same text"
+        ),
         notes=_notes(args, config),
-        limits=untrained_positions(shape, config, tokenizer),
+        limits=untrained_positions(example_args, config, tokenizer),
     )
 
 
-def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
+def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
     """The table of settings."""
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
-    whole_words = ", whole words" if shape.whole_word_mask else ""
+    whole_words = ", whole words" if example_args.whole_word_mask else ""
 
     return {
         "layers × hidden size, heads": (
@@ -60,13 +62,13 @@ def _settings(args: PreTrainingArguments, shape: ExampleArguments, config: PreTr
         "vocabulary": f"{len(tokenizer):,} WordPieces",
         "steps": args.max_steps,
         "batch": format_batch_size(args),
-        "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in shape.lengths()),
+        "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in example_args.lengths()),
         "optimizer": optimizer,
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
         "position embeddings": f"{getattr(config, 'position_initializer', 'random')} at the start",
-        "masking": f"{shape.mlm_probability:.0%}{whole_words}, 80/10/10",
-        "next-sentence prediction": shape.nsp,
+        "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
+        "next-sentence prediction": example_args.nsp,
         "seed": args.seed,
     }
 
@@ -82,10 +84,10 @@ def _notes(args: PreTrainingArguments, config: PreTrainedConfig) -> list[str]:
 
 
 def untrained_positions(
-    shape: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+    example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> list[str]:
     """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
-    longest = longest_length(shape)
+    longest = longest_length(example_args)
     allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
     if longest >= allowed:
         return []

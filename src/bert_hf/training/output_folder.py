@@ -15,6 +15,7 @@ from typing import TextIO
 
 from transformers import TrainingArguments, set_seed
 
+from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
@@ -54,7 +55,7 @@ _lock: TextIO | None = None  # the open lock file; the kernel releases the lock 
 
 
 @dataclass
-class Start:
+class RunStart:
     """How a run begins: at a checkpoint, from the beginning (None), or not at all (`finished`)."""
 
     checkpoint: str | None = None
@@ -62,7 +63,7 @@ class Start:
     push_to: str | None = None  # repository on the Hub
 
 
-def start(args: RunArguments, identity: dict) -> Start:
+def start(args: RunArguments, identity: dict) -> RunStart:
     """Inspects and locks the output folder, and seeds the generators. Called by all ranks together.
 
     Args:
@@ -74,18 +75,18 @@ def start(args: RunArguments, identity: dict) -> Start:
     """
     identity = json.loads(json.dumps(identity))
 
-    begun = None
+    run_start = None
     if args.process_index == 0:
         try:
-            begun = _inspect_output_dir(folder_of(args), args, identity)
+            run_start = _inspect_output_dir(folder_of(args), args, identity)
         except (InputError, OSError) as error:
-            begun = error
-    begun = rank0_value(begun, args)
-    if isinstance(begun, Exception):
-        raise begun
+            run_start = error
+    run_start = rank0_value(run_start, args)
+    if isinstance(run_start, Exception):
+        raise run_start
 
     set_seed(args.seed)
-    return begun
+    return run_start
 
 
 def folder_of(args: TrainingArguments) -> Path:
@@ -94,7 +95,7 @@ def folder_of(args: TrainingArguments) -> Path:
     return Path(args.output_dir)
 
 
-def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Start:
+def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> RunStart:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
     if read_record(folder / RECORD) is None:
         refuse_foreign_files(folder, args.overwrite_output_dir)
@@ -110,25 +111,25 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Sta
     if record is None:
         named = _verified_named_checkpoint(args, identity)
         write_record(folder, identity, finished=False)
-        return Start(named)
+        return RunStart(named)
 
     # A complete run
     _refuse_another_run(folder, record, identity)
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
-        return Start(finished=True)
+        return RunStart(finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpointing.newest_verified(folder, check=check, identity=identity)
     named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
     if named_is_newer and (named := _verified_named_checkpoint(args, identity)):
-        return Start(named)
+        return RunStart(named)
     if newest is None:
-        return Start()
+        return RunStart()
     check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
-    return Start(str(newest))
+    return RunStart(str(newest))
 
 
 def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
@@ -197,7 +198,7 @@ def _without_length(identity: dict) -> dict:
 
 def read_record(path: Path) -> dict | None:
     """The record of a run in a file, `run.json` or another with an `identity`; None where there is none."""
-    record = checkpointing.read_object(path)
+    record = read_json_object(path)
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
@@ -210,7 +211,7 @@ def recorded(folder: Path, file: str = RECORD) -> dict | None:
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
     """Writes `run.json`."""
     record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
-    checkpointing.write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")
+    write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")
 
 
 # ---- files in the folder
@@ -255,14 +256,14 @@ def _remove_run(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
+def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], resumable: bool = False) -> Path:
     """The folder that a recipe without a Trainer may write: new, empty, or (with `overwrite`) one of ours.
 
     Args:
         ours: globs of the files that such a recipe writes; a folder of ours is known by the first.
         resumable: the recipe may continue in a folder of ours.
     """
-    folder = Path(needed(output_dir))
+    folder = Path(require_output_dir(output_dir))
     ignored = (".tmp", "lengths.png")  # temporary files of another part of a corpus; the corpus report's picture
     if not folder.exists() or (folder.is_dir() and all(path.name.endswith(ignored) for path in folder.iterdir())):
         return folder
@@ -279,7 +280,7 @@ def free_folder(output_dir: str | None, overwrite: bool, ours: tuple[str, ...], 
     return folder
 
 
-def needed(output_dir: str | None) -> str:
+def require_output_dir(output_dir: str | None) -> str:
     """The value of an --output_dir that has no default."""
     if output_dir is None:
         raise InputError("no output folder is named", where="--output_dir", remedy="give one")

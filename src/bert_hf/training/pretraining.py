@@ -14,8 +14,7 @@ from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.data.tokenization import check_tokenizer, fingerprint_text
 from bert_hf.errors import InputError, first_line
-from bert_hf.models.config_file import check_length
-from bert_hf.models.flops import read_config
+from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization import global_batch_size, optimizer_name
@@ -41,15 +40,14 @@ _OMITTED_IF_NONE = ("seq_length_warmup",)
 # ---- model
 
 
-def hidden_size(network: ModelArguments) -> int:
+def hidden_size(model_args: ModelArguments) -> int:
     """Width of the network that is trained, by the configuration that is named."""
-    if network.model_name_or_path:
-        return read_config(network.model_name_or_path).hidden_size
-    return read_config(network.config_name, vocab_size=1).hidden_size  # the vocabulary is not known yet
+    where = model_args.model_name_or_path
+    return (config_of_checkpoint(where) if where else config_from_json(model_args.config_name)).hidden_size
 
 
 def make_model(
-    network: ModelArguments, shape: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
+    model_args: ModelArguments, example_args: ExampleArguments, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> BertForPreTraining:
     """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint.
 
@@ -57,30 +55,30 @@ def make_model(
         InputError: neither exists, the checkpoint is no BERT, tokenizer or sequence length do not fit.
     """
     set_seed(seed)
-    checkpoint = network.model_name_or_path
-    where = checkpoint or network.config_name
+    checkpoint = model_args.model_name_or_path
+    where = checkpoint or model_args.config_name
     try:
-        model = _from_checkpoint(checkpoint, network) if checkpoint else _from_config(network, tokenizer)
+        model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         raise InputError(
             f"no BERT can be made of it: {first_line(error)}", where=where, remedy="check the path or id"
         ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_length(model.config, longest_length(shape), where)
+    check_length(model.config, longest_length(example_args), where)
     return model
 
 
-def _from_checkpoint(where: str, network: ModelArguments) -> BertForPreTraining:
-    dropout = {} if network.dropout is None else dict.fromkeys(_DROPOUTS, network.dropout)
+def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraining:
+    dropout = {} if model_args.dropout is None else dict.fromkeys(_DROPOUTS, model_args.dropout)
     model, new = load_network(
         BertForPreTraining,
         find_checkpoint(where),
         where,
         heads=("cls.", "bert.pooler."),
         dtype=torch.float32,
-        attn_implementation=network.attn_implementation,
-        initializer=network.initializer,
+        attn_implementation=model_args.attn_implementation,
+        initializer=model_args.initializer,
         **dropout,
     )
 
@@ -89,30 +87,33 @@ def _from_checkpoint(where: str, network: ModelArguments) -> BertForPreTraining:
     return model
 
 
-def _from_config(network: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
-    config = read_config(network.config_name, len(tokenizer), network.dropout)
+def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) -> BertForPreTraining:
+    config = config_from_json(model_args.config_name, len(tokenizer), model_args.dropout)
     config.update({"pad_token_id": tokenizer.pad_token_id})
-    config._attn_implementation = network.attn_implementation
-    model = BertForPreTraining(config, network.initializer)
+    config._attn_implementation = model_args.attn_implementation
+    model = BertForPreTraining(config, model_args.initializer)
 
-    if network.position_initializer == "sinusoidal":
-        model.config.position_initializer = network.position_initializer  # part of the run's identity
+    if model_args.position_initializer == "sinusoidal":
+        model.config.position_initializer = model_args.position_initializer  # part of the run's identity
         model.bert.embeddings.set_sinusoidal_positions(config.initializer_range)
     return model
 
 
-def longest_length(shape: ExampleArguments) -> int:
+def longest_length(example_args: ExampleArguments) -> int:
     """Tokens of the longest examples of a run."""
-    return max(shape.max_seq_length, shape.long_seq_length or 0)
+    return max(example_args.max_seq_length, example_args.long_seq_length or 0)
 
 
 # ---- examples
 
 
-def make_collator(tokenizer: PreTrainedTokenizerBase, shape: ExampleArguments) -> DataCollatorForPreTraining:
+def make_collator(tokenizer: PreTrainedTokenizerBase, example_args: ExampleArguments) -> DataCollatorForPreTraining:
     """The collator with the run's options: 80/10/10 masking, whole words, next-sentence labels."""
     return DataCollatorForPreTraining(
-        tokenizer, mlm_probability=shape.mlm_probability, whole_word_mask=shape.whole_word_mask, nsp=shape.nsp
+        tokenizer,
+        mlm_probability=example_args.mlm_probability,
+        whole_word_mask=example_args.whole_word_mask,
+        nsp=example_args.nsp,
     )
 
 
@@ -121,13 +122,13 @@ def data_seed(args: PreTrainingArguments) -> int:
     return args.seed if args.data_seed is None else args.data_seed
 
 
-def pair_options(shape: ExampleArguments) -> dict:
+def pair_options(example_args: ExampleArguments) -> dict:
     """How pairs are drawn, for `PreTrainingExamples`."""
-    return {"nsp": shape.nsp, "short_seq_probability": shape.short_seq_probability}
+    return {"nsp": example_args.nsp, "short_seq_probability": example_args.short_seq_probability}
 
 
 def training_examples(
-    corpus: Corpus, phases: tuple[Phase, ...], shape: ExampleArguments, args: PreTrainingArguments
+    corpus: Corpus, phases: tuple[Phase, ...], example_args: ExampleArguments, args: PreTrainingArguments
 ) -> PreTrainingExamples:
     """The pairs that a run trains on.
 
@@ -135,12 +136,12 @@ def training_examples(
         phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
     """
     return PreTrainingExamples(
-        corpus, phases, seed=data_seed(args), batch_length=shape.max_seq_length, **pair_options(shape)
+        corpus, phases, seed=data_seed(args), batch_length=example_args.max_seq_length, **pair_options(example_args)
     )
 
 
 def held_out_examples(
-    held_out: Corpus, shape: ExampleArguments, phases: tuple[Phase, ...]
+    held_out: Corpus, example_args: ExampleArguments, phases: tuple[Phase, ...]
 ) -> tuple[PreTrainingExamples, dict[str, PreTrainingExamples]]:
     """The fixed examples that are evaluated: of `max_seq_length`, and by name those of each longer length of the run.
 
@@ -152,15 +153,15 @@ def held_out_examples(
     Args:
         phases: of the run; a length that gets no step is not evaluated.
     """
-    usual = shape.max_seq_length
-    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **pair_options(shape)}
-    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=shape.max_eval_samples, **fixed)
+    usual = example_args.max_seq_length
+    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **pair_options(example_args)}
+    evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
 
     longer = {}
     lengths = sorted({phase.max_seq_length for phase in phases if phase.max_seq_length > usual})
     for length in lengths:
         name = "long" if length == lengths[-1] else str(length)
-        limit = max(1, shape.max_eval_samples * usual // length)
+        limit = max(1, example_args.max_eval_samples * usual // length)
         longer[name] = PreTrainingExamples(held_out, (Phase(length, None),), limit=limit, **fixed)
     return evaluation, longer
 
@@ -173,7 +174,7 @@ def pretraining_identity(
     config: BertConfig,
     tokenizer: PreTrainedTokenizerBase,
     text: tuple[Corpus, Corpus],
-    examples: ExampleArguments,
+    example_args: ExampleArguments,
 ) -> dict:
     """The settings that make a pre-training run another one; logging, saving, workers, ranks and hub are left out.
 
@@ -183,7 +184,7 @@ def pretraining_identity(
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
     data_hash = "+".join(part.fingerprint[:16] for part in text)
-    shape = {
+    model_settings = {
         key: value
         for key, value in sorted(config.to_dict().items())
         if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
@@ -191,7 +192,7 @@ def pretraining_identity(
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {
-        "model": shape,
+        "model": model_settings,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
@@ -201,5 +202,5 @@ def pretraining_identity(
         "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
         "max_hours": args.max_hours,
-        "examples": {k: v for k, v in vars(examples).items() if k not in _OMITTED_IF_NONE or v is not None},
+        "examples": {k: v for k, v in vars(example_args).items() if k not in _OMITTED_IF_NONE or v is not None},
     }

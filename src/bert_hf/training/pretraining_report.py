@@ -7,13 +7,14 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.hardware import device_memory
 from bert_hf.config.learning_checks import LearningSettings
 from bert_hf.console import logger
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_report import corpus_findings
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.planned_run import PlannedRun, device_memory
+from bert_hf.data.planned_run import PlannedRun
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
@@ -31,16 +32,16 @@ class PreTrainingReport:
 
     trainer: PreTrainer
     args: PreTrainingArguments
-    text: CorpusArguments
-    shape: ExampleArguments
+    corpus_args: CorpusArguments
+    example_args: ExampleArguments
     model: PreTrainedModel
     collator: DataCollatorForPreTraining
     corpus: Corpus  # to train on
     evaluation: PreTrainingExamples  # held out
     longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
-    baselines: dict = field(default_factory=dict)  # measured by `begin`
+    baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
-    def begin(self, *, resumed: bool, from_scratch: bool) -> None:
+    def print_start(self, *, resumed: bool, from_scratch: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         run.use_log_lines(self.trainer)
         logger.info(self._banner())
@@ -53,7 +54,7 @@ class PreTrainingReport:
 
     def _planned_tokens(self) -> int:
         """Tokens of all steps, if no example were shorter than `max_seq_length`."""
-        return self.args.max_steps * global_batch_size(self.args) * self.shape.max_seq_length
+        return self.args.max_steps * global_batch_size(self.args) * self.example_args.max_seq_length
 
     def _banner(self) -> str:
         args, config = self.args, self.model.config
@@ -69,7 +70,11 @@ class PreTrainingReport:
 
     def _report_corpus(self, from_scratch: bool) -> None:
         examples = PreTrainingExamples(
-            self.corpus, self.evaluation.phases, fixed=True, seed=data_seed(self.args), **pair_options(self.shape)
+            self.corpus,
+            self.evaluation.phases,
+            fixed=True,
+            seed=data_seed(self.args),
+            **pair_options(self.example_args),
         )
         findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
         print(*findings, sep="\n", flush=True)
@@ -89,7 +94,7 @@ class PreTrainingReport:
             schedule=option_text(args.lr_scheduler_type),
             optimizer=optimizer_name(args),
             rate=args.learning_rate,
-            predictions=self.shape.mlm_probability * batch * self.shape.max_seq_length,
+            predictions=self.example_args.mlm_probability * batch * self.example_args.max_seq_length,
             vocabulary=config.vocab_size,
             spread=config.initializer_range,
             from_scratch=from_scratch,
@@ -104,7 +109,7 @@ class PreTrainingReport:
             learning=learning,
         )
 
-    def finish(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
+    def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, figures and card, pushes if asked, and prints held-out figures, summary and limits.
 
         Args:
@@ -113,7 +118,7 @@ class PreTrainingReport:
         """
         args = self.args
         card = pretraining_card(
-            args, self.text, self.shape, self.model, self.collator.tokenizer, self.corpus,
+            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
             run.describe_machine(args), command_line(default_config),
         )  # fmt: skip
         run.finish(

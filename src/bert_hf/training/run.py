@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
+from bert_hf.config.files import write_durably
 from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
@@ -36,11 +37,11 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
     return one_line_errors(guarded)
 
 
-def start_run(args: RunArguments, identity: dict) -> output_folder.Start:
+def start_run(args: RunArguments, identity: dict) -> output_folder.RunStart:
     """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer."""
-    begun = output_folder.start(args, identity)
-    begun.push_to = take_push(args)
-    return begun
+    run_start = output_folder.start(args, identity)
+    run_start.push_to = take_over_push(args)
+    return run_start
 
 
 # ---- precision
@@ -124,7 +125,7 @@ def describe_machine(args: TrainingArguments) -> str:
 # ---- the end of every run
 
 
-def take_push(args: TrainingArguments) -> str | None:
+def take_over_push(args: TrainingArguments) -> str | None:
     """The repository to push to, or None. Trainer itself no longer pushes: it ignores errors and sends too much."""
     if not args.push_to_hub:
         return None
@@ -179,5 +180,5 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
 
     for name, figures in {**metrics, "all": together}.items():
         text = json.dumps(figures, indent=4, sort_keys=True) + "\n"
-        checkpointing.write_durably(folder / f"{name}_results.json", text)
+        write_durably(folder / f"{name}_results.json", text)
     return json.loads(json.dumps(together, sort_keys=True))

@@ -27,28 +27,30 @@ _ENDING = 15.0  # seconds for curves, card and the last checkpoint
 
 def resolve_steps(
     args: PreTrainingArguments,
-    shape: ExampleArguments,
+    example_args: ExampleArguments,
     corpus: Corpus,
-    network: ModelArguments,
+    model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Phase, ...]:
     """Sets the precision and the number of steps where the command gives neither; returns the run's phases."""
-    run.choose_precision(args, hidden_size(network))  # first, because it decides the speed
+    run.choose_precision(args, hidden_size(model_args))  # first, because it decides the speed
     if args.max_hours is not None:
-        args.max_steps = planned_steps(args, shape, corpus, network, tokenizer)
+        args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
     elif args.max_steps <= 0:
-        args.max_steps = _steps_of_epochs(args, shape, corpus)
-    return phases_of_run(shape.lengths(), args.max_steps, global_batch_size(args))
+        args.max_steps = _steps_of_epochs(args, example_args, corpus)
+    return phases_of_run(example_args.lengths(), args.max_steps, global_batch_size(args))
 
 
-def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus: Corpus) -> int:
+def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:
     if isinstance(corpus.storage, RemoteShards):
         raise InputError(
             "the length of an epoch is not known for a remote corpus",
             where="--num_train_epochs",
             remedy="give --max_steps",
         )
-    epoch = training_examples(corpus, (Phase(shape.max_seq_length, None),), shape, args).epoch_length(0, 0)
+    epoch = training_examples(corpus, (Phase(example_args.max_seq_length, None),), example_args, args).epoch_length(
+        0, 0
+    )
     return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
 
 
@@ -57,9 +59,9 @@ def _steps_of_epochs(args: PreTrainingArguments, shape: ExampleArguments, corpus
 
 def planned_steps(
     args: PreTrainingArguments,
-    shape: ExampleArguments,
+    example_args: ExampleArguments,
     corpus: Corpus,
-    network: ModelArguments,
+    model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
 ) -> int:
     """How many steps fit into `args.max_hours`: as recorded by an interrupted run, or by the speed of a few steps.
@@ -72,12 +74,13 @@ def planned_steps(
 
     # Seconds of a step, with its share of the evaluations in the loop
     seconds = {
-        length: _seconds_per_step(length, args, shape, corpus, network, tokenizer) for length, _ in shape.lengths()
+        length: _seconds_per_step(length, args, example_args, corpus, model_args, tokenizer)
+        for length, _ in example_args.lengths()
     }
-    step = sum(share * seconds[length] for length, share in shape.lengths())
-    forward = seconds[shape.max_seq_length] / 3
-    evaluation = forward * shape.max_eval_samples / global_batch_size(args)
-    longer = shape.long_seq_fraction if shape.long_seq_length else 0.0
+    step = sum(share * seconds[length] for length, share in example_args.lengths())
+    forward = seconds[example_args.max_seq_length] / 3
+    evaluation = forward * example_args.max_eval_samples / global_batch_size(args)
+    longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
     per_step = step * _SAVING
     every = args.eval_steps or 0
     if args.eval_strategy == IntervalStrategy.STEPS and every >= 1:
@@ -110,18 +113,18 @@ def _recorded_steps(args: PreTrainingArguments) -> int | None:
 def _seconds_per_step(
     length: int,
     args: PreTrainingArguments,
-    shape: ExampleArguments,
+    example_args: ExampleArguments,
     corpus: Corpus,
-    network: ModelArguments,
+    model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
 ) -> float:
     """Measures a temporary model that makes some steps at a length. Called by all ranks together."""
     # An empty phase of the usual length comes first, so that longer examples are trained in smaller pieces, as in the
     # run.
-    phases = (Phase(shape.max_seq_length, 0), Phase(length, None))
-    examples = training_examples(corpus, phases, shape, args)
-    model = make_model(network, shape, tokenizer, args.seed)
-    collator = make_collator(tokenizer, shape)
+    phases = (Phase(example_args.max_seq_length, 0), Phase(length, None))
+    examples = training_examples(corpus, phases, example_args, args)
+    model = make_model(model_args, example_args, tokenizer, args.seed)
+    collator = make_collator(tokenizer, example_args)
 
     pace = _StepTimer()
     with tempfile.TemporaryDirectory() as folder:

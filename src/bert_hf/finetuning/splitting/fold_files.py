@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_hf.config.files import write_durably
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.data.checksums import file_checksum
@@ -22,7 +23,6 @@ from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_num
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.splits import folds, three_parts
-from bert_hf.training.checkpointing import write_durably
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")

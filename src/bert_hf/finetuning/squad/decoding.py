@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bert_hf.config.files import write_durably
 from bert_hf.finetuning.squad.files import Question
 from bert_hf.finetuning.squad.windows import ContextTokens, Windows
-from bert_hf.training.checkpointing import write_durably
 
 # ---- one window, on the device
 

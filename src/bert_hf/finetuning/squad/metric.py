@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import datasets
 import evaluate
 
+from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
 from bert_hf.finetuning.squad.files import read_odds, read_predictions, read_questions
 
@@ -193,8 +194,9 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
     if len(missing) == len(questions):
         raise InputError("no question of the data is in it", where=predictions, remedy=f"give predictions for {data}")
     if missing:
-        few = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0: {few}"
+        count = (
+            f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0: {shorten_list(missing)}"
+        )
         print_to_stderr(f"warning: {predictions}: {count}")
 
     for question in questions:

@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options, recipe_options
-from bert_hf.training.checkpointing import read_object, write_durably
 from bert_hf.training.output_folder import RECORD
 from bert_hf.training.run_fingerprint import former_keys
 
@@ -80,7 +80,7 @@ class CellRunner:
         folder = self.folder(cell)
         argv = self.plan.argv(cell)
         record = {"words": argv, "inputs": self._inputs(cell), "files": self._named_files(cell)}
-        before = read_object(folder / CELL)
+        before = read_json_object(folder / CELL)
         _refuse_other_inputs(folder, before, record)
         _refuse_former_order(folder / RUN)
         if before == record and _is_finished(folder / RUN):
@@ -161,7 +161,7 @@ def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> Non
 
 def _refuse_former_order(run: Path) -> None:
     """Refuses a cell that an earlier version trained in another order of batches: one table would compare both."""
-    if former_keys((read_object(run / RECORD) or {}).get("identity", {})):
+    if former_keys((read_json_object(run / RECORD) or {}).get("identity", {})):
         raise InputError(
             "the cell was trained by version 0.2.0 or before, in another order of batches",
             where=run,
@@ -170,7 +170,7 @@ def _refuse_former_order(run: Path) -> None:
 
 
 def _is_finished(run: Path) -> bool:
-    record = read_object(run / RECORD) or {}
+    record = read_json_object(run / RECORD) or {}
     return record.get("finished") is True and (run / "all_results.json").is_file()
 
 

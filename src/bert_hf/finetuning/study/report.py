@@ -7,12 +7,12 @@ import csv
 import io
 from pathlib import Path
 
+from bert_hf.config.files import write_durably
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
 from bert_hf.finetuning.study.metrics import Row, Scores, check_metrics, collect, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
-from bert_hf.training.checkpointing import write_durably
 
 TABLE, PAGE = "study.csv", "study.md"
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 
+from bert_hf.config.files import write_durably
 from bert_hf.data.readers import count_rows
 from bert_hf.finetuning.study.cells import CellFailed, CellRunner, Main
 from bert_hf.finetuning.study.metrics import Row, cell_metrics, choose_settings, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, Plan, Settings
 from bert_hf.finetuning.study.report import write_report, write_table
-from bert_hf.training.checkpointing import write_durably
 from bert_hf.training.output_folder import refuse_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; what was asked

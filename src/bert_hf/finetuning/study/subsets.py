@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_hf.config.files import write_durably
 from bert_hf.data.readers import read_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import as_number
-from bert_hf.training.checkpointing import write_durably
 
 LEAST = 2  # rows of each class in any subset, where the class has as many
 INNER_PARTS = 5  # of a subset, one of which validates while settings are searched

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bert_hf.data.planned_run import free_disk
+from bert_hf.config.hardware import free_disk
 from bert_hf.errors import InputError
 
 _NAME = "features-{}.npy"  # of the key
