@@ -1,4 +1,4 @@
-"""Properties of corpora: P10 and P12 (equal inputs, equal bytes) and P14 (any bytes are a corpus or one error line).
+"""Properties of corpora: equal inputs give equal bytes, and any bytes are a corpus or one error line.
 
 Hypothesis draws texts and files. The number of examples, and how to try more: conftest.py.
 """
@@ -119,7 +119,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @WHOLE_FILES
 @given(CORPORA, st.integers(1, 3), st.sampled_from([1, 60, encoding.GROUP]), st.randoms())
 def test_a_corpus_has_the_same_bytes_by_any_division_of_the_work(divided, inputs, machines, group, random):
-    """P10. One process; several machines in any order; two processes, for a file or a group of documents each."""
+    """One process; several machines in any order; two processes, for a file or a group of documents each."""
     with scratch() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
         if divided == "groups":
@@ -143,7 +143,7 @@ NEARLY = [("w1 w2. w3. ", *LAST[1:]), ("w1 w2.", "w3.", *LAST[1:]), LAST[::-1]]
 @WHOLE_FILES
 @given(CORPORA, st.data())
 def test_equal_fingerprints_are_equal_bytes(inputs, data):
-    """P12. A change of any one input changes the fingerprint; a second run in the same folder changes nothing."""
+    """A change of any one input changes the fingerprint; a second run in the same folder changes nothing."""
     others = {
         **FIELDS,
         "files": FIELDS["files"] | st.sampled_from(NEARLY).map(lambda last: (*inputs.files[:-1], last)),
@@ -238,7 +238,7 @@ def prepared(argv: list[str]) -> tuple[int, str]:
 @example([("a.txt.gz", gzip.compress(b"w1")[:10] + b"\xff" * 9)], "named", False)
 @given(st.lists(files(), min_size=1, max_size=2), st.sampled_from(["named", "named", "trained"]), st.booleans())
 def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines):
-    """P14. No incomplete file is left, the same command repeats its result, and memory is bounded."""
+    """No incomplete file is left, the same command repeats its result, and memory is bounded."""
     with scratch() as name:
         folder = Path(name)
         argv = ["--output_dir", f"{folder}/out", "--cache_dir", f"{folder}/cache", "--train_file"]
@@ -268,7 +268,7 @@ def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines)
 
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 def test_a_line_without_an_end_is_read_in_bounded_memory(tmp_path, pack):
-    """P14. 64 MB that were compressed to a few KB."""
+    """64 MB that were compressed to a few KB."""
     path = tmp_path / f"a.txt.{'gz' if pack is gzip.compress else 'xz'}"
     path.write_bytes(pack(b"\x00" * 2**26))
     tracemalloc.start()

@@ -151,7 +151,7 @@ SIZES = st.lists(st.one_of(st.just(1), st.integers(2, 12)), min_size=2, max_size
 @FEWER
 @given(SIZES, st.integers(1, 60), st.integers(8, 200), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 2**32))
 def test_every_one_sentence_document_has_a_pair_and_a_counterpart(sizes, longest, max_tokens, short, seed):
-    """P9. A NOT_NEXT pair for each one-sentence document, and as many IS_NEXT pairs whose B is as long or nearest."""
+    """A NOT_NEXT pair for each one-sentence document, and as many IS_NEXT pairs whose B is as long or nearest."""
     rng = np.random.default_rng(seed)
     ends = np.cumsum(sizes)
     starts, offsets = ends - sizes, np.cumsum([0, *rng.integers(1, longest + 1, ends[-1])])

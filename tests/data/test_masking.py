@@ -13,7 +13,6 @@ def test_prediction_count_is_max_1_and_half_up(n, expected):
 
 @given(st.lists(st.booleans(), min_size=1, max_size=200), st.floats(0.05, 0.6), st.integers(0, 2**32))
 def test_choose_tokens_takes_exactly_the_count_and_only_maskable(maskable, probability, seed):
-    """P2 and P4."""
     maskable = np.array(maskable)
     chosen = choose_tokens(maskable, probability, np.random.default_rng(seed))
     assert len(chosen) == len(set(chosen.tolist())) == prediction_count(int(maskable.sum()), probability)
@@ -22,7 +21,6 @@ def test_choose_tokens_takes_exactly_the_count_and_only_maskable(maskable, proba
 
 @given(st.binary(min_size=1, max_size=80), st.floats(0.15, 0.4), st.integers(0, 2**32))
 def test_whole_words_stay_whole_and_within_the_budget(tokens, probability, seed):
-    """P5."""
     bits = np.frombuffer(tokens, np.uint8)
     maskable, continues = bits & 3 > 0, bits & 12 > 0
     chosen = set(choose_words(maskable, continues, probability, np.random.default_rng(seed)).tolist())

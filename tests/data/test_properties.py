@@ -1,8 +1,8 @@
-"""Properties P1 to P11 of examples and batches, on texts, seeds and layouts that Hypothesis draws.
+"""Properties of examples and batches, on texts, seeds and layouts that Hypothesis draws.
 
-P4, P5, P6 and P9 are also tested next to single functions (test_masking.py, test_sentence_pairs.py), P10, P12 and P14
-in test_corpus_properties.py, P13 in training/test_state_properties.py. The number of examples, and how to try more:
-conftest.py. The statistical ones (P1, P6, P11) use one large sample, always the same.
+The functions behind them are tested in test_masking.py and test_sentence_pairs.py, properties of prepared corpora in
+test_corpus_properties.py, that of a saved state in training/test_state_properties.py. The number of examples, and how
+to try more: conftest.py. The statistical tests use one large sample, always the same.
 """
 
 import functools
@@ -140,7 +140,6 @@ def batches(draw) -> Batch:
 
 
 def special_and_pad_tokens_are_not_predicted(batch: Batch) -> None:
-    """P2."""
     assert (batch.original[batch.chosen] >= SPECIAL).all()
     assert not batch.chosen[batch.made["attention_mask"] == 0].any()
     replaced = batch.made["input_ids"][batch.chosen]
@@ -148,7 +147,7 @@ def special_and_pad_tokens_are_not_predicted(batch: Batch) -> None:
 
 
 def restored_labels_give_the_text(batch: Batch) -> None:
-    """P3. Every position: [CLS] A [SEP] B [SEP] and padding, A and B exactly as in the text."""
+    """Every position: [CLS] A [SEP] B [SEP] and padding, A and B exactly as in the text."""
     for feature, a, b in batch.segments():
         for segment, whole in ((a, feature["segment_a"]), (b, feature["segment_b"])):
             begin, whole_begin = batch.text.position(segment), batch.text.position(np.asarray(whole))
@@ -159,7 +158,7 @@ def restored_labels_give_the_text(batch: Batch) -> None:
 
 
 def the_number_of_predictions_is_correct(batch: Batch) -> None:
-    """P4. At least one, if any can be predicted (whole words: if one fits into the budget)."""
+    """At least one, if any can be predicted (whole words: if one fits into the budget)."""
     for original, chosen in zip(batch.original, batch.chosen, strict=True):
         maskable = int((original >= SPECIAL).sum())
         budget = max(1, math.floor(batch.mlm_probability * maskable + 0.5)) if maskable else 0
@@ -170,7 +169,7 @@ def the_number_of_predictions_is_correct(batch: Batch) -> None:
 
 
 def whole_words_are_whole(batch: Batch) -> None:
-    """P5, through the collator: all pieces of a word or none."""
+    """Through the collator: all pieces of a word or none."""
     if not batch.whole_word_mask:
         return
     inside = CONTINUES[batch.original][:, 1:] & (batch.original[:, :-1] >= SPECIAL)
@@ -178,7 +177,7 @@ def whole_words_are_whole(batch: Batch) -> None:
 
 
 def segments_and_labels_agree_with_the_documents(batch: Batch) -> None:
-    """P6 and P7. Label 0: B begins where A ends; label 1: B is from another document; both before truncation."""
+    """Label 0: B begins where A ends; label 1: B is from another document; both before truncation."""
     for feature, *cut in batch.segments():
         whole = [np.asarray(feature[name]) for name in ("segment_a", "segment_b")]
         for segments in (whole, cut):
@@ -195,7 +194,7 @@ def segments_and_labels_agree_with_the_documents(batch: Batch) -> None:
 
 
 def rows_have_the_layout_of_bert(batch: Batch) -> None:
-    """P8. No longer than allowed; padded on the right; token types 0…01…1; attention outside of the padding."""
+    """No longer than allowed; padded on the right; token types 0…01…1; attention outside of the padding."""
     made = batch.made
     lengths = made["attention_mask"].sum(1)
     assert lengths.max() <= batch.max_seq_length
@@ -211,7 +210,7 @@ def rows_have_the_layout_of_bert(batch: Batch) -> None:
 
 @given(batches())
 def test_every_batch_is_correct(batch):
-    """P2 to P8 in one test, because drawing a batch takes far longer than checking it."""
+    """All of the above in one test, because drawing a batch takes far longer than checking it."""
     special_and_pad_tokens_are_not_predicted(batch)
     restored_labels_give_the_text(batch)
     the_number_of_predictions_is_correct(batch)
@@ -222,7 +221,7 @@ def test_every_batch_is_correct(batch):
 
 @given(texts(windows=3), st.integers(8, 96), st.booleans(), st.integers(0, 3))
 def test_an_epoch_covers_every_sentence(text, length, nsp, epoch):
-    """P9. Read as by a run: through the sampler, window after window."""
+    """Read as by a run: through the sampler, window after window."""
     text.tokens = np.arange(len(text.tokens))
     examples = PreTrainingExamples(text, (Phase(length, None),), nsp=nsp, seed=text.seed)
     before = sum(examples.epoch_length(0, earlier) for earlier in range(epoch))
@@ -245,7 +244,7 @@ def row(example: dict, **more) -> tuple:
 @settings(max_examples=max(100, settings.default.max_examples // 10))  # each compares hundreds of examples
 @given(texts(windows=2), st.integers(1, 7), st.integers(1, 3), st.integers(0, 60), st.booleans())
 def test_an_example_is_a_function_of_seed_and_number(text, batch_size, ranks, start, whole):
-    """P10. Any batches, ranks, order and start, and a copy sent to a worker process: the same examples."""
+    """Any batches, ranks, order and start, and a copy sent to a worker process: the same examples."""
     collate = collator(0.15, whole_word_mask=whole)
 
     def numbers_and_examples(start: int) -> tuple[list[ExampleNumber], PreTrainingExamples]:
@@ -298,7 +297,7 @@ def within(counts, shares) -> None:
 
 
 def test_fifteen_percent_are_predicted(sample):
-    """P1. Our rule fixes the number in each sequence, so that the share varies less than by chance."""
+    """Our rule fixes the number in each sequence, so that the share varies less than by chance."""
     predicted = int((sample["labels"] != -100).sum())
     maskable = int(sample["lengths"].sum())
     assert maskable > 1_000_000
@@ -307,7 +306,7 @@ def test_fifteen_percent_are_predicted(sample):
 
 
 def test_of_these_80_10_10(sample):
-    """P1. A random token is sometimes the token itself; none is special, and all are equally likely."""
+    """A random token is sometimes the token itself; none is special, and all are equally likely."""
     chosen = sample["labels"] != -100
     ids, labels = sample["input_ids"][chosen], sample["labels"][chosen]
     random = len(VOCABULARY) - SPECIAL
@@ -318,7 +317,7 @@ def test_of_these_80_10_10(sample):
 
 
 def test_all_positions_are_equally_likely():
-    """P1. A χ² over 126 positions, within four of its standard deviations."""
+    """A χ² over 126 positions, within four of its standard deviations."""
     tokens, times = np.full(126, 7), 8000
     counts = np.zeros(126)
     for index in range(times):
@@ -331,7 +330,7 @@ def test_all_positions_are_equally_likely():
 
 
 def test_half_of_the_pairs_are_not_next():
-    """P6. Also with one-sentence documents, and with one that is larger than all others together."""
+    """Also with one-sentence documents, and with one that is larger than all others together."""
     sizes = np.random.default_rng(6).integers(1, 30, 8000).tolist()
     text = NumberedText([sizes, [1, 2, 9000, 3], [2] * 9000], 30, 0, 6)
     examples = PreTrainingExamples(text)
@@ -342,7 +341,7 @@ def test_half_of_the_pairs_are_not_next():
 
 
 def test_another_epoch_draws_other_masks():
-    """P11. So do another phase, window, index and seed: on the same text the masks are independent."""
+    """So do another phase, window, index and seed: on the same text the masks are independent."""
     tokens = np.arange(SPECIAL, SPECIAL + 60)
     feature = {"segment_a": tokens, "segment_b": [], "max_seq_length": 128}
 
@@ -360,7 +359,6 @@ def test_another_epoch_draws_other_masks():
 
 
 def test_another_epoch_draws_other_pairs(store):
-    """P11."""
     examples = PreTrainingExamples(store)
     first, second = (examples.plan(0, epoch)[1] for epoch in (0, 1))
     both = [set(zip(*map(np.ndarray.tolist, plan), strict=True)) for plan in (first, second)]

@@ -54,7 +54,6 @@ def assert_valid_plan(plan, starts, ends):
     st.integers(0, 2**32),
 )
 def test_every_plan_has_correct_labels_and_covers_all_sentences(sizes, longest, max_tokens, short, seed):
-    """P6, P7 and P9."""
     rng = np.random.default_rng(seed)
     starts, ends, _ = store(sizes)
     offsets = np.cumsum([0, *rng.integers(1, longest + 1, ends[-1])])

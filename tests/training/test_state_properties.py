@@ -1,4 +1,4 @@
-"""Property P13: the file of a training state restores any state, drawn by Hypothesis, as it was."""
+"""A saved training state is restored as it was, whatever the state: Hypothesis draws it."""
 
 import os
 import tempfile
@@ -60,7 +60,6 @@ def equal(a, b) -> bool:
 
 @given(STATES)
 def test_a_state_is_restored(state):
-    """P13."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         save_state(Path(folder, "s"), state)
         assert equal(state, load_state(Path(folder, "s")))
