@@ -84,8 +84,8 @@ def _rate(planned: LearningSettings) -> tuple[str, str]:
     if planned.from_scratch and movement < MOVEMENT_LEAST * planned.spread:
         text += (
             f": {planned.steps:,} steps change a weight by about {movement:.2g} at most, and initial weights have a "
+            f"standard deviation of {planned.spread:.2g}"
         )
-        text += f"standard deviation of {planned.spread:.2g}"
         return text, "give more steps or a higher --learning_rate"
     remedy = "lower it: token frequencies alone are learned at such a rate" if planned.rate >= RATE_MOST else ""
     return text, remedy

@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from bert_hf.config import hardware
 from bert_hf.config.parser import option
 from bert_hf.config.precision import choose_on_gpu
+from bert_hf.console import logger
 from bert_hf.errors import InputError
 
 MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
@@ -56,14 +57,14 @@ class RunArguments(TrainingArguments):
 
         compiled = self.torch_compile or self.torch_compile_mode or self.torch_compile_backend
         if compiled and self.torch_compile_backend in (None, "inductor") and not hardware.finds_compiler():
-            print("no C++ compiler is found: this run is not compiled", flush=True)
+            logger.info("no C++ compiler is found: this run is not compiled")
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
 
         super().__post_init__()
         if self.bf16 is False and not self.fp16:  # --bf16 false; the stock class takes the launcher's precision
             self.mixed_precision = "no"
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
-            print(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all", flush=True)
+            logger.info(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all")
             self._n_gpu = 1
 
     def _resolve_strategies(self) -> None:

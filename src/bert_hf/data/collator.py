@@ -6,7 +6,6 @@ from typing import cast
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from bert_hf.data.dataset import NSP_SPECIALS, SINGLE_SPECIALS
 from bert_hf.data.masking import choose_tokens, choose_words, replace
@@ -15,8 +14,6 @@ from bert_hf.data.sentence_pairs import truncate
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORED
-
-logger = logging.get_logger(__name__)
 
 
 class DataCollatorForPreTraining:
@@ -166,6 +163,16 @@ def pad_rows(rows: Sequence, fill: int, width: int | None = None) -> torch.Tenso
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
     return torch.from_numpy(padded)
+
+
+def pad_inputs(
+    ids: Sequence, pad_id: int, device: torch.device, segments: Sequence | None = None
+) -> dict[str, torch.Tensor]:
+    """`input_ids`, `attention_mask` and, with `segments`, `token_type_ids` (B, L), padded on the right."""
+    inputs = {"input_ids": pad_rows(ids, pad_id), "attention_mask": pad_rows([[1] * len(row) for row in ids], 0)}
+    if segments is not None:
+        inputs["token_type_ids"] = pad_rows(segments, 0)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

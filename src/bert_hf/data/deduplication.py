@@ -54,7 +54,10 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     rows = bytearray()
     ends = []  # documents up to the end of each input
     for part in map_ahead(document_rows, ((source, near) for source in inputs), num_proc):
-        rows = operator.iadd(rows, part) if rows else part  # of a single input no second copy
+        if rows:
+            rows += part
+        else:
+            rows = part  # no second copy of a single input
         ends.append(len(rows) // row_bytes)
     table = np.frombuffer(rows, np.uint64).reshape(-1, row_bytes // 8)
 

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -151,7 +150,8 @@ def _remove_corpus(folder: Path) -> None:
 
 def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
     with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
-        deque(pool.map(InputShards.find_finished, jobs), 0)
+        for _ in pool.map(InputShards.find_finished, jobs):
+            pass  # raises here what a thread raised
 
 
 def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModel, PreTrainedModel
 
 from bert_hf.data.checksums import file_checksum, text_checksum
-from bert_hf.data.collator import pad_rows
+from bert_hf.data.collator import pad_inputs
 from bert_hf.data.tokenization import backend, check_tokenizer, fingerprint_text, load_tokenizer
 from bert_hf.features.arguments import FeatureArguments, chosen_layers
 from bert_hf.features.texts import Text
@@ -121,22 +121,15 @@ class FeatureExtractor:
         order = sorted(range(len(texts)), key=lambda number: -len(texts[number].ids))
         for begin in range(0, len(order), self.batch_size):
             numbers = order[begin : begin + self.batch_size]
-            inputs = self._inputs([texts[number] for number in numbers])
+            batch = [texts[number] for number in numbers]
+            ids, segments = [text.ids for text in batch], [text.segments for text in batch]
+            inputs = pad_inputs(ids, self.pad_id, self.model.device, segments)
             states = self.model(**inputs, output_hidden_states=True).hidden_states  # tuple of (B, L, H)
             for array, layer in zip(found, self.layers, strict=True):
                 pooled = pool(states[layer], inputs["attention_mask"], self.pooling).cpu().numpy()
                 for number, vectors in zip(numbers, pooled, strict=True):
                     array[ends[number] - counts[number] : ends[number]] = vectors[: counts[number]]
         return found
-
-    def _inputs(self, texts: list[EncodedText]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `token_type_ids` and `attention_mask` (B, L), padded on the right."""
-        inputs = {
-            "input_ids": pad_rows([text.ids for text in texts], self.pad_id),
-            "token_type_ids": pad_rows([text.segments for text in texts], 0),
-            "attention_mask": pad_rows([[1] * len(text.ids) for text in texts], 0),
-        }
-        return {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
 
 
 def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:

@@ -92,7 +92,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
 def order_of(args: FineTuningArguments) -> str:
     """The order of the rows, as run.json and the card name it.
 
-    "group_by_length" itself, in a record, is the order of an earlier version (`run_fingerprint.FORMER`).
+    "group_by_length" itself, in a record, is the order of an earlier version (`run_fingerprint.RETIRED_VALUES`).
     """
     if args.train_sampling_strategy == "group_by_length":
         return "inputs of about one length share a batch; batches in random order"

@@ -252,9 +252,8 @@ def split_articles(questions: list[Question], percentage: float, seed: int) -> t
     """
     by_title = len({question.title for question in questions}) > 1
     groups = [question.title if by_title else question.context for question in questions]
-    number_of = {
-        name: number for number, name in enumerate(sorted(set(groups)))
-    }  # no array: the longest decides its size
+    # A dict, because an array of texts is as wide as the longest of them
+    number_of = {name: number for number, name in enumerate(sorted(set(groups)))}
     numbers = np.array([number_of[name] for name in groups])
     if len(number_of) < 2:
         remedy = "give --validation_file"

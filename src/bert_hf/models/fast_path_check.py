@@ -226,9 +226,8 @@ def _training_without_dropout(model: BertForPreTraining, fast: bool) -> Iterator
 
     # Settings to change
     modules = list(model.modules())
-    changes: list[tuple[Any, str, float]] = [
-        (m, "p", dropout_to_use(m.p)) for m in modules if isinstance(m, nn.Dropout)
-    ]
+    dropouts = [m for m in modules if isinstance(m, nn.Dropout)]
+    changes: list[tuple[Any, str, float]] = [(m, "p", dropout_to_use(m.p)) for m in dropouts]
     for config in (m.config for m in modules if isinstance(m, BertSelfAttention)):
         probability = dropout_to_use(config.attention_probs_dropout_prob)
         changes.append((config, "attention_probs_dropout_prob", probability))

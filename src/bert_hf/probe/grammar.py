@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import BertForPreTraining
 
-from bert_hf.data.collator import pad_rows
+from bert_hf.data.collator import pad_inputs
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.probe.data import MinimalPair
 from bert_hf.probe.network import Subject, batches_by_length
@@ -63,9 +63,7 @@ def pseudo_log_likelihoods(
     scores = np.zeros(len(sentences))
     for batch in batches_by_length([len(row) for row, *_ in copies]):
         rows, positions, owners, targets = zip(*(copies[number] for number in batch), strict=True)
-        inputs = pad_rows(rows, pad).to(subject.device)
-        real = pad_rows([[1] * len(row) for row in rows], 0).to(subject.device)
-        states = model.bert(input_ids=inputs, attention_mask=real)[0]
+        states = model.bert(**pad_inputs(rows, pad, subject.device))[0]
 
         places = torch.tensor(positions, device=subject.device)
         wanted = torch.tensor(targets, device=subject.device)

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from bert_hf.config.hardware import keep_freed_memory
-from bert_hf.data.collator import pad_rows
+from bert_hf.data.collator import pad_inputs
 from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.models.loading import load_network, open_checkpoint
@@ -135,9 +135,5 @@ def batches_by_length(lengths: Sequence[int], tokens: int = TOKENS_OF_A_BATCH) -
 
 def model_inputs(rows: Sequence[dict], subject: Subject) -> dict[str, torch.Tensor]:
     """`input_ids`, `token_type_ids` and `attention_mask` (B, L) of rows that hold the first two."""
-    inputs = {
-        "input_ids": pad_rows([row["input_ids"] for row in rows], cast(int, subject.tokenizer.pad_token_id)),
-        "token_type_ids": pad_rows([row["token_type_ids"] for row in rows], 0),
-        "attention_mask": pad_rows([[1] * len(row["input_ids"]) for row in rows], 0),
-    }
-    return {name: tensor.to(subject.device) for name, tensor in inputs.items()}
+    ids, segments = [row["input_ids"] for row in rows], [row["token_type_ids"] for row in rows]
+    return pad_inputs(ids, cast(int, subject.tokenizer.pad_token_id), subject.device, segments)

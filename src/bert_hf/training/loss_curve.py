@@ -9,9 +9,8 @@ import statistics
 from collections import deque
 
 from transformers import TrainerCallback
-from transformers.utils import logging
 
-logger = logging.get_logger(__name__)
+from bert_hf.console import logger
 
 # The plateau of configs/README.md: a BERT that has learned little but frequencies is 0.1 to 0.7 nats below unigram.
 _PLATEAU_BELOW = 0.8  # nats

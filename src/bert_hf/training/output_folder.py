@@ -22,7 +22,7 @@ from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
 from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.run_fingerprint import describe, differences, former_keys
+from bert_hf.training.run_fingerprint import describe, differences, retired_keys
 from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import RECORD as HANGS
 
@@ -134,7 +134,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
 
 def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
     """Refuses a folder whose record is that of another run than `identity`."""
-    former = former_keys(record["identity"]) if record["finished"] else []
+    former = retired_keys(record["identity"]) if record["finished"] else []
     compared = {key: value for key, value in identity.items() if key not in former}
     if found := differences(record["identity"], compared):
         raise InputError(

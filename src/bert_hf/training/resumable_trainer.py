@@ -20,7 +20,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
@@ -36,13 +36,19 @@ from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, Trai
 
 
 class ResumableTrainer(Trainer):
-    """See the module's docstring. It writes no pickle.
+    """Trainer with verified checkpoints, exact resume, and an orderly end on a signal, a dead rank or a full disk.
 
-    Takes what `Trainer` takes, and `facts` (dict), which each checkpoint's manifest records. `args` may have
-    `save_minutes` (a checkpoint at least that often), `max_hours`, `skip_bad_steps` (updates that may be left out
-    because a loss or a gradient is not finite), and `hang_timeout` (seconds without progress after which the run is
-    ended). Within an epoch resume is exact where examples depend on their index: what a collator draws from a global
-    generator is not.
+    State is saved as safetensors and JSON, never as a pickle (DeepSpeed's own files excepted). Within an epoch resume
+    is exact if examples depend on their index; what a collator draws from a global generator is not restored.
+
+    Args:
+        model, args: as `Trainer`'s, and so are all others. `args` may also have
+
+            - `save_minutes`: a checkpoint is saved at least that often;
+            - `max_hours`: the run ends, evaluated and saved, within that time;
+            - `skip_bad_steps`: how many updates may be left out because a loss or a gradient is not finite;
+            - `hang_timeout`: seconds without progress after which the run is ended.
+        facts: JSON entries for each checkpoint's manifest, for example the run's identity.
 
     A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
     and of interrupted evaluations are made around its methods.
@@ -61,7 +67,14 @@ class ResumableTrainer(Trainer):
     train_dataset: Any
     eval_dataset: Any
 
-    def __init__(self, model=None, args=None, *positional, facts: dict | None = None, **kwargs):
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        *positional: Any,
+        facts: dict | None = None,
+        **kwargs: Any,
+    ):
         if args is not None:
             check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
             hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)

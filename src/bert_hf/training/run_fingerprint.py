@@ -18,14 +18,14 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
 
 
-# Recorded values whose meaning this version does not have any more. Such a run is not continued, and its figures are
-# not compared with those of today; a finished one stays finished.
-FORMER = {"order": "group_by_length"}  # fine-tuning's batches were sorted by length, 50 at a time
+# Values that only earlier versions recorded. An unfinished run that has one cannot be resumed, and its metrics cannot
+# be compared with those of a run today; a finished run still counts as finished.
+RETIRED_VALUES = {"order": "group_by_length"}  # batches sorted by length, 50 at a time
 
 
-def former_keys(recorded: dict) -> list[str]:
-    """The keys of an earlier run's identity that have a value of `FORMER`."""
-    return [key for key, value in FORMER.items() if recorded.get(key) == value]
+def retired_keys(recorded: dict) -> list[str]:
+    """The keys of an earlier run's identity that have a value of `RETIRED_VALUES`."""
+    return [key for key, value in RETIRED_VALUES.items() if recorded.get(key) == value]
 
 
 def differences(recorded: dict, present: dict) -> dict[str, list[str]]:

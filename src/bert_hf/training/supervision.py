@@ -9,6 +9,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import progress
+from bert_hf.console import logger
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
 from bert_hf.training import preemption
 from bert_hf.training.distributed import Ranks
@@ -83,9 +84,9 @@ class Supervisor:
         timeout = getattr(self._args, "hang_timeout", STALL_TIMEOUT)
         watchdog = Watchdog(self._ranks.rank, self._ranks.processes_here(), folder, timeout, self._ranks.count)
 
-        if watchdog.hangs.factor > 1 and self._ranks.rank == 0:
+        if watchdog.hangs.factor > 1:
             step, now = watchdog.hangs.step, watchdog.stall_timeout
-            print(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {timeout:g} s", flush=True)
+            logger.info(f"{folder}: hung after step {step}; --hang_timeout is {now:g} s, not {timeout:g} s")
         self.worker_progress = progress.share(watchdog.slow_operation_timeout)
         return watchdog
 

@@ -20,10 +20,10 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
-from transformers.utils import logging
 
 from bert_hf.config.arguments import MUON
 from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
+from bert_hf.console import logger
 from bert_hf.data.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
@@ -52,8 +52,6 @@ from bert_hf.training.pretraining_losses import (
 from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.running_sums import RunningSums
 from bert_hf.training.throughput import Throughput
-
-logger = logging.get_logger(__name__)
 
 
 def is_numbered(dataset: Any) -> bool:
@@ -398,9 +396,7 @@ class PreTrainer(ResumableTrainer):
         with self.compute_loss_context_manager():
             losses, targets = self._forward_losses(model, inputs)
         counts = counts_per_example(inputs, losses, targets)
-        labels = torch.zeros(
-            len(counts), device=counts.device
-        )  # Trainer calls compute_metrics only where there are some
+        labels = torch.zeros(len(counts), device=counts.device)  # without any Trainer does not call compute_metrics
         return None, counts, labels
 
     def evaluation_loop(

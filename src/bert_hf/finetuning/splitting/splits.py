@@ -28,7 +28,7 @@ def held_out(groups: np.ndarray, strata: np.ndarray, percentage: float, seed: in
     Groups of more than half of a stratum's held-out rows stay in training, and so do strata of fewer groups than
     100 / percentage (see `stratification`): the percentage is of the other rows.
     """
-    stays = np.isin(groups, groups[_of_few_groups(groups, strata, _least(percentage))])
+    stays = np.isin(groups, groups[_of_few_groups(groups, strata, _min_groups(percentage))])
     others = np.flatnonzero(~stays)
     share = percentage / 100
     result = np.zeros(len(groups), bool)
@@ -48,8 +48,8 @@ def draw_groups(groups: np.ndarray, most: int, seed: int) -> np.ndarray:
     return drawn[groups]
 
 
-def _least(percentage: float) -> int:
-    """Groups of a class, of which `percentage` % are one."""
+def _min_groups(percentage: float) -> int:
+    """The fewest groups of a class of which `percentage` % are a whole one, and at least 2: 10 for 10 %."""
     return max(2, round(100 / percentage))
 
 
@@ -91,9 +91,9 @@ def _held_out_rows(
     if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
         of_stratum = _different(groups, strata)
         fewest = int(of_stratum.argmin())
-        label = (
-            "" if regression or rows.labels is None else f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
-        )
+        label = ""
+        if not regression and rows.labels is not None:
+            label = f" of label {rows.labels[int(np.argmax(strata == fewest))]!r}"
         raise InputError(
             f"too few texts{label} differ in their words ({of_stratum[fewest]}) to hold {percentage:g} % of them out",
             where=rows.file(),

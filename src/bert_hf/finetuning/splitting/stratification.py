@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 STAYS = -1  # rows of too large a group, or of too rare a class: they belong into training
-LARGEST = 0.5  # of the rows that a part gets of a class: the largest group
+MAX_GROUP_SHARE = 0.5  # largest group, as a share of the rows that the smallest part gets of a class
 _ROWS_OF_A_BIN = 20  # of measured numbers
 _MOST_BINS = 10
 
@@ -98,7 +98,7 @@ def _too_large(counts: np.ndarray, totals: np.ndarray, smallest: float) -> np.nd
     stays = np.zeros(len(counts), bool)
     while True:
         dealt = totals - counts[stays].sum(axis=0)
-        bound = np.maximum(1, np.floor(LARGEST * smallest * dealt))
+        bound = np.maximum(1, np.floor(MAX_GROUP_SHARE * smallest * dealt))
         more = (counts > bound).any(axis=1) & ~stays
         if not more.any():
             return stays

@@ -92,8 +92,7 @@ def _read_file(path: str, demands: _Demands) -> Iterator[Question]:
     if kind_of(path) == ".jsonl" or _holds_lines(path):
         contexts: dict[str, str] = {}  # questions on one context share one string
         for line, row in read_rows(path):
-            question = _flat_row(row, path, line, demands, contexts)
-            yield question
+            yield _flat_row(row, path, line, demands, contexts)
         return
 
     whole = read_json(path)

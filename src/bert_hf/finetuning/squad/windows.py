@@ -26,6 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.collator import pad_rows
+from bert_hf.data.encoding import offsets_of
 from bert_hf.errors import InputError
 from bert_hf.finetuning.squad.files import Question
 
@@ -138,10 +139,12 @@ def _last_of_first(begin: int, end: int, capacity: int, tokens: int) -> int:
     """The largest i + j of the spans in an overlap (tokens `begin` … `end` - 1) that belong to the first window."""
     second_end = min(begin + capacity, tokens)
     further = second_end - end  # tokens of the second window to the right of the overlap
-    shorter = capacity - (second_end - begin)  # than the first window is the second, if that is the last one
-    if 100 * further <= shorter:  # the hundredths of the length outweigh them
+    missing = capacity - (second_end - begin)  # tokens by which the second window, if the last one, is shorter
+
+    # A span belongs to the window in which it scores higher: tokens to its nearer edge + length of the window / 100
+    if 100 * further <= missing:
         return _NO_LIMIT
-    return begin + end - 1 + shorter // 100
+    return begin + end - 1 + missing // 100
 
 
 def answer_tokens(context: ContextTokens, text: str, start: int) -> tuple[int, int] | None:
@@ -243,7 +246,7 @@ def _check_capacity(question: Question, tokens: int, capacity: int, query: int, 
 def _dataset(windows: list[Window]) -> datasets.Dataset:
     """The windows as an Arrow table: four bytes a token, where lists of Python numbers take 36."""
     lengths = np.array([len(window.ids) for window in windows], np.int32)
-    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    ends = offsets_of(lengths).astype(np.int32)
     tokens = pa.array(np.concatenate([window.ids for window in windows]))
 
     digest = hashlib.sha256(tokens.to_numpy().tobytes())

@@ -13,7 +13,7 @@ from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options, recipe_options
 from bert_hf.training.output_folder import RECORD
-from bert_hf.training.run_fingerprint import former_keys
+from bert_hf.training.run_fingerprint import retired_keys
 
 CELL = "cell.json"  # the command of a cell, and digests of the files that it reads
 RUN = "run"  # the recipe's output folder within a cell's
@@ -161,7 +161,7 @@ def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> Non
 
 def _refuse_former_order(run: Path) -> None:
     """Refuses a cell that an earlier version trained in another order of batches: one table would compare both."""
-    if former_keys((read_json_object(run / RECORD) or {}).get("identity", {})):
+    if retired_keys((read_json_object(run / RECORD) or {}).get("identity", {})):
         raise InputError(
             "the cell was trained by version 0.2.0 or before, in another order of batches",
             where=run,

@@ -12,6 +12,7 @@ from transformers import AutoModel, set_seed
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.console import logger
+from bert_hf.data.encoding import offsets_of
 from bert_hf.finetuning.losses import IGNORED
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features
@@ -147,7 +148,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     def _words_of_sentences(self, part: str) -> np.ndarray:
         """(sentences,) words that have pieces."""
         pieces, _ = self.windows(part)
-        before = np.concatenate([[0], np.cumsum(~pieces.empty)])
+        before = offsets_of(~pieces.empty)
         return np.diff(before[pieces.sentences])
 
     # ---- identity, card

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedT
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FEATURES
-from bert_hf.data.collator import pad_rows
+from bert_hf.data.collator import pad_inputs
 from bert_hf.data.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.tagging.entities import OUTSIDE
@@ -152,11 +152,7 @@ def word_features(
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
         inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
-        outputs = bert(
-            input_ids=pad_rows(inputs, pad).to(bert.device),
-            attention_mask=pad_rows([[1] * len(row) for row in inputs], 0).to(bert.device),
-            output_hidden_states=True,
-        )
+        outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
         found = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
         states = [outputs.hidden_states[layer][rows, positions[found]] for layer in layers]

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from bert_hf.data.encoding import offsets_of
+
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] of a window
 _BATCH = 1000  # sentences that are tokenized in one call
 
@@ -57,14 +59,14 @@ def tokenize_words(
 
     together = np.concatenate([np.zeros(0, np.int32), *ids])
     counts = np.concatenate([np.zeros(0, np.int64), *lengths])
-    starts = np.concatenate([[0], np.cumsum(counts)])
+    starts = offsets_of(counts)
     cut = np.zeros(len(counts), bool) if longest is None else counts > longest
     if longest is not None and cut.any():
         place_in_word = np.arange(len(together)) - np.repeat(starts[:-1], counts)
         together = together[place_in_word < longest]
-        starts = np.concatenate([[0], np.cumsum(np.minimum(counts, longest))])
+        starts = offsets_of(np.minimum(counts, longest))
 
-    sentences = np.concatenate([[0], np.cumsum([len(sentence) for sentence in words])]).astype(np.int64)
+    sentences = offsets_of([len(sentence) for sentence in words])
     return WordPieces(together, starts, sentences, int(cut.sum()))
 
 
