@@ -255,6 +255,15 @@ def test_a_fifth_of_a_subset_validates_and_the_rest_trains_on_every_class():
     assert all(set(classes[~part]) == {0, 1, 2} for part in parts)
 
 
+@pytest.mark.parametrize("counts", [(20, 3, 1), (1, 1, 1, 2), (1, 4, 1)])
+def test_the_only_row_of_a_class_never_validates(counts):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    for part in range(5):
+        held_out = inner_part(classes, part)
+        assert held_out.any()
+        assert set(classes[~held_out]) == set(classes)
+
+
 def test_files_of_subsets(argv, tmp_path):
     study, _ = make_study([*argv, "--grid", "learning_rate=1e-4,3e-4"], FakeRecipe())
     assert study.run() == 0
