@@ -286,6 +286,9 @@ COMMAND_LINE = [
     Bad("rows to probe of one label", "probe", f"{PROBE} --train_file a.tsv",
         "a.tsv: only one label: ham; give rows of two labels or more",
         {"a.tsv": "label\ttext\nham\tone\nham\ttwo\n"}, later=True),
+    Bad("rows to probe whose labels are numbers", "probe", f"{PROBE} --train_file a.tsv",
+        "a.tsv: the labels are numbers such as 0.5, and the probe needs classes; name another --label_column, or leave the file out",
+        {"a.tsv": "label\ttext\n0.5\tone\n1\ttwo\n"}, later=True),
 ]
 
 NUMBERS = [
