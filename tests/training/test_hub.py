@@ -115,7 +115,9 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert front["language"] == "en"
     assert front["pipeline_tag"] == "fill-mask"
     results = front["model-index"][0]["results"][0]
-    assert {m["type"]: m["value"] for m in results["metrics"]}["eval_mlm_loss"] == 2.34567
+    found = {m["type"]: m["value"] for m in results["metrics"]}
+    assert found == {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9}  # a baseline is no result of this model
+    assert "| unigram_mlm_loss | 6.5000 |" in text
     assert results["dataset"]["name"] == "my archive"
     assert "2.3457" in text
     assert "train_runtime" not in text

@@ -20,6 +20,7 @@ PUSHED = (
     "*_results.json trainer_state.json loss.png log_history.csv"
 ).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
+_OWN = ("eval_", "test_")  # beginnings of the names of a model's own figures
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
@@ -131,7 +132,8 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
 
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.source or "not stated"
-    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in shown.items()]
+    own = {name: value for name, value in shown.items() if name.startswith(_OWN)}  # no baselines
+    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in own.items()]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=card.pipeline_tag,
@@ -139,7 +141,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title if shown else None,  # with no figure there is no `model-index`
+        model_name=card.title if own else None,  # with no figure there is no `model-index`
         eval_results=results or None,
         widget=[{"text": card.example}] if card.example else None,
     )
@@ -177,7 +179,7 @@ def _licence(given: str | None) -> dict[str, Any]:
 def _is_result(name: str, value) -> bool:
     """True for a finite figure that is no time or count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
-    kinds = ("eval_", "test_", "baseline_", "unigram_", "majority_")
+    kinds = (*_OWN, "baseline_", "unigram_", "majority_")
     finite = isinstance(value, int | float) and math.isfinite(value)
     return finite and name.startswith(kinds) and not name.endswith(timing)
 
