@@ -108,7 +108,10 @@ def test_feature_based(place, capsys):
     tagger = load_tagger(place / "tagger")
     assert tagger(words) == predicted
     assert overall(count_entities(gold, predicted)).f1 > 0.5
-    assert 'load_tagger("tagger")' in (place / "tagger/README.md").read_text()
+    card = (place / "tagger/README.md").read_text()
+    assert 'load_tagger("tagger")' in card
+    assert "Stock transformers cannot use it" in card
+    assert "pipeline_tag" not in card
 
     # Its BERT is the checkpoint's
     before, after = (load_file(place / folder / "model.safetensors") for folder in ("bert", "tagger"))

@@ -144,6 +144,13 @@ def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
     assert "model-index" not in front_matter(tmp_path)  # not a number is not a figure
 
 
+def test_the_hub_is_told_of_no_pipeline_that_cannot_load_the_model(tmp_path):
+    hub.write_card(tmp_path, card(pipeline_tag="token-classification", stock=False), {"test_f1": 0.5})
+    front = front_matter(tmp_path)
+    assert not {"pipeline_tag", "library_name"} & front.keys()
+    assert front["model-index"][0]["results"][0]["task"]["type"] == "token-classification"
+
+
 def test_nothing_is_guessed(tmp_path):
     hub.write_card(tmp_path, card(), FIGURES)
     assert "license" not in front_matter(tmp_path)

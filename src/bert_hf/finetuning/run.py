@@ -245,6 +245,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         held_out=hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data"),
         example="",
         introduction=task.introduction,
+        stock=task.stock,
         usage=task.usage(push_to or folder_of(args).name),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={

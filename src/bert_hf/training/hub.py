@@ -116,6 +116,7 @@ class Card:
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."  # of the Hub's widget; "": no widget
     introduction: str = STOCK  # of the code that loads the model
+    stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
     usage: str | None = None  # Python code that calls the model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
@@ -135,8 +136,8 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     own = {name: value for name, value in shown.items() if name.startswith(_OWN)}  # no baselines
     results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in own.items()]
     data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag=card.pipeline_tag,
+        library_name="transformers" if card.stock else None,
+        pipeline_tag=card.pipeline_tag if card.stock else None,
         language=card.language,
         **_licence(card.license),
         base_model=card.base_model,

@@ -48,7 +48,11 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     auto_class = AutoModel
     new_layers = ("pooler.",)
-    introduction = "A BiLSTM on the hidden states of a frozen BERT, which bert_hf loads:"
+    introduction = (
+        "A BiLSTM on the hidden states of a frozen BERT. Stock transformers cannot use it: its classes would load the "
+        "BERT alone. bert_hf loads it:"
+    )
+    stock = False
 
     def __init__(self, task_args: Any, tokenizer):
         super().__init__(task_args, tokenizer)
