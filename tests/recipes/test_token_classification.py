@@ -84,13 +84,16 @@ def test_the_folder_loads_with_the_stock_class(tuned):
     assert not loaded["unexpected_keys"]
     assert model.config.id2label == {0: "O", 1: "B-person", 2: "I-person", 3: "B-place"}
     card = (tuned / "README.md").read_text()
-    assert 'pipeline("token-classification", model="tuned", aggregation_strategy="first")' in card
+    assert "The figures are those of the text given by --test_file (test.conll)." in card
+    assert "pipeline_tag: token-classification" in card
     assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
 
 
 def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
     assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words
+    card = (place / "validated/README.md").read_text()
+    assert "those of the text given by --validation_file (validation.conll), which also chose the weights." in card
 
 
 def test_feature_based(place, capsys):
