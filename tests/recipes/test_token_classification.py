@@ -89,6 +89,20 @@ def test_the_folder_loads_with_the_stock_class(tuned):
     assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
 
 
+def test_the_code_of_the_card_reads_a_text_of_any_length(place, tuned, monkeypatch):
+    words, _, predicted = read_predictions(tuned)
+    row = next(n for n, tags in enumerate(predicted) if "B-place" in tags and len(words[n]) < 5)
+    text = " ".join(words[row])
+    code = (tuned / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(place)
+    names: dict = {}
+    exec(code, names)
+    found = names["tagger"](" ".join(["w39"] * 100 + [text]))  # the model has 64 positions
+    place_of = {entity["word"] for entity in found if entity["entity_group"] == "place"}
+    assert place_of & {word for tag, word in zip(predicted[row], words[row], strict=True) if tag == "B-place"}
+    assert max(entity["start"] for entity in found) >= 400
+
+
 def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
     assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words

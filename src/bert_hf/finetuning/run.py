@@ -251,6 +251,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         introduction=task.introduction,
         stock=task.stock,
         usage=task.usage(push_to or folder_of(args).name),
+        limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={
             "checkpoint": "none: random weights" if task_args.from_scratch else base,

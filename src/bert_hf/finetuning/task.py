@@ -172,6 +172,10 @@ class DownstreamTask(ABC):
         """Rows that are added to the card's table of settings."""
         return {}
 
+    def limits(self) -> list[str]:
+        """Sentences for the card: what the figures did and the code of `usage` does not do."""
+        return []
+
     def baselines(self) -> dict[str, float]:
         """Figures of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
         return {}

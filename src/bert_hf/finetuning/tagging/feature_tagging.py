@@ -156,6 +156,14 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     # ---- identity, card
 
+    def limits(self) -> list[str]:
+        if not self.task_args.document_context:
+            return []
+        return [
+            "Training and figures read each sentence with its neighbours in the document: give the tagger the number "
+            "of each sentence's document (`documents`)."
+        ]
+
     def fingerprint(self) -> dict:
         tagger = [self.task_args.feature_based, self.lstm_hidden_size]
         return {**super().fingerprint(), "tagger": tagger}
