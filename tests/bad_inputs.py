@@ -666,6 +666,9 @@ MODELS = [
 ROWS_READ = [
     Bad("no rows named", "finetune_classification", TUNE,
         "--train_file: no data are named; give --train_file, --dataset_name or --task"),
+    tune("another number of labels than the task has", "--task mrpc --train_file a.tsv",
+        "a.tsv: 3 labels, and the task mrpc has 2; leave --task out, or give rows of its labels: not_equivalent, equivalent",
+        {"a.tsv": "label\tsentence1\tsentence2\n" + "".join(f"{kind}\tsee a {word}\tno {word}\n" for word in _WORDS[:6] for kind in "xyz")}),
     tune("an unknown task", "--task spamm", "--task: unknown task 'spamm'; did you mean 'spam'?"),
     tune("test rows without training rows", "--test_file good/rows.tsv", "--train_file: nothing to train on is named; give it too"),
     tune("no such rows", "--train_file a.csv", "a.csv: no such file; check the path (globs need quotes)"),
