@@ -286,6 +286,9 @@ COMMAND_LINE = [
     Bad("rows to probe of one label", "probe", f"{PROBE} --train_file a.tsv",
         "a.tsv: only one label: ham; give rows of two labels or more",
         {"a.tsv": "label\ttext\nham\tone\nham\ttwo\n"}, later=True),
+    Bad("rows to probe whose labels are numbers", "probe", f"{PROBE} --train_file a.tsv",
+        "a.tsv: the labels are numbers such as 0.5, and the probe needs classes; name another --label_column, or leave the file out",
+        {"a.tsv": "label\ttext\n0.5\tone\n1\ttwo\n"}, later=True),
 ]
 
 NUMBERS = [
@@ -663,6 +666,9 @@ MODELS = [
 ROWS_READ = [
     Bad("no rows named", "finetune_classification", TUNE,
         "--train_file: no data are named; give --train_file, --dataset_name or --task"),
+    tune("another number of labels than the task has", "--task mrpc --train_file a.tsv",
+        "a.tsv: 3 labels, and the task mrpc has 2; leave --task out, or give rows of its labels: not_equivalent, equivalent",
+        {"a.tsv": "label\tsentence1\tsentence2\n" + "".join(f"{kind}\tsee a {word}\tno {word}\n" for word in _WORDS[:6] for kind in "xyz")}),
     tune("an unknown task", "--task spamm", "--task: unknown task 'spamm'; did you mean 'spam'?"),
     tune("test rows without training rows", "--test_file good/rows.tsv", "--train_file: nothing to train on is named; give it too"),
     tune("no such rows", "--train_file a.csv", "a.csv: no such file; check the path (globs need quotes)"),

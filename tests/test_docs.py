@@ -30,7 +30,7 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "configs/README.md"
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 
 # Sizes of the examples, and the ones that the tests use instead.
-SMALLER = {"8192": "300", "256": "32", "1024": "64", "4000": "2"}
+SMALLER = {"8192": "300", "256": "32", "1024": "64", "4000": "2", "2000": "2"}
 
 
 @dataclass(frozen=True)

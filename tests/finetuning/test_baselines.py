@@ -164,6 +164,21 @@ def test_the_strength_is_chosen_on_training_rows_alone(monkeypatch, count):
     assert set(every) == set(train.texts)
 
 
+@pytest.mark.parametrize("rare", [1, 2, 5])
+def test_a_class_that_the_draw_misses_leaves_the_strength_at_its_default(monkeypatch, rare):
+    """The strength is chosen on a part of many rows, in which a rare class may have no row, or one."""
+    train = made_rows(1000)
+    train.labels = ["name0"] * 1000
+    kept = set(np.random.default_rng(0).permutation(1000)[:300].tolist())
+    left_out = [row for row in range(1000) if row not in kept]
+    for row in [*left_out[:5], *sorted(kept)[: rare - 1]]:
+        train.labels[row] = "name1"
+    monkeypatch.setattr(module, "_MOST_ROWS", 300)
+    fitted = Baselines(train, ("name0", "name1"))
+    chosen = [model.C for _, model in fitted.models.values()]
+    assert (chosen == [module._DEFAULT_STRENGTH] * 2) is (rare < 4)
+
+
 def test_noise_is_met_by_strong_regularisation():
     """Of a third of the rows the label is wrong."""
     noisy = made_rows(600)

@@ -240,6 +240,13 @@ def test_choose_gives_the_stock_models_choice(words):
     assert number == int(logits.argmax())
     np.testing.assert_allclose(probabilities, logits.softmax(0), atol=1e-6)
     assert choose(model, words, "a " * 500, choices)[0] in range(3)  # longer than the positions
+    _, cut = choose(model, words, "a b " * 250, choices, max_seq_length=16)
+    inputs = words(
+        ["a b " * 250] * 3, choices, truncation="only_first", max_length=16, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        logits = model(**{name: value[None] for name, value in inputs.items()}).logits[0]
+    np.testing.assert_allclose(cut, logits.softmax(0), atol=1e-6)
     with pytest.raises(InputError, match="1 choices; give two or more"):
         choose(model, words, context, ["a"])
 
@@ -250,7 +257,9 @@ def test_the_card_calls_the_model_by_the_stock_class_and_by_ours(task, words, tm
     model.save_pretrained(tmp_path / "model")
     words.save_pretrained(tmp_path / "model")
     names = {}
-    exec(task.usage(str(tmp_path / "model")), names)
+    code = task.usage(str(tmp_path / "model"))
+    assert f"max_length={task.task_args.max_seq_length})" in code
+    exec(code.replace("She opens the book.", "a b " * 250), names)  # longer than the positions
     said = capsys.readouterr().out.strip()
     assert said == names["choices"][names["number"]]
 

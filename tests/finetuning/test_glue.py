@@ -253,6 +253,9 @@ def test_the_nine_tasks_of_the_benchmark():
         ({"1", "0"}, None, ("0", "1")),
         ({"1", "-1"}, None, ("-1", "1")),
         ({"1", "2"}, None, ("1", "2")),
+        ({"2", "10"}, None, ("2", "10")),
+        ({"10", "9", "-1.5"}, None, ("-1.5", "9", "10")),
+        ({"10", "9", "b"}, None, ("10", "9", "b")),
     ],
 )
 def test_label_order(names, task, expected):

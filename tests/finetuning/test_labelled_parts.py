@@ -1,5 +1,6 @@
 """The rows of a classification task: given parts, checked, and those that are split off."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import datasets
@@ -9,6 +10,7 @@ import bert_hf
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts, read_given_parts
+from bert_hf.finetuning.tasks import TASKS
 
 MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
 
@@ -44,6 +46,21 @@ def test_wrong_requests(tmp_path, options, content, expected):
             ClassificationArguments(train_file=files, label_column="column_1" if content else None, **options)
         )
     assert expected in str(caught.value)
+
+
+def test_a_task_needs_as_many_labels_as_its_metric(tmp_path):
+    """F1 of MRPC is that of one of two classes; a task whose metric is that of any classification may have more."""
+    rows = "".join(f"{label}\tsee {label} one {row}\n" for row in range(20) for label in "abc")
+    files = write(tmp_path, "a.tsv", rows)
+    with pytest.raises(InputError, match=r"a\.tsv: 3 labels, and the task mrpc has 2; leave --task out"):
+        read_given_parts(ClassificationArguments(task="mrpc", train_file=files))
+    task_args = ClassificationArguments(task="spam", train_file=files)
+    assert class_names(read_given_parts(task_args), task_args) == ("a", "b", "c")
+
+
+def test_every_task_is_named_in_the_help():
+    help_text = next(field.metadata["help"] for field in fields(ClassificationArguments) if field.name == "task")
+    assert set(TASKS) <= set(help_text.replace(".", "").replace(",", "").split())
 
 
 def test_a_label_unknown_to_training(tmp_path):

@@ -19,7 +19,15 @@ from bert_hf.finetuning.metrics import RANKING_METRICS
 from bert_hf.finetuning.study import report
 from bert_hf.finetuning.study.arguments import split_argv
 from bert_hf.finetuning.study.comparison import paired_difference, summarize
-from bert_hf.finetuning.study.metrics import _USUAL, Row, Scores, choose_settings, collect, usual_metrics
+from bert_hf.finetuning.study.metrics import (
+    _USUAL,
+    Row,
+    Scores,
+    check_metrics,
+    choose_settings,
+    collect,
+    usual_metrics,
+)
 from bert_hf.finetuning.study.picture import draw_study
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
 from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
@@ -255,6 +263,15 @@ def test_a_fifth_of_a_subset_validates_and_the_rest_trains_on_every_class():
     assert all(set(classes[~part]) == {0, 1, 2} for part in parts)
 
 
+@pytest.mark.parametrize("counts", [(20, 3, 1), (1, 1, 1, 2), (1, 4, 1)])
+def test_the_only_row_of_a_class_never_validates(counts):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    for part in range(5):
+        held_out = inner_part(classes, part)
+        assert held_out.any()
+        assert set(classes[~held_out]) == set(classes)
+
+
 def test_files_of_subsets(argv, tmp_path):
     study, _ = make_study([*argv, "--grid", "learning_rate=1e-4,3e-4"], FakeRecipe())
     assert study.run() == 0
@@ -458,7 +475,7 @@ def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):
     rows = table(tmp_path / "out")
     assert list(rows[0]) == [
         "model", "train_size", "train_rows", "fold", "seed", "phase", "eval_f1", "eval_loss", "test_average_precision",
-        "test_f1", "baseline_characters_average_precision", "baseline_characters_f1",
+        "test_f1", "test_loss", "baseline_characters_average_precision", "baseline_characters_f1",
         "baseline_majority_average_precision", "baseline_majority_f1",
     ]  # fmt: skip
     assert [tuple(row[name] for name in ("model", "train_size", "fold", "seed")) for row in rows[:6]] == [
@@ -489,13 +506,45 @@ def test_the_page_says_what_the_table_holds(argv, tmp_path):
 
 def test_a_figure_or_reference_that_is_not_there(argv):
     make_study(argv, FakeRecipe())[0].run()
-    with pytest.raises(InputError, match="--metrics: the cells have no figure 'f2'; one of: average_precision, f1"):
+    with pytest.raises(
+        InputError, match="--metrics: the cells have no figure 'f2'; one of: average_precision, f1, loss"
+    ):
         make_study([*argv, "--metrics", "f2"], FakeRecipe())[0].run()
     with pytest.raises(InputError, match=r"no model or baseline 'baseline_words'; .*baseline_majority"):
         make_study([*argv, "--reference", "baseline_words"], FakeRecipe())[0].run()
     study, said = make_study([*argv, "--reference", "baseline_characters"], FakeRecipe())
     assert study.run() == 0
     assert "### f1: difference from baseline_characters" in said
+
+
+@pytest.mark.parametrize("metrics", [["f1", "loss"], ["loss", "f1"]])
+def test_a_reference_without_a_figure_has_no_differences_in_it(argv, tmp_path, metrics):
+    words = ["--metrics", *metrics, "--reference", "baseline_characters"]
+    assert make_study([*argv, *words], FakeRecipe())[0].run() == 0
+    page = (tmp_path / "out/study.md").read_text()
+    assert "### loss: difference from baseline_characters\n\nbaseline_characters has no loss.\n" in page
+    assert "of 2 folds |" in page.split("### f1: difference from baseline_characters")[1].split("##")[0]
+
+
+def test_a_figure_that_one_cell_lacks_names_the_cell():
+    """F1 of a rare entity type is there only where it occurs in the labels or the predictions."""
+    rows = [row(seed=1, eval_f1=0.5, eval_f1_rare=0.1, eval_loss=1.0), row(seed=2, eval_f1=0.4, eval_loss=1.0)]
+    check_metrics(["f1"], rows, "eval_")
+    line = "--metrics: the cell m/fold-0/size-all/seed-2 has no figure 'f1_rare'; one of: f1, loss"
+    with pytest.raises(InputError, match=line):
+        check_metrics(["f1_rare"], rows, "eval_")
+    with pytest.raises(InputError, match=line):
+        choose_settings(rows, "f1_rare", None)
+
+
+@pytest.mark.parametrize(("folds", "interval"), [(4, "–"), (5, "+0.1000 to +0.1000")])
+def test_few_folds_have_no_interval(folds, interval):
+    models = {
+        "one": {None: {fold: [0.6] for fold in range(folds)}},
+        "two": {None: {fold: [0.5] for fold in range(folds)}},
+    }
+    lines = report._differences(Scores("test", "f1", models, {}, {None: None}), "two")
+    assert f"| all | one | +0.1000 | {interval} | {folds} of {folds} folds |" in lines
 
 
 @pytest.mark.parametrize(
@@ -553,7 +602,7 @@ def test_summary_and_difference_by_hand():
     # Per fold: 0.85 − 0.7, 0.7 − 0.7, 0.7 − 0.6
     difference = paired_difference(values, {0: [0.7, 0.7], 1: [0.7], 2: [0.5, 0.7]})
     assert difference.mean == pytest.approx((0.15 + 0.0 + 0.1) / 3)
-    assert difference.folds == 3
+    assert (difference.folds, difference.higher) == (3, 2)
     assert paired_difference({0: [0.5]}, {0: [0.4, 0.2]}).interval is None
 
 

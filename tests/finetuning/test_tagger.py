@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from helpers.tagged_words import asked_for, write_checkpoint
+from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_tokenizer
-from transformers import BertModel
+from transformers import AutoModelForTokenClassification, BertModel
 
 from bert_hf import load_tagger
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
@@ -98,7 +99,7 @@ def test_forward_equals_the_sum_by_hand():
     weights = torch.exp(tagger.layer_scalars) / torch.exp(tagger.layer_scalars).sum()
     for row, length in enumerate((3, 5)):
         mixed = sum(weights[layer] * features[row, :length, layer] for layer in range(4))
-        expected = tagger.classifier(tagger.lstm(mixed[None])[0])[0]
+        expected = tagger.tag_classifier(tagger.lstm(mixed[None])[0])[0]
         torch.testing.assert_close(batch[row, :length], expected, atol=1e-6, rtol=0)
 
 
@@ -108,7 +109,7 @@ def test_parameters_of_each_kind(features):
     states = 4 if features == "concat_last_4" else 1
     assert tagger.lstm.weight_ih_l0.shape == (4 * 8, states * 32)
     assert (tagger.lstm.num_layers, tagger.lstm.bidirectional) == (2, True)
-    assert tagger.classifier.weight.shape == (3, 16)
+    assert tagger.tag_classifier.weight.shape == (3, 16)
     weights = {"weighted_last_4": 4, "weighted_all": 5}.get(features)
     assert (None if tagger.layer_scalars is None else len(tagger.layer_scalars)) == weights
 
@@ -134,6 +135,22 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     for name, weight in tagger.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], weight), name
     assert {tag for tags in expected for tag in tags} <= {"O", "B-X", "I-X"}
+
+
+def test_the_stock_class_does_not_take_its_classifier_and_ours_takes_the_former_name(tmp_path):
+    """The BiLSTM's states are here as wide as BERT's, so that the shapes would fit."""
+    torch.manual_seed(0)
+    tagger = make_tagger(bert(), "last", lstm_hidden_size=16, max_seq_length=16)
+    tagger.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert set(loaded["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+
+    weights = load_file(tmp_path / "model.safetensors")
+    former = {name.replace("tag_classifier.", "classifier."): weight for name, weight in weights.items()}
+    assert former.keys() != weights.keys()
+    save_file(former, tmp_path / "model.safetensors", {"format": "pt"})
+    assert load_tagger(tmp_path)(SENTENCES) == Tagger(tagger, tiny_tokenizer())(SENTENCES)
 
 
 def test_another_checkpoint_is_no_tagger(tmp_path):

@@ -96,6 +96,7 @@ def metrics_of(given: dict[str, str]) -> dict[str, float]:
     metrics |= {"train_loss": 0.1, "epoch": 3.0}
     if given.get("evaluate_test", "true") == "true":
         metrics |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
+        metrics |= {"test_loss": 0.7}  # which baselines do not have
         metrics |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
         metrics |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
     return metrics

@@ -627,6 +627,12 @@ def test_pairs_of_texts_and_a_sample_of_rows(tmp_path, subject):
     assert row == {name: expected[name] for name in ("input_ids", "token_type_ids")}
 
 
+def test_rows_in_another_encoding(tmp_path):
+    (tmp_path / "rows.tsv").write_bytes("label\ttext\nyes\tcafé one\nno\ttwo\n".encode("latin-1"))
+    probe_args = ProbeArguments(train_file=[str(tmp_path / "rows.tsv")], encoding="latin-1")
+    assert read_tasks(probe_args)[0].texts == ["café one", "two"]
+
+
 def test_batches_hold_every_row_once_and_stay_small():
     lengths = [5, 1, 9, 3, 9, 2, 30]
     batches = list(batches_by_length(lengths, tokens=20))

@@ -84,13 +84,30 @@ def test_the_folder_loads_with_the_stock_class(tuned):
     assert not loaded["unexpected_keys"]
     assert model.config.id2label == {0: "O", 1: "B-person", 2: "I-person", 3: "B-place"}
     card = (tuned / "README.md").read_text()
-    assert 'pipeline("token-classification", model="tuned", aggregation_strategy="first")' in card
+    assert "The figures are those of the text given by --test_file (test.conll)." in card
+    assert "pipeline_tag: token-classification" in card
     assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
+
+
+def test_the_code_of_the_card_reads_a_text_of_any_length(place, tuned, monkeypatch):
+    words, _, predicted = read_predictions(tuned)
+    row = next(n for n, tags in enumerate(predicted) if "B-place" in tags and len(words[n]) < 5)
+    text = " ".join(words[row])
+    code = (tuned / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(place)
+    names: dict = {}
+    exec(code, names)
+    found = names["tagger"](" ".join(["w39"] * 100 + [text]))  # the model has 64 positions
+    place_of = {entity["word"] for entity in found if entity["entity_group"] == "place"}
+    assert place_of & {word for tag, word in zip(predicted[row], words[row], strict=True) if tag == "B-place"}
+    assert max(entity["start"] for entity in found) >= 400
 
 
 def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
     assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words
+    card = (place / "validated/README.md").read_text()
+    assert "those of the text given by --validation_file (validation.conll), which also chose the weights." in card
 
 
 def test_feature_based(place, capsys):
@@ -108,7 +125,10 @@ def test_feature_based(place, capsys):
     tagger = load_tagger(place / "tagger")
     assert tagger(words) == predicted
     assert overall(count_entities(gold, predicted)).f1 > 0.5
-    assert 'load_tagger("tagger")' in (place / "tagger/README.md").read_text()
+    card = (place / "tagger/README.md").read_text()
+    assert 'load_tagger("tagger")' in card
+    assert "Stock transformers cannot use it" in card
+    assert "pipeline_tag" not in card
 
     # Its BERT is the checkpoint's
     before, after = (load_file(place / folder / "model.safetensors") for folder in ("bert", "tagger"))

@@ -115,7 +115,9 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert front["language"] == "en"
     assert front["pipeline_tag"] == "fill-mask"
     results = front["model-index"][0]["results"][0]
-    assert {m["type"]: m["value"] for m in results["metrics"]}["eval_mlm_loss"] == 2.34567
+    found = {m["type"]: m["value"] for m in results["metrics"]}
+    assert found == {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9}  # a baseline is no result of this model
+    assert "| unigram_mlm_loss | 6.5000 |" in text
     assert results["dataset"]["name"] == "my archive"
     assert "2.3457" in text
     assert "train_runtime" not in text
@@ -140,6 +142,13 @@ def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
     compile(code, "card", "exec")
     assert 'model="me/tiny"' in code
     assert "model-index" not in front_matter(tmp_path)  # not a number is not a figure
+
+
+def test_the_hub_is_told_of_no_pipeline_that_cannot_load_the_model(tmp_path):
+    hub.write_card(tmp_path, card(pipeline_tag="token-classification", stock=False), {"test_f1": 0.5})
+    front = front_matter(tmp_path)
+    assert not {"pipeline_tag", "library_name"} & front.keys()
+    assert front["model-index"][0]["results"][0]["task"]["type"] == "token-classification"
 
 
 def test_nothing_is_guessed(tmp_path):

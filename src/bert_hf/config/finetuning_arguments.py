@@ -22,22 +22,24 @@ class FineTuningArguments(RunArguments):
         "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
     )
     per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
-    per_device_eval_batch_size: int = option(64, "Rows in a batch of an evaluation.")
+    per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None, "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3). See also --min_steps."
     )
     weight_decay: float = option(0.01, "As in pre-training.")
     adam_epsilon: float = option(1e-6, "As in pre-training.")
     warmup_steps: float = option(0.1, "A number below 1 is a share of the steps (2018 code: 0.1).")
-    logging_steps: float = option(0.05, "Steps between lines of the training loss; below 1 a share of all steps.")
+    logging_steps: float = option(
+        0.05, "Steps between log lines of the training loss; a number below 1 is a share of all steps."
+    )
     eval_strategy: str | None = option(
         None, f"no, steps, epoch. By default epoch, or {_FEW_EVALUATIONS} times in a run of more epochs than that."
     )
     load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None, "Keep the weights of the best evaluation. By default wherever the run is evaluated while it trains."
+        None, "Keep the weights of the best evaluation. By default true if the run is evaluated during training."
     )
     metric_for_best_model: str | None = option(
-        None, "Figure that decides which weights are kept. By default the task's, or the loss below 200 rows."
+        None, "Figure that decides which weights are kept. By default the task's; below 200 validation rows the loss."
     )
     train_sampling_strategy: str = option(
         "group_by_length",
@@ -98,26 +100,32 @@ class TaskArguments:
     """Which checkpoint is fine-tuned on which rows: options of every task."""
 
     model_name_or_path: str | None = option(None, "Pre-trained checkpoint (folder or Hub id).")
-    from_scratch: bool = option(False, "Keep the checkpoint's shape, but draw its weights at random.")
-    tokenizer_name: str | None = option(None, "Tokenizer, where it is not the checkpoint's own.")
+    from_scratch: bool = option(False, "Use the checkpoint's shape with randomly initialized weights.")
+    tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")
     dataset_name: str | None = option(None, "Hub dataset id.")
     dataset_config_name: str | None = option(None, "Its configuration.")
     train_file: list[str] | None = option(None, "Rows to train on: files, globs.")
-    validation_file: list[str] | None = option(None, "Held-out rows; without it they are split off.")
-    test_file: list[str] | None = option(None, "Test rows; without it they are split off.")
-    max_seq_length: int = option(128, "Tokens of a model input.")
-    max_train_samples: int | None = option(None, "Train on so many rows, drawn by --split_seed.")
-    max_eval_samples: int | None = option(None, "Evaluate so many rows of each other part, drawn by --split_seed.")
-    validation_split_percentage: float = option(10.0, "Rows split off for validation, in %.")
-    test_split_percentage: float = option(20.0, "Rows split off for the test, in %.")
-    split_seed: int = option(0, "Seed of the split, apart from --seed, so that several seeds share one split.")
-    evaluate_test: bool = option(True, "Evaluate on the test rows at the end; false leaves them for later.")
+    validation_file: list[str] | None = option(None, "Validation rows; by default split off the training rows.")
+    test_file: list[str] | None = option(None, "Test rows; by default split off the training rows.")
+    max_seq_length: int = option(128, "Maximum number of tokens in a model input.")
+    max_train_samples: int | None = option(None, "Use at most this many training rows, sampled with --split_seed.")
+    max_eval_samples: int | None = option(
+        None, "Use at most this many validation and test rows, sampled with --split_seed."
+    )
+    validation_split_percentage: float = option(10.0, "Percentage of the rows split off for validation.")
+    test_split_percentage: float = option(20.0, "Percentage of the rows split off for testing.")
+    split_seed: int = option(
+        0, "Seed of the split; separate from --seed, so that runs with several seeds share one split."
+    )
+    evaluate_test: bool = option(True, "Evaluate on the test rows at the end; false: leave them for later.")
     write_predictions: bool = option(False, "Write the predictions for the test rows into the output folder.")
-    min_steps: int = option(200, "Where the epochs have fewer optimizer steps, as many whole epochs as reach this.")
-    reinit_layers: int = option(0, "Initialize so many of the topmost layers again, at random.")
-    reinit_pooler: bool = option(False, "Initialize the pooler again, at random.")
-    layerwise_lr_decay: float = option(1.0, "Factor of the learning rate from each layer to the one below it.")
-    early_stopping_patience: int | None = option(None, "End after so many evaluations without a better one.")
+    min_steps: int = option(200, "Minimum number of optimizer steps; whole epochs are added to reach it.")
+    reinit_layers: int = option(0, "Re-initialize this many of the top layers.")
+    reinit_pooler: bool = option(False, "Re-initialize the pooler.")
+    layerwise_lr_decay: float = option(
+        1.0, "Factor by which the learning rate decreases from each layer to the one below it."
+    )
+    early_stopping_patience: int | None = option(None, "Stop after this many evaluations without improvement.")
     language: str | None = option(None, "Language, for the model card.")
     dataset_license: str | None = option(None, "Licence of the data, for the model card.")
     dataset_source: str | None = option(None, "Source of the data, for the model card.")
@@ -141,17 +149,19 @@ class LabelledColumns:
 class ClassificationArguments(LabelledColumns, TaskArguments):
     """Options of `finetune_classification.py`."""
 
-    task: str | None = option(None, "A task by name: cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, sick, spam.")
+    task: str | None = option(
+        None, "A task by name: cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, sick, sick_relatedness, spam."
+    )
     data_dir: str | None = option(None, "With --task: the folder of the benchmark's own files.")
     problem_type: str | None = option(
         None, "By default single_label_classification; regression: labels are numbers.",
         ("single_label_classification", "regression"),
     )  # fmt: skip
-    encoding: str | None = option(None, "Encoding of the files, where it is not UTF-8: latin-1, cp1252, …")
-    drop_rare: int | None = option(None, "Leave out classes of fewer training rows than this.")
+    encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
+    drop_rare: int | None = option(None, "Leave out classes with fewer training rows than this.")
     long_texts: str = option(
         "head",
-        "What is read of a text beyond --max_seq_length: head, head_tail, or windows (all; logits are averaged).",
+        "Part of a longer text that is read: head, head_tail, or windows (all of it; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
 
@@ -163,7 +173,8 @@ FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_l
 class TokenClassificationArguments(TaskArguments):
     """Options of `finetune_token_classification.py`."""
 
-    tag_names: list[str] | None = option(None, "Names of the labels 0, 1, …, where the data hold numbers alone.")
+    test_file: list[str] | None = option(None, "Test sentences; none are split off.")
+    tag_names: list[str] | None = option(None, "Names of the labels 0, 1, …, if the data hold only numbers.")
     document_context: bool = option(
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )
@@ -189,11 +200,11 @@ class QuestionAnsweringArguments(TaskArguments):
     test_file: list[str] | None = option(None, "Test questions; none are split off.")
     max_seq_length: int = option(384, "Tokens of a window: question, and as much of its context as fits.")
     doc_stride: int = option(128, "Tokens of the context that neighbouring windows share.")
-    max_query_length: int = option(64, "Tokens of a question; a longer one is cut (2018 code).")
-    n_best_size: int = option(20, "Spans of each question in nbest_predictions.json, without that of no answer.")
-    max_answer_length: int = option(30, "Tokens of an answer, at most.")
+    max_query_length: int = option(64, "Maximum number of tokens in a question; a longer one is cut (2018 code).")
+    n_best_size: int = option(20, "Spans per question in nbest_predictions.json, not counting that of no answer.")
+    max_answer_length: int = option(30, "Maximum number of tokens in an answer.")
     version_2_with_negative: bool | None = option(
-        None, "Some questions have no answer; by default, if there are such questions in the data."
+        None, "Whether some questions have no answer; by default true if the data have such questions."
     )
     null_score_diff_threshold: float | None = option(
         None, "A question has no answer if its null odds exceed this; by default chosen on the validation questions."

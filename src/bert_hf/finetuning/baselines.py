@@ -199,12 +199,13 @@ class Baselines:
         Matthews correlation, because F1 of a frequent positive class is high for the majority already. With few rows,
         or a class that is not in every fold, nothing is chosen.
         """
-        fewest = min(np.unique(self.targets, return_counts=True)[1]) if self.labels else _FOLDS
+        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MOST_ROWS])
+        targets = self.targets[drawn]
+        # Of many rows the draw may miss a rare class
+        fewest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
         if len(train) < _FEW_ROWS or fewest < _FOLDS:
             return _DEFAULT_STRENGTH
 
-        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MOST_ROWS])
-        targets = self.targets[drawn]
         splitter = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
         scores = np.zeros(len(_STRENGTHS))
         for fitted, held_out in splitter.split(drawn, targets):

@@ -102,6 +102,7 @@ class ChoiceTask(DownstreamTask):
         return {"data": text_checksum(rows)[:16], "choices": self.choices}
 
     def usage(self, model: str) -> str:
+        longest = self.task_args.max_seq_length
         return f'''import torch
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
@@ -110,15 +111,16 @@ model = AutoModelForMultipleChoice.from_pretrained("{model}")
 
 context = "She opens the book."
 choices = ["She reads the first page.", "She drinks the table."]
-inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt")
+sizes = dict(truncation="only_first", max_length={longest})  # as in training
+inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt", **sizes)
 with torch.no_grad():
     logits = model(**{{name: value.unsqueeze(0) for name, value in inputs.items()}}).logits  # (1, choices)
 print(choices[logits.argmax()])
 
-# The same with bert_hf, which cuts a context that is too long
+# The same with bert_hf
 from bert_hf.finetuning.choices import choose
 
-number, probabilities = choose(model, tokenizer, context, choices)'''
+number, probabilities = choose(model, tokenizer, context, choices, max_seq_length={longest})'''
 
     def settings(self) -> dict:
         return {"choices": self.choices}
@@ -234,12 +236,15 @@ def choose(
     context: str,
     choices: Sequence[str],
     question: str = "",
+    max_seq_length: int | None = None,
 ) -> tuple[int, list[float]]:
     """The number of the choice that fits best, and the probability of each.
 
     Args:
         model: `AutoModelForMultipleChoice` of a BERT.
         question: about the context, or the beginning of the sentence that each choice ends.
+        max_seq_length: tokens of a context with a choice, beyond which the context is cut; give that of the training.
+            By default all positions of the model.
 
     Raises:
         InputError: there are fewer than two choices.
@@ -247,7 +252,7 @@ def choose(
     if len(choices) < 2:
         raise InputError(f"{len(choices)} choices", remedy="give two or more")
     row = ChoiceRow(context.strip(), question.strip(), tuple(choices))
-    features, *_ = encode_choices([row], tokenizer, model.config.max_position_embeddings)
+    features, *_ = encode_choices([row], tokenizer, max_seq_length or model.config.max_position_embeddings)
     batch = ChoiceCollator(tokenizer)([{name: features[0][name] for name in ("input_ids", "token_type_ids")}])
 
     was_training = model.training

@@ -167,11 +167,22 @@ class ClassificationTask(DownstreamTask):
             text = '{"text": "An example sentence.", "text_pair": "Another one."}'
         return f"""from transformers import pipeline
 
-pipeline("text-classification", model="{model}")({text})"""
+classify = pipeline("text-classification", model="{model}")
+classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  # as in training"""
 
     def settings(self) -> dict:
         kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
         return {**kind, "long texts": self.task_args.long_texts}
+
+    def limits(self) -> list[str]:
+        read = {
+            "head_tail": "the beginning and the end of",
+            "windows": "all of, in several windows whose logits are averaged,",
+        }.get(self.task_args.long_texts)
+        if read is None:
+            return []
+        longest = f"a text of more than {self.task_args.max_seq_length} tokens"
+        return [f"Training and figures read {read} {longest}. The pipeline reads its beginning alone."]
 
     def _judged(self) -> str:
         """The part whose figures are reported: test, or validation where test has no labels."""

@@ -9,6 +9,7 @@ from bert_hf.finetuning.labelled.columns import CLASSES, REGRESSION, NamedColumn
 from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
 from bert_hf.finetuning.labelled.folders import files_of_parts
 from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
+from bert_hf.finetuning.metrics import ClassificationMetric
 from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, three_parts
 from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
@@ -60,7 +61,7 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
 
     Raises:
         InputError: with file and line; no data named; pairs in one part and single texts in another; one class only;
-            or a label that training does not have.
+            another number of labels than the task has; or a label that training does not have.
     """
     source_of(task_args)
     parts, notes = _read(task_args)
@@ -76,6 +77,7 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
         return parts
 
     parts["train"].classes()
+    _check_number_of_labels(parts["train"], class_names(parts, task_args), task_args.task)
     for name, rows in parts.items():
         _check_labels(rows, class_names(parts, task_args), name)
     return parts
@@ -117,6 +119,17 @@ def _check_pairs(parts: dict[str, LabelledTexts]) -> None:
             what = f"it holds {kinds[rows.pairs is None]}, and the training rows are {kinds[train]}"
             remedy = "name --text_column and --text_pair_column, of columns that all files have"
             raise InputError(what, where=rows.file(otherwise=f"the {name} rows"), remedy=remedy)
+
+
+def _check_number_of_labels(train: LabelledTexts, labels: tuple[str, ...], task: str | None) -> None:
+    """Refuses another number of labels than a benchmark's task has: its metric may need that number."""
+    if task is None or TASKS[task].metric is ClassificationMetric or not TASKS[task].labels:
+        return
+    expected = TASKS[task].labels
+    if len(labels) != len(expected):
+        what = f"{len(labels)} labels, and the task {task} has {len(expected)}"
+        remedy = f"leave --task out, or give rows of its labels: {', '.join(expected)}"
+        raise InputError(what, where=train.file(), remedy=remedy)
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:

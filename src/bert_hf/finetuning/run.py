@@ -172,19 +172,19 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         for part, values in (tests or {"validation": trainer.kept["validation"]}).items():
             task.write_predictions(folder_of(args), part, values)
 
+    has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
     baselines = task.baselines() if args.process_index == 0 and task.task_args.evaluate_test else {}
     run.finish(
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
-        card=card_of(task, args, run_start.push_to),
+        card=card_of(task, args, run_start.push_to, tested=has_metrics),
         push_to=run_start.push_to,
         metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
     )
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics["test"]}
-        has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
         judged = predicted["test"].values if has_metrics else trainer.kept["validation"]
         lines = [task.report(together, baselines, judged), kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
@@ -228,8 +228,12 @@ def kept_and_last(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None) -> hub.Card:
-    """The model card, without its figures. It quotes none of the user's rows."""
+def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None, *, tested: bool) -> hub.Card:
+    """The model card, without its figures. It quotes none of the user's rows.
+
+    Args:
+        tested: there are figures of the test rows.
+    """
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 
@@ -242,10 +246,12 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         license=task_args.dataset_license,
         language=task_args.language,
         base_model=None if task_args.from_scratch or Path(base).exists() else base,
-        held_out=hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data"),
+        held_out=_held_out(task_args, args, tested),
         example="",
         introduction=task.introduction,
+        stock=task.stock,
         usage=task.usage(push_to or folder_of(args).name),
+        limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={
             "checkpoint": "none: random weights" if task_args.from_scratch else base,
@@ -259,3 +265,12 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
             "seed": args.seed,
         },
     )
+
+
+def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
+    """Describes the data of the figures: the test rows, or the validation rows where there are no test figures."""
+    if tested:
+        return hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
+
+    rows = hub.held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
+    return f"{rows}, which also chose the weights" if args.load_best_model_at_end else rows

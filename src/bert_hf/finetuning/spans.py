@@ -188,8 +188,9 @@ question, context = "Who wrote the letter?", "Anna wrote the letter in May."
 sizes = dict({sizes})  # as in training
 print(answer(model, tokenizer, question, context, **sizes))  # a context of any length
 
-# transformers alone, for a context that fits into one input
-inputs = tokenizer(question, context, return_tensors="pt")
+# transformers alone, for a context that fits into one input; a longer one is cut
+sizes = dict(truncation="only_second", max_length={task_args.max_seq_length})
+inputs = tokenizer(question, context, return_tensors="pt", **sizes)
 with torch.no_grad():
     outputs = model(**inputs)
 first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())

@@ -33,6 +33,7 @@ class DownstreamTask(ABC):
     new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
     pipeline_tag: ClassVar[str]  # of the Hub
     introduction: ClassVar[str] = hub.STOCK  # of the code on the model card
+    stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
     splits_test: ClassVar[bool] = True  # test rows that are not given are split off
     smooths_labels: bool = True  # `losses` has a smoothed form
@@ -170,6 +171,10 @@ class DownstreamTask(ABC):
     def settings(self) -> dict:
         """Rows that are added to the card's table of settings."""
         return {}
+
+    def limits(self) -> list[str]:
+        """Sentences for the card: what the figures did and the code of `usage` does not do."""
+        return []
 
     def baselines(self) -> dict[str, float]:
         """Figures of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""

@@ -129,11 +129,13 @@ POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the posit
 def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
     """Label names by id: the task's order, else sorted, with the positive one of two last.
 
-    Of two numbers the higher one is last: of 0 and 1 the positive one, but 1 is not the positive one of 1 and 2.
+    Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2.
     """
     if task is not None and names <= set(TASKS[task].labels):
         return TASKS[task].labels
     ordered = sorted(names)
+    if all(as_number(name) is not None for name in names):
+        ordered.sort(key=float)
     if len(ordered) == 2 and ordered[0].lower() in POSITIVE_NAMES and as_number(ordered[1]) is None:
         ordered.reverse()
     return tuple(ordered)

@@ -194,9 +194,11 @@ class TokenClassificationTask(DownstreamTask):
         }
 
     def usage(self, model: str) -> str:
+        longest = self.task_args.max_seq_length
         return f"""from transformers import pipeline
 
-tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first")
+tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={longest // 4})
+tagger.tokenizer.model_max_length = {longest}  # as in training; a longer text is read in windows
 tagger("Anna Smith lives in London.")"""
 
     def settings(self) -> dict:
@@ -204,6 +206,14 @@ tagger("Anna Smith lives in London.")"""
             "labels": ", ".join(self.labels),
             "document context": "yes" if self.task_args.document_context else "no",
         }
+
+    def limits(self) -> list[str]:
+        if not self.task_args.document_context:
+            return []
+        return [
+            "Training and figures read each sentence with its neighbours in the document. The pipeline reads only the "
+            "text that it is given."
+        ]
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         """The table of entities: of the test rows, where `evaluate` has had them."""

@@ -34,6 +34,7 @@ class ProbeArguments:
     text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
     text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
     label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
+    encoding: str | None = option(None, "Encoding of the labelled files, where it is not UTF-8: latin-1, cp1252, …")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
 

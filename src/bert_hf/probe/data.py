@@ -17,7 +17,7 @@ from bert_hf.data.readers import read_rows, whole_text
 from bert_hf.data.requested_corpus import load_or_prepare_corpus
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.columns import NamedColumns
+from bert_hf.finetuning.labelled.columns import CLASSES, NamedColumns, as_number
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
@@ -82,16 +82,25 @@ def read_tasks(probe_args: ProbeArguments) -> list[LabelledTask]:
 
 
 def _read_task(pattern: str, probe_args: ProbeArguments) -> LabelledTask:
-    rows = read_labelled(
-        [pattern], NamedColumns(probe_args.text_column, probe_args.text_pair_column, probe_args.label_column)
-    )
+    named = NamedColumns(probe_args.text_column, probe_args.text_pair_column, probe_args.label_column, CLASSES)
+    rows = read_labelled([pattern], named, probe_args.encoding)
     label_names = order_labels(rows.classes())
+    _refuse_measured(label_names, rows)
 
     # A random sample where there are too many, in the order of the file
     chosen = np.sort(np.random.default_rng(probe_args.seed).permutation(len(rows))[: probe_args.max_rows])
     rows = rows.take(chosen)
     labels, groups = rows.targets(label_names), near_duplicate_groups(rows.joined())
     return LabelledTask(_task_name(pattern), rows.texts, rows.pairs, labels, label_names, groups)
+
+
+def _refuse_measured(label_names: tuple[str, ...], rows: LabelledTexts) -> None:
+    """Refuses labels that are numbers with a fraction: nothing here is a regression."""
+    numbers = [as_number(name) for name in label_names]
+    broken = [name for name, number in zip(label_names, numbers, strict=True) if number and not number.is_integer()]
+    if broken and None not in numbers:
+        what = f"the labels are numbers such as {broken[0]}, and the probe needs classes"
+        raise InputError(what, where=rows.file(), remedy="name another --label_column, or leave the file out")
 
 
 def _task_name(pattern: str) -> str:

@@ -20,6 +20,7 @@ PUSHED = (
     "*_results.json trainer_state.json loss.png log_history.csv"
 ).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
+_OWN = ("eval_", "test_")  # beginnings of the names of a model's own figures
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
@@ -115,6 +116,7 @@ class Card:
     base_model: str | None = None
     example: str = "The capital of France is [MASK]."  # of the Hub's widget; "": no widget
     introduction: str = STOCK  # of the code that loads the model
+    stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
     usage: str | None = None  # Python code that calls the model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
@@ -131,15 +133,16 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
 
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.source or "not stated"
-    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in shown.items()]
+    own = {name: value for name, value in shown.items() if name.startswith(_OWN)}  # no baselines
+    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in own.items()]
     data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag=card.pipeline_tag,
+        library_name="transformers" if card.stock else None,
+        pipeline_tag=card.pipeline_tag if card.stock else None,
         language=card.language,
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title if shown else None,  # with no figure there is no `model-index`
+        model_name=card.title if own else None,  # with no figure there is no `model-index`
         eval_results=results or None,
         widget=[{"text": card.example}] if card.example else None,
     )
@@ -177,7 +180,7 @@ def _licence(given: str | None) -> dict[str, Any]:
 def _is_result(name: str, value) -> bool:
     """True for a finite figure that is no time or count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
-    kinds = ("eval_", "test_", "baseline_", "unigram_", "majority_")
+    kinds = (*_OWN, "baseline_", "unigram_", "majority_")
     finite = isinstance(value, int | float) and math.isfinite(value)
     return finite and name.startswith(kinds) and not name.endswith(timing)
 

@@ -61,16 +61,19 @@ def usual_metrics(rows: Iterable[Row], prefix: str, of_task: str | None = None) 
 
 
 def check_metrics(metrics: list[str], rows: list[Row], prefix: str) -> None:
-    """Refuses figures that the cells do not have.
+    """Refuses figures that the cells, or some of them, do not have.
 
     Raises:
-        InputError: names the figures that there are.
+        InputError: names the figures that all cells have.
     """
-    names = names_of(rows, prefix)
+    names = [name for name in names_of(rows, prefix) if all(f"{prefix}{name}" in row.metrics for row in rows)]
     for name in metrics:
-        if name not in names:
-            remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
-            raise InputError(f"the cells have no figure {name!r}", where="--metrics", remedy=remedy)
+        if name in names:
+            continue
+        lacking = [row.cell for row in rows if f"{prefix}{name}" not in row.metrics]
+        which = "the cells have" if len(lacking) == len(rows) else f"the cell {lacking[0]} has"
+        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
+        raise InputError(f"{which} no figure {name!r}", where="--metrics", remedy=remedy)
 
 
 def lower_is_better(metric: str) -> bool:
@@ -91,7 +94,7 @@ def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -
         validation_rows: in each cell; None where only the recipe can tell.
 
     Raises:
-        InputError: the cells do not have the figure.
+        InputError: a cell does not have the figure.
     """
     check_metrics([metric, "loss"], rows, "eval_")
     candidates: dict[Settings, list[Row]] = {}

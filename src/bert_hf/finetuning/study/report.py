@@ -15,6 +15,7 @@ from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
 
 TABLE, PAGE = "study.csv", "study.md"
+FEWEST_FOLDS = 5  # for which an interval is printed; with fewer it is far too narrow (docs/studies.md)
 
 Chosen = dict[tuple[Model, int | None, Fold], Settings]
 
@@ -56,7 +57,7 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
     metrics = plan.study_args.metrics or usual_metrics(final, prefix, plan.task_metric)
     check_metrics(metrics, final, prefix)
     scores = [collect(final, metric) for metric in metrics]
-    reference = _reference(plan, scores[0])
+    reference = _reference(plan, scores)
 
     tables: list[str] = []
     for one in scores:
@@ -72,13 +73,13 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
     return [*tables, f"study: {', '.join(str(plan.root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
 
-def _reference(plan: Plan, scores: Scores) -> str | None:
+def _reference(plan: Plan, scores: list[Scores]) -> str | None:
     """The name that the others are compared with: the one asked for, or the first model of random weights."""
     name = plan.study_args.reference
     if name is None:
         return next((model.name for model in plan.models if model.from_scratch), None)
 
-    names = [*scores.models, *scores.baselines]
+    names = list(dict.fromkeys(name for one in scores for name in [*one.models, *one.baselines]))
     if name not in names:
         remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
         raise InputError(f"no model or baseline {name!r}", where="--reference", remedy=remedy)
@@ -129,19 +130,27 @@ def _means(scores: Scores) -> list[str]:
 
 
 def _differences(scores: Scores, reference: str) -> list[str]:
-    lines = _table_head("training rows", "model", "difference", "95 % interval", "folds")
+    if reference not in {**scores.models, **scores.baselines}:  # baselines have no loss
+        return [f"{reference} has no {scores.metric}."]
+
+    lines = _table_head("training rows", "model", "difference", "95 % interval", "higher in")
     for size, count in scores.training_rows.items():
         for name in [*scores.models, *scores.baselines]:
             if name == reference or size not in scores.of(name):
                 continue
             found = paired_difference(scores.of(name)[size], scores.of(reference)[size])
             interval = "–"
-            if found.interval is not None:
+            if found.interval is not None and found.folds >= FEWEST_FOLDS:
                 interval = f"{found.interval[0]:+.4f} to {found.interval[1]:+.4f}"
-            lines.append(_line(_size(size, count), name, f"{found.mean:+.4f}", interval, str(found.folds)))
+            folds = f"{found.higher} of {found.folds} folds"
+            lines.append(_line(_size(size, count), name, f"{found.mean:+.4f}", interval, folds))
 
     note = f"Seeds are averaged first. Interval: percentile bootstrap over the folds, {RESAMPLES:,} resamples"
-    return [*lines, "", f"{note}; none with one fold."]
+    return [
+        *lines,
+        "",
+        f"{note}; none with fewer than {FEWEST_FOLDS} folds. It is too narrow: an indication, no test.",
+    ]
 
 
 def _chosen_settings(chosen: Chosen) -> list[str]:

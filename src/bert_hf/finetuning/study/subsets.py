@@ -142,8 +142,10 @@ def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.n
 def inner_part(classes: np.ndarray, part: int) -> np.ndarray:
     """(n,) True for the rows of a subset that validate: every fifth one when the rows are sorted by class.
 
-    A class of two rows or more keeps at least one row to train on.
+    Each class keeps at least one row to train on: the only row of a class is not counted and never validates.
     """
-    places = np.empty(len(classes), dtype=np.int64)
-    places[np.argsort(classes, kind="stable")] = np.arange(len(classes))
-    return places % INNER_PARTS == part
+    ordered = np.argsort(classes, kind="stable")
+    ordered = ordered[np.bincount(classes)[classes[ordered]] > 1]
+    held_out = np.zeros(len(classes), dtype=bool)
+    held_out[ordered[part % max(1, len(ordered)) :: INNER_PARTS]] = True  # fewer rows than parts: one of them
+    return held_out

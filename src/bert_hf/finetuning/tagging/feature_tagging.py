@@ -49,7 +49,11 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     auto_class = AutoModel
     new_layers = ("pooler.",)
-    introduction = "A BiLSTM on the hidden states of a frozen BERT, which bert_hf loads:"
+    introduction = (
+        "A BiLSTM on the hidden states of a frozen BERT. Stock transformers cannot use it: its classes would load the "
+        "BERT alone. bert_hf loads it:"
+    )
+    stock = False
 
     def __init__(self, task_args: Any, tokenizer):
         super().__init__(task_args, tokenizer)
@@ -152,6 +156,14 @@ class FeatureTaggingTask(TokenClassificationTask):
         return np.diff(before[pieces.sentences])
 
     # ---- identity, card
+
+    def limits(self) -> list[str]:
+        if not self.task_args.document_context:
+            return []
+        return [
+            "Training and figures read each sentence with its neighbours in the document: give the tagger the number "
+            "of each sentence's document (`documents`)."
+        ]
 
     def fingerprint(self) -> dict:
         tagger = [self.task_args.feature_based, self.lstm_hidden_size]

@@ -76,7 +76,8 @@ class BiLstmTagger(BertPreTrainedModel):
         self.lstm = nn.LSTM(
             states * config.hidden_size, size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True
         )
-        self.classifier = nn.Linear(2 * size, len(self.label_names))
+        # Not `classifier`: stock AutoModelForTokenClassification would take it for one on BERT's own states
+        self.tag_classifier = nn.Linear(2 * size, len(self.label_names))
         self.post_init()
         self.bert.requires_grad_(False)
 
@@ -100,7 +101,7 @@ class BiLstmTagger(BertPreTrainedModel):
 
         packed = pack_padded_sequence(self.dropout(inputs), lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=features.shape[1])
-        return TokenClassifierOutput(logits=self.classifier(self.dropout(states)))
+        return TokenClassifierOutput(logits=self.tag_classifier(self.dropout(states)))
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.LSTM):
@@ -213,6 +214,7 @@ def load_tagger(where: str | Path) -> Tagger:
         raise InputError(what, where=where, remedy=remedy)
 
     options: Any = {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True}
+    options["key_mapping"] = {r"^classifier\.": "tag_classifier."}  # its name up to version 0.2.0
     loading: Any = BiLstmTagger.from_pretrained(folder, config=config, **options)
     model, loaded = loading
     if missing := sorted(loaded["missing_keys"]):

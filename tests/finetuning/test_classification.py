@@ -1,0 +1,49 @@
+"""The task of classification: what its model card says and calls."""
+
+import pytest
+import torch
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForSequenceClassification
+
+from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.finetuning.classification import ClassificationTask
+
+
+def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
+    header, second = ("label\tsentence1\tsentence2\n", "\tw2 w3") if pairs else ("label\ttext\n", "")
+    rows = "".join(f"{'yes' if n % 2 else 'no'}\tw{n} w{n + 1} w{n + 7}{second}\n" for n in range(40))
+    (folder / "rows.tsv").write_text(header + rows)
+    files = [str(folder / "rows.tsv")]
+    names = {"train_file": files, "validation_file": files, "test_file": files, "max_seq_length": 16}
+    return ClassificationTask(ClassificationArguments(**{**names, **options}), tiny_tokenizer())
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_card_cuts_a_text_as_training_does(tmp_path, pairs):
+    """A text of 300 tokens, where the model has 64 positions and was trained at 16 tokens."""
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(tiny_config(initializer_range=0.5)).eval()
+    model.save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+
+    long_text = "w5 w6 w7 " * 100
+    code = made_task(tmp_path, pairs).usage(str(tmp_path / "model"))
+    code = code.replace("An example sentence.", long_text)
+    called = "found = classify(".join(code.rsplit("classify(", 1))
+    names: dict = {}
+    exec(called, names)
+
+    texts = [long_text, "Another one."] if pairs else [long_text]
+    inputs = tiny_tokenizer()(*texts, truncation=True, max_length=16, return_tensors="pt")
+    assert inputs["input_ids"].shape == (1, 16)
+    with torch.no_grad():
+        expected = model(**inputs).logits.softmax(-1).max().item()
+    found = names["found"][0] if isinstance(names["found"], list) else names["found"]
+    assert found["score"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
+    said = [made_task(tmp_path, long_texts=kind).limits() for kind in ("head", "head_tail", "windows")]
+    assert said[0] == []
+    assert "the beginning and the end of a text of more than 16 tokens. The pipeline" in said[1][0]
+    assert "all of, in several windows whose logits are averaged, a text of more than 16 tokens" in said[2][0]
