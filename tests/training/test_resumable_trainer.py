@@ -438,6 +438,24 @@ def test_a_checkpoint_is_named_as_in_the_stock_trainer(tmp_path, tokenizer, whol
     assert history(resumed) == whole[1]
 
 
+def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=6)
+    trainer.train()
+    tokens = trainer._throughput.whole_run["tokens"]
+    trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3")
+    trainer._finite.left_out, trainer._hours_before = [2], 7.0  # as a checkpoint may hold them
+    seen = []
+    collator = trainer.data_collator
+    trainer.data_collator = lambda features: seen.extend(f["number"] for f in features) or collator(features)
+    trainer.args.eval_strategy = "no"
+    trainer.train()
+    assert trainer.state.global_step == 6
+    data = trainer.train_dataset
+    assert seen == list(RunSampler(data.phases, data.window_length, 6 * 16, data.seed))
+    assert trainer._throughput.whole_run["tokens"] == tokens
+    assert (trainer._finite.left_out, trainer._hours_before) == ([], 0.0)
+
+
 def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):
     with pytest.raises(InputError, match="holds no checkpoint"):
         make(tmp_path, tokenizer).train(resume_from_checkpoint=True)

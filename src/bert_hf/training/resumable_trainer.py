@@ -108,6 +108,14 @@ class ResumableTrainer(Trainer):
     def begin_at(self, checkpoint: str) -> None:
         """Before data loaders are made: reads what a subclass has to know of the checkpoint."""
 
+    def begin_new_run(self) -> None:
+        """Before a run that starts at its first step: forgets what an earlier `train` of this trainer has left."""
+        self._finite.left_out = []
+        self._resumed_from = None
+        self._saved_step = 0
+        self._hours_before = 0.0
+        self._events.epoch_is_over = False
+
     def before_first_step(self) -> None:
         """When everything is built and no step has been made."""
 
@@ -142,7 +150,9 @@ class ResumableTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
         eval_on_start = self.args.eval_on_start
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
-        if checkpoint is not None:
+        if checkpoint is None:
+            self.begin_new_run()
+        else:
             self._resumed_from = checkpoint
             self.args.eval_on_start = True  # makes Trainer call `_evaluate` before the first step
             self.begin_at(checkpoint)
