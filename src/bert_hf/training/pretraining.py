@@ -175,11 +175,13 @@ def pretraining_identity(
     tokenizer: PreTrainedTokenizerBase,
     text: tuple[Corpus, Corpus],
     example_args: ExampleArguments,
+    initializer: str,
 ) -> dict:
     """The settings that make a pre-training run another one; logging, saving, workers, ranks and hub are left out.
 
     Args:
         text: training and held-out documents.
+        initializer: `--initializer`.
     """
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
@@ -193,6 +195,7 @@ def pretraining_identity(
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {
         "model": model_settings,
+        "initializer": initializer,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,
