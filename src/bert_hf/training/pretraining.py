@@ -84,6 +84,8 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
+    if model_args.position_initializer == "sinusoidal":
+        logger.info(f"--position_initializer sinusoidal has no effect: the positions are those of {where}")
     return model
 
 
