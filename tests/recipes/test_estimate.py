@@ -64,11 +64,11 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     assert f"vocabulary {len(tokenizer):,}" in said
 
 
-def test_tokens_to_train_on_are_those_that_the_run_leaves(tmp_path, capsys, monkeypatch):
+def test_tokens_to_train_on_are_those_that_the_run_leaves(tmp_path, monkeypatch):
     """Documents are held out of the first window alone."""
-    corpus = write(tmp_path / "corpus", shards=6)
+    corpus = write(tmp_path, shards=6)
     monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 3)
-    found = trained_tokens(CorpusArguments(train_file=[str(tmp_path / "corpus")]), PreTrainingArguments(str(tmp_path)))
+    found = trained_tokens(CorpusArguments(train_file=[str(tmp_path)]), PreTrainingArguments(str(tmp_path)))
     left = corpus.split(5)[0].tokens
     assert abs(found - left) < 0.01 * corpus.tokens
     assert abs(0.95 * corpus.tokens - left) > 0.02 * corpus.tokens

@@ -229,7 +229,7 @@ def test_a_line_of_several_steps_without_the_one_left_out(tmp_path, tokenizer):
     resumed = make(tmp_path, tokenizer, skip_bad_steps=1)
     resumed.train(resume_from_checkpoint=_newest(tmp_path))
     assert [row["step"] for row in resumed.state.log_history if "loss" in row] == [5, 10]
-    assert_losses_are_sums(resumed, rel=1e-4)  # a mean of the steps' means; the steps have about as many tokens
+    assert_losses_are_sums(resumed, rel=1e-3)  # a mean of means: the steps have unlike numbers of masked tokens
 
 
 def test_no_more_updates_are_left_out_than_allowed_even_after_a_resume(tmp_path, tokenizer):
