@@ -192,6 +192,13 @@ def check_preparing(tokenizer_args, corpus_args, example_args, prepare_args, out
 
 def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`, which reads no text and writes nothing."""
+    if args.bf16 is False and estimate_args.device != "cpu":
+        what, remedy = "a GPU is estimated with 16-bit autocast", "leave it out, or give --device cpu"
+        raise InputError(what, where="--bf16", remedy=remedy)
+    if args.max_hours is not None:
+        what, remedy = "hours become steps by a measured speed, and nothing is measured", "give --max_steps"
+        raise InputError(what, where="--max_hours", remedy=remedy)
+
     if (
         read_model_config(model_args.config_name, model_args.model_name_or_path, longest_length(example_args))
         is not None

@@ -206,7 +206,7 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
 def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
     args = asked(tmp_path, **given)
     text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
-    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments())
+    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments(), "normal")
     assert identity["precision"] == name
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     task = SimpleNamespace(task_args=ClassificationArguments("m"), fingerprint=dict, tokenizer=tiny_tokenizer())

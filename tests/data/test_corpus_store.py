@@ -210,6 +210,29 @@ def test_parts_keep_documents_whole(corpus):
     assert all(row in rows(held_out.window((0, 1, 2))) for row in rows(inner.window(inner.windows()[0])))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "percentage", "seed", "held"),
+    [
+        ([10] * 4, 5, 0, [0, 2]),
+        ([30, 10, 20, 40, 25, 15] * 5, 10, 0, [2, 11, 21, 26]),
+        ([30, 10, 20, 40, 25, 15] * 5, 20, 1, [1, 3, 7, 16, 21, 28]),
+    ],
+)
+def test_a_seed_holds_out_the_documents_that_it_always_did(sizes, percentage, seed, held):
+    """As version 0.1.0 drew them: else an interrupted run would be another one."""
+    assert np.flatnonzero(corpus_store._draw_documents(np.array(sizes), percentage, seed)).tolist() == held
+
+
+@pytest.mark.parametrize("sizes", [[10, 10, 1000, 10], [10, 900, 30, 10, 20], [10] * 30 + [400, 5000]])
+def test_a_huge_document_is_trained_on(sizes):
+    sizes = np.array(sizes)
+    for seed in range(20):
+        held = corpus_store._draw_documents(sizes, 5, seed)
+        assert not held[sizes.argmax()]
+        assert 2 <= held.sum() <= len(sizes) - 2
+        assert sizes[held].sum() <= 0.1 * sizes.sum()
+
+
 def test_held_out_documents_come_from_the_first_window(tmp_path, monkeypatch):
     corpus = write(tmp_path, shards=6)
     monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 3)

@@ -67,6 +67,32 @@ def test_size_and_special_ids():
     assert tokenizer.tokenize("a [MASK] b")[1] == "[MASK]"
 
 
+@pytest.mark.parametrize("size", [7, 10, 500, 3005])
+def test_the_size_is_a_limit_for_any_alphabet(size):
+    """1,500 characters, each in two forms, and five specials; the most frequent ones are kept."""
+    characters = [chr(0x4E00 + number) for number in range(1500)]
+    texts = [" ".join(characters), " ".join(characters[:200])]
+    vocabulary = train_tokenizer(texts, vocab_size=size).get_vocab()
+    kept = {piece for piece in vocabulary if piece in characters}
+    assert len(vocabulary) <= size
+    assert len(kept) == min((size - 5) // 2, 1000)
+    assert kept <= set(characters[:200]) or kept >= set(characters[:200])
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"vocab_size": 6}, "--vocab_size: 6 pieces do not hold a single character; give 7 or more"),
+        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 pieces holds 17 characters"),
+    ],
+)
+def test_an_alphabet_that_does_not_fit_is_refused(options, line):
+    with pytest.raises(InputError) as caught:
+        train_tokenizer(["abcdefghijklmnopqr"] * 3, **options)
+    assert line in str(caught.value)
+    assert len(train_tokenizer(["abcdefgh"] * 3, vocab_size=40, limit_alphabet=18)) <= 40  # so many do not occur
+
+
 @pytest.mark.parametrize(
     ("options", "text", "pieces"),
     [

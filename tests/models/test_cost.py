@@ -255,6 +255,15 @@ def test_a_long_row_needs_its_tokens():
     assert activation_bytes(both, 8) == activation_bytes(short, 8)
 
 
+def test_shorter_rows_come_first_in_batches_of_as_many_rows():
+    """A phase of 32 tokens before that of 128: neither more rows at once, nor the memory of more."""
+    usual = plan(phases=((128, 10),), micro_batch=4)
+    warmed = plan(phases=((32, 10), (128, 10)), micro_batch=4, batch_length=128)
+    assert activation_bytes(warmed, 4) == activation_bytes(usual, 4)
+    assert largest_micro_batch(warmed, 0, 1) == largest_micro_batch(usual, 0, 1)
+    assert warmed.seconds(64) == pytest.approx(2 * usual.seconds(64))  # both wait for as many launches
+
+
 def test_the_largest_micro_batch_is_the_largest():
     for stage in range(4):
         most = largest_micro_batch(plan("large"), stage, 8)

@@ -7,6 +7,8 @@ from tiny import tiny_config
 from transformers import pipeline
 
 from bert_hf import BertForPreTraining
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.training.pretraining import make_model
 
 HEADS = (
     "AutoModel",
@@ -184,3 +186,14 @@ def test_sinusoidal_positions_are_those_of_vaswani_et_al():
         assert table[position, place].item() == pytest.approx(math.sin(angle), abs=1e-6)
         assert table[position, place + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
     assert embeddings.position_embeddings.weight.requires_grad
+
+
+@pytest.mark.parametrize(("named", "said"), [("sinusoidal", True), ("random", False)])
+def test_a_checkpoint_keeps_its_positions_and_the_log_says_so(tmp_path, config, tokenizer, capsys, named, said):
+    saved = BertForPreTraining(config)
+    saved.save_pretrained(tmp_path)
+    model_args = ModelArguments(model_name_or_path=str(tmp_path), position_initializer=named)
+    model = make_model(model_args, ExampleArguments(max_seq_length=16), tokenizer, seed=0)
+    positions = [each.bert.embeddings.position_embeddings.weight for each in (saved, model)]
+    assert torch.equal(*positions)
+    assert ("--position_initializer sinusoidal has no effect" in capsys.readouterr().out) == said

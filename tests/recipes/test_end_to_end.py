@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
+from bert_hf.config.arguments import ExampleArguments, PreTrainingArguments
 from bert_hf.training import checkpointing, resumable_trainer, step_budget, trainer
 
 
@@ -293,6 +294,23 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
     assert "already complete" in capsys.readouterr().out
     assert pretrain(place, *words[:3], "0.01", *words[4:], output="fewer") == 2
     assert "--max_hours: no step fits: one takes 50.0 s" in capsys.readouterr().err
+
+
+def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatch):
+    """An evaluation takes as long as a step: after each fifth of the steps, or after as many steps."""
+    monkeypatch.setattr(step_budget, "_seconds_per_step", lambda *args: 50.0)
+    monkeypatch.setattr(step_budget.preemption, "seconds_running", lambda: 20.0)
+
+    def planned(**changes):
+        args = PreTrainingArguments(
+            str(tmp_path), max_hours=1.0, per_device_train_batch_size=8, use_cpu=True, bf16=False, **changes
+        )
+        return step_budget.planned_steps(args, ExampleArguments(max_eval_samples=24), None, None, None)
+
+    without = planned(eval_strategy="no")
+    shares = planned(eval_strategy="steps", eval_steps=0.2)
+    assert without - shares in (4, 5)
+    assert abs(shares - planned(eval_strategy="steps", eval_steps=without // 5)) <= 1
 
 
 def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):

@@ -2,12 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
 from helpers.recipe_runs import ROOT, TINY, recipe
+from helpers.token_stores import write
 
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.data import corpus_store
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
+from bert_hf.data.samplers import phases_of_run
 from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.training.estimate import trained_tokens
 
 BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]
 
@@ -56,6 +62,30 @@ def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     passes = next(line for line in said.splitlines() if "passes over" in line).split()[0]
     assert float(passes) == pytest.approx(3, abs=0.05)
     assert f"vocabulary {len(tokenizer):,}" in said
+
+
+def test_tokens_to_train_on_are_those_that_the_run_leaves(tmp_path, monkeypatch):
+    """Documents are held out of the first window alone."""
+    corpus = write(tmp_path, shards=6)
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", corpus.manifest["tokens"] // 3)
+    found = trained_tokens(CorpusArguments(train_file=[str(tmp_path)]), PreTrainingArguments(str(tmp_path)))
+    left = corpus.split(5)[0].tokens
+    assert abs(found - left) < 0.01 * corpus.tokens
+    assert abs(0.95 * corpus.tokens - left) > 0.02 * corpus.tokens
+
+
+def test_every_length_of_the_run_is_counted(capsys):
+    words = ["--config_name", "configs/model/base.json", "--max_steps", "1001", "--per_device_train_batch_size", "32"]
+    words += ["--seq_length_warmup", "32:0.2", "64:0.3", "--long_seq_length", "512", "--long_seq_fraction", "0.1"]
+    assert estimate(*words) == 0
+    said = capsys.readouterr().out
+    lengths = [line.split(",")[0] for line in said.splitlines() if line.startswith("length ")]
+    example_args = ExampleArguments(seq_length_warmup=["32:0.2", "64:0.3"], long_seq_length=512)
+    phases = phases_of_run(example_args.lengths(), 1001, global_batch=1)
+    begins = [0, *(phase.end for phase in phases[:-1])]
+    steps = np.diff([*begins, 1001]).tolist()
+    assert lengths == [f"length {phase.max_seq_length}: {n} steps" for phase, n in zip(phases, steps, strict=True)]
+    assert "(and the largest micro-batch at 128 that" in said
 
 
 @pytest.mark.parametrize(

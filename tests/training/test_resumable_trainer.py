@@ -202,11 +202,34 @@ def test_a_bad_update_may_be_left_out(tmp_path, tokenizer, capsys):
     assert "its update is left out (1 of 1)" in capsys.readouterr().out
     for name, value in snapshots["before"].items():
         assert torch.equal(value, snapshots["after"][name]), name
-    rows = {row["step"]: row for row in trainer.state.log_history if "loss" in row}
-    assert all(torch.tensor(row["loss"]).isfinite() for row in rows.values())
+    assert_losses_are_sums(trainer)
+    rows = {row["step"]: row for row in trainer.state.log_history if "grad_norm" in row}
+    assert [step for step, row in rows.items() if "loss" not in row] == [5]  # a line of that step alone
+    losses = [row["loss"] for row in rows.values() if "loss" in row]
+    assert trainer.state.log_history[-1]["train_loss"] == pytest.approx(sum(losses) / 11)
     assert not torch.equal(snapshots["after"]["cls.predictions.bias"], trainer.model.cls.predictions.bias)
     log = state_file.load_state(tmp_path / "checkpoint-12/rank_0.safetensors")["log"]
     assert log["left_out"] == [5]
+
+
+def assert_losses_are_sums(trainer, rel=1e-6):
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    assert rows
+    for row in rows:
+        assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"], rel=rel), row["step"]
+
+
+def test_a_line_of_several_steps_without_the_one_left_out(tmp_path, tokenizer):
+    """Steps 6 to 10 are one line: step 7 is left out, and the run is resumed after it."""
+    trainer = poisoned(tmp_path, tokenizer, 7, skip_bad_steps=1)
+    trainer.args.logging_steps = 5
+    trainer.add_callback(At("on_step_end", 8, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    with preemption.handle_signals(), pytest.raises(RunInterrupted):
+        trainer.train()
+    resumed = make(tmp_path, tokenizer, skip_bad_steps=1)
+    resumed.train(resume_from_checkpoint=_newest(tmp_path))
+    assert [row["step"] for row in resumed.state.log_history if "loss" in row] == [5, 10]
+    assert_losses_are_sums(resumed, rel=1e-3)  # a mean of means: the steps have unlike numbers of masked tokens
 
 
 def test_no_more_updates_are_left_out_than_allowed_even_after_a_resume(tmp_path, tokenizer):
@@ -413,6 +436,24 @@ def test_a_checkpoint_is_named_as_in_the_stock_trainer(tmp_path, tokenizer, whol
     resumed.train(resume_from_checkpoint=True if kind == "True" else tmp_path / "checkpoint-4")
     assert final(tmp_path) == whole[0]
     assert history(resumed) == whole[1]
+
+
+def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_path, tokenizer):
+    trainer = make(tmp_path, tokenizer, steps=6)
+    trainer.train()
+    tokens = trainer._throughput.whole_run["tokens"]
+    trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3")
+    trainer._finite.left_out, trainer._hours_before = [2], 7.0  # as a checkpoint may hold them
+    seen = []
+    collator = trainer.data_collator
+    trainer.data_collator = lambda features: seen.extend(f["number"] for f in features) or collator(features)
+    trainer.args.eval_strategy = "no"
+    trainer.train()
+    assert trainer.state.global_step == 6
+    data = trainer.train_dataset
+    assert seen == list(RunSampler(data.phases, data.window_length, 6 * 16, data.seed))
+    assert trainer._throughput.whole_run["tokens"] == tokens
+    assert (trainer._finite.left_out, trainer._hours_before) == ([], 0.0)
 
 
 def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):

@@ -24,11 +24,11 @@ OLD = {  # what version 0.1.0 recorded of the run below
 }
 
 
-def identity(config, folder, rate=5e-4, **changes):
+def identity(config, folder, rate=5e-4, initializer="truncated_normal", **changes):
     changes = {"warmup_steps": 10_000, **changes}
     args = PreTrainingArguments(str(folder), max_steps=8, learning_rate=rate, bf16=False, use_cpu=True, **changes)
     text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
-    made = pretraining_identity(args, config, tiny_tokenizer(), text, ExampleArguments())
+    made = pretraining_identity(args, config, tiny_tokenizer(), text, ExampleArguments(), initializer)
     return json.loads(json.dumps(made)), args
 
 
@@ -44,6 +44,19 @@ def test_the_entry_that_differs_is_named(config, tmp_path):
     with pytest.raises(InputError) as caught:
         output_folder.start(args, other)
     assert "holds another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
+
+
+def test_other_initial_weights_are_another_run(config, tmp_path):
+    made, args = identity(config, tmp_path / "run")
+    recorded(tmp_path / "run", made, finished=True)
+    assert output_folder.start(args, made).finished
+    other, _ = identity(config, tmp_path / "run", initializer="normal")
+    with pytest.raises(InputError, match=r"initializer: normal, was truncated_normal"):
+        output_folder.start(args, other)
+
+    before = {key: value for key, value in made.items() if key != "initializer"}  # as version 0.1 recorded it
+    recorded(tmp_path / "run", before, finished=True)
+    assert output_folder.start(args, other).finished
 
 
 def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):

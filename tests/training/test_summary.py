@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.argument_classes import FINETUNE, PRETRAIN
@@ -15,7 +16,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrain
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.training import command_line, run
 from bert_hf.training.model_card import pretraining_card, untrained_positions
-from bert_hf.training.pretraining_report import report_heldout
+from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
@@ -23,6 +24,14 @@ FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 
 
 def reference(majority, pairs):
     return {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": majority, "nsp_pairs": pairs}
+
+
+def test_the_planned_tokens_are_those_of_all_lengths(tmp_path):
+    """100 steps of 8 sequences: 20 of 32 tokens, 70 of 128, 10 of 512."""
+    args = PreTrainingArguments(str(tmp_path), max_steps=100, per_device_train_batch_size=8, use_cpu=True, bf16=False)
+    example_args = ExampleArguments(seq_length_warmup=["32:0.2"], long_seq_length=512)
+    report = SimpleNamespace(args=args, example_args=example_args)
+    assert PreTrainingReport._planned_tokens(report) == 8 * (20 * 32 + 70 * 128 + 10 * 512)
 
 
 @pytest.mark.parametrize(

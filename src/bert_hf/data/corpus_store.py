@@ -343,7 +343,11 @@ class Corpus:
 
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
-    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`, two or more, and two or more left."""
+    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`, two or more, and two or more left.
+
+    Where that would be more than twice the percentage, the largest documents are not drawn. (Two of the smallest are
+    never more than half of the tokens.)
+    """
     documents = len(sizes)
     if documents < 4:
         raise InputError(
@@ -352,10 +356,19 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
             remedy="give --validation_file, or text with blank lines between its documents",
         )
 
+    target = sizes.sum() * percentage / 100
+    of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
+    most = max(2 * target, of_two)
+
+    # Nothing else may change the draw: the runs of before would not resume
     order = np.random.default_rng(seed).permutation(documents)
-    sums = np.cumsum(sizes[order])
-    count = int(np.searchsorted(sums, sizes.sum() * percentage / 100)) + 1
-    count = min(max(2, count), documents - 2)
+    while True:
+        sums = np.cumsum(sizes[order])
+        count = int(np.searchsorted(sums, target)) + 1
+        count = min(max(2, count), documents - 2, len(order))
+        if sums[count - 1] <= most or len(order) == 2:
+            break
+        order = np.delete(order, sizes[order].argmax())  # the largest document is trained on
 
     held = np.zeros(documents, bool)
     held[order[:count]] = True

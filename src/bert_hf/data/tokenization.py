@@ -50,9 +50,13 @@ def train_tokenizer(
         strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
             Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
         limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
-            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters.
+            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters,
+            and never more than fit into it.
         language: of the text, an ISO 639 code, for the choice of `strip_accents`.
         log: is called with one line: whether accents are stripped, and why.
+
+    Raises:
+        InputError: `limit_alphabet` characters do not fit into `vocab_size`, or not even one does.
     """
     points = count_characters(texts)
     if strip_accents is None and do_lower_case:
@@ -106,10 +110,18 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
             counts[character] += int(points[point])
 
     known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
+    if not most:
+        remedy = f"give {len(SPECIALS) + 2} or more"
+        raise InputError(f"{vocab_size} pieces do not hold a single character", where="--vocab_size", remedy=remedy)
+
     if limit is None:
         covered = np.cumsum([-count for count, _ in known])
         needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
-        limit = max(_ALPHABET, min(needed, vocab_size // 4))  # each is in the vocabulary twice
+        limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
+    elif min(limit, len(known)) > most:
+        what = f"a vocabulary of {vocab_size:,} pieces holds {most:,} characters, each as start and inside of a word"
+        raise InputError(what, where="--limit_alphabet", remedy="give fewer, or a larger --vocab_size")
     return sorted(character for _, character in known[:limit])
 
 

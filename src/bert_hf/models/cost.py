@@ -91,10 +91,16 @@ class Plan:
     mfu: float  # share of the device's peak
     phases: tuple[tuple[int, int], ...]  # (tokens of a row, optimizer steps), in order
     global_batch: int  # rows of an optimizer step, over all devices
-    micro_batch: int  # rows that a device computes at once in the first phase, at most
+    micro_batch: int  # rows of `batch_length` that a device computes at once, at most
     fill: float = FILL  # real tokens of a row's length; padding is not computed
     masked: float = 0.15  # predicted tokens of the real ones
     half: bool = True  # 16-bit autocast; else fp32
+    batch_length: int | None = None  # fewer of longer rows are computed at once; None: the first phase's length
+
+    @property
+    def usual_length(self) -> int:
+        """Tokens of a row of which `micro_batch` are computed at once."""
+        return self.batch_length or self.phases[0][0]
 
     def flops(self, length: int, rows: float) -> float:
         """FLOPs of so many rows, as `train_mfu` counts them.
@@ -112,12 +118,13 @@ class Plan:
     def seconds(self, devices: int) -> float:
         """Time of the whole run under plain data parallelism: arithmetic, or launching its kernels if that is slower.
 
-        A micro-batch has as many tokens as one of the first phase.
+        A micro-batch of longer rows has as many tokens as one of the usual length, one of shorter rows as many rows.
         """
         share, total = self.global_batch / devices, 0.0
         for length, steps in self.phases:
             computing = self.flops(length, share) / (self.device.peak * self.mfu)
-            micro_batches = -(-share // max(1, self.micro(devices) * self.phases[0][0] // length))
+            rows = self.micro(devices) * self.usual_length // max(length, self.usual_length)
+            micro_batches = -(-share // max(1, rows))
             launching = 0.0 if self.device.cpu else micro_batches * self.config.num_hidden_layers * LAUNCH_SECONDS
             total += steps * max(computing, launching)
         return total
@@ -186,10 +193,10 @@ def token_bytes(plan: Plan, length: int) -> dict[str, float]:
 
 
 def activation_bytes(plan: Plan, rows: int) -> float:
-    """Bytes of a micro-batch of so many rows of the first length at their peak, in the phase that needs the most."""
+    """Bytes of a micro-batch of so many rows of the usual length at their peak, in the phase that needs the most."""
     peaks = []
     for length, _ in plan.phases:
-        tokens = max(rows * plan.phases[0][0], length) * plan.fill  # a long row is not divided
+        tokens = max(rows * min(length, plan.usual_length), length) * plan.fill  # a long row is not divided
         sizes = token_bytes(plan, length)
         peaks.append(tokens * (sum(sizes.values()) + (plan.config.num_hidden_layers - 2) * sizes["layer"]))
     return max(peaks)
@@ -201,7 +208,7 @@ def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
 
 
 def largest_micro_batch(plan: Plan, stage: int, devices: int) -> int:
-    """The most rows of the first length that fit into a device; 0: none do."""
+    """The most rows of the usual length that fit into a device; 0: none do."""
     available = HEADROOM * plan.device.memory
     if device_bytes(plan, stage, devices, 1) > available:
         return 0
@@ -249,7 +256,7 @@ def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: f
         else:
             table.append(_row(plan, devices, tokens, price))
 
-    length, available = plan.phases[0][0], HEADROOM * device.memory / 1e9
+    length, available = plan.usual_length, HEADROOM * device.memory / 1e9
     title = f"time; memory of a device in GB (and the largest micro-batch at {length} that {available:,.1f} GB hold)"
     return [*lines, "", title, *format_table(table)]
 

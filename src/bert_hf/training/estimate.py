@@ -14,6 +14,7 @@ from bert_hf.config.arguments import (
 from bert_hf.config.hardware import device_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.data.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared
+from bert_hf.data.samplers import phases_of_run
 from bert_hf.errors import InputError
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.cost import FILL, Plan, corpus_tokens_of_row, expected_mfu, find_device
@@ -30,8 +31,11 @@ def trained_tokens(corpus_args: CorpusArguments, args: PreTrainingArguments) -> 
         if not is_prepared(corpus_args.train_file):
             what, remedy = "no folder made by prepare.py", "make one, or give --max_steps alone"
             raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
-        share = 1 if corpus_args.validation_file else 1 - corpus_args.validation_split_percentage / 100
-        return open_prepared(corpus_args, corpus_args.train_file[0]).tokens * share
+        corpus = open_prepared(corpus_args, corpus_args.train_file[0])
+        if corpus_args.validation_file:
+            return corpus.tokens
+        first_window = sum(corpus.manifest["shards"][shard]["tokens"] for shard in corpus.windows()[0])
+        return corpus.tokens - first_window * corpus_args.validation_split_percentage / 100  # as `Corpus.split` does
 
     if args.max_steps <= 0:
         remedy = "give it, or a folder made by prepare.py as --train_file"
@@ -70,8 +74,9 @@ def plan_run(
     if steps <= 0:
         row = corpus_tokens_of_row(example_args.max_seq_length, fill)
         steps = max(1, round(args.num_train_epochs * corpus_tokens / row / batch))
-    long_steps = round(steps * example_args.long_seq_fraction) if example_args.long_seq_length else 0
-    phases = [(example_args.max_seq_length, steps - long_steps), (example_args.long_seq_length or 0, long_steps)]
+    phases = phases_of_run(example_args.lengths(), steps, global_batch=1)
+    begins = [0, *(phase.end for phase in phases[:-1])]
+    ends = [*begins[1:], steps]
 
     # Device and precision
     bf16 = choose_on_cpu(cpu_units(), config.hidden_size).bf16 if args.bf16 is None else args.bf16
@@ -82,7 +87,10 @@ def plan_run(
         config=config,
         device=device,
         mfu=estimate_args.mfu or expected_mfu(config.hidden_size, device),
-        phases=tuple(phase for phase in phases if phase[1]),
+        phases=tuple(
+            (phase.max_seq_length, end - begin) for phase, begin, end in zip(phases, begins, ends, strict=True)
+        ),
+        batch_length=example_args.max_seq_length,
         global_batch=batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,

@@ -84,6 +84,8 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
 
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
+    if model_args.position_initializer == "sinusoidal":
+        logger.info(f"--position_initializer sinusoidal has no effect: the positions are those of {where}")
     return model
 
 
@@ -175,11 +177,13 @@ def pretraining_identity(
     tokenizer: PreTrainedTokenizerBase,
     text: tuple[Corpus, Corpus],
     example_args: ExampleArguments,
+    initializer: str,
 ) -> dict:
     """The settings that make a pre-training run another one; logging, saving, workers, ranks and hub are left out.
 
     Args:
         text: training and held-out documents.
+        initializer: `--initializer`.
     """
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
@@ -193,6 +197,7 @@ def pretraining_identity(
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     return {
         "model": model_settings,
+        "initializer": initializer,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,

@@ -53,8 +53,9 @@ class PreTrainingReport:
         self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], self.trainer.global_batch))
 
     def _planned_tokens(self) -> int:
-        """Tokens of all steps, if no example were shorter than `max_seq_length`."""
-        return self.args.max_steps * global_batch_size(self.args) * self.example_args.max_seq_length
+        """Tokens of all steps, if no example were shorter than the length of its phase."""
+        mean_length = sum(share * length for length, share in self.example_args.lengths())
+        return round(self.args.max_steps * global_batch_size(self.args) * mean_length)
 
     def _banner(self) -> str:
         args, config = self.args, self.model.config

@@ -105,6 +105,7 @@ class ResumableTrainer(Trainer):
         self._resumed_from: str | None = None  # until its pending work is done
         self._evaluation_pending = False  # this step's evaluation was put off or interrupted by a signal
         self._epoch_end_log: dict[str, float | None] = {}  # gradient norm and rate of the last step of an epoch
+        self._line_begin = 0  # step of the log line before the one that is written next
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
         self._hours_before = 0.0  # in earlier processes of the run
         self._evaluation_seconds = 0.0
@@ -119,6 +120,14 @@ class ResumableTrainer(Trainer):
 
     def begin_at(self, checkpoint: str) -> None:
         """Before data loaders are made: reads what a subclass has to know of the checkpoint."""
+
+    def begin_new_run(self) -> None:
+        """Before a run that starts at its first step: forgets what an earlier `train` of this trainer has left."""
+        self._finite.left_out = []
+        self._resumed_from = None
+        self._saved_step = 0
+        self._hours_before = 0.0
+        self._events.epoch_is_over = False
 
     def before_first_step(self) -> None:
         """When everything is built and no step has been made."""
@@ -154,7 +163,9 @@ class ResumableTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
         eval_on_start = self.args.eval_on_start
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
-        if checkpoint is not None:
+        if checkpoint is None:
+            self.begin_new_run()
+        else:
             self._resumed_from = checkpoint
             self.args.eval_on_start = True  # makes Trainer call `_evaluate` before the first step
             self.begin_at(checkpoint)
@@ -252,6 +263,7 @@ class ResumableTrainer(Trainer):
             norm = None if grad_norm is None else float(grad_norm)
             self._epoch_end_log = {"grad_norm": norm, "learning_rate": learning_rate}
 
+        self._line_begin = self._globalstep_last_logged  # Trainer sets it to this step before it calls `log`
         with self.supervisor.end_of_step():
             interrupted = self._plan_end_of_step(epoch_ends)
             try:
@@ -316,8 +328,19 @@ class ResumableTrainer(Trainer):
         return not self._events.epoch_is_over and self.is_last_step_of_epoch()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "train_loss" in logs and self.state.global_step:  # of the whole run, not of the steps since it was resumed
-            logs["train_loss"] = self._total_loss_scalar / self.state.global_step
+        """Makes the losses means over the steps whose update was made: the others add nothing to Trainer's sums."""
+        step = self.state.global_step
+        left_out = self._finite.left_out
+        missing = sum(number > self._line_begin for number in left_out)
+        if "loss" in logs and missing:
+            steps = step - self._line_begin
+            if steps > missing:
+                logs["loss"] *= steps / (steps - missing)
+            else:
+                del logs["loss"]
+
+        if "train_loss" in logs and step > len(left_out):  # of the whole run, not of the steps since it was resumed
+            logs["train_loss"] = self._total_loss_scalar / (step - len(left_out))
         super().log(logs, start_time)
 
     # ---- evaluation, and what the step of a checkpoint still had to do

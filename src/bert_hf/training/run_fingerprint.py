@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 # Keys that earlier versions did not record; where a record lacks one, it is not compared.
-_ADDED = ("precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
+_ADDED = ("initializer", "precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
 _SHOWN = 4  # differing entries that a message lists
 
 

@@ -72,7 +72,7 @@ def planned_steps(
     if (recorded := _recorded_steps(args)) is not None:
         return recorded
 
-    # Seconds of a step, with its share of the evaluations in the loop
+    # Seconds of a step and of an evaluation
     seconds = {
         length: _seconds_per_step(length, args, example_args, corpus, model_args, tokenizer)
         for length, _ in example_args.lengths()
@@ -81,14 +81,17 @@ def planned_steps(
     forward = seconds[example_args.max_seq_length] / 3
     evaluation = forward * example_args.max_eval_samples / global_batch_size(args)
     longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
-    per_step = step * _SAVING
-    every = args.eval_steps or 0
-    if args.eval_strategy == IntervalStrategy.STEPS and every >= 1:
-        # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
-        per_step += (1 + longer) * evaluation / every
 
     # Seconds apart from the steps: start, evaluations before and after, end
     other = preemption.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
+    per_step = step * _SAVING
+    every = args.eval_steps if args.eval_strategy == IntervalStrategy.STEPS else None
+    if every:
+        # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+        evaluations = (1 + longer) * evaluation / every
+        per_step += evaluations if every >= 1 else 0
+        other += evaluations if every < 1 else 0  # `every` is a share of the steps
+
     steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(

@@ -19,9 +19,13 @@ class Throughput:
         self.ranks = ranks
         self.measure_peak = measure_peak
         self.peak = 0.0  # FLOP/s of one device, measured when it is first needed
+        self._running_since: float | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Sets all sums to zero; the clock is not stopped."""
         self.seconds = 0.0  # since the last log line
         self.whole_run = {"seconds": 0.0, "tokens": 0.0, "flops": 0.0}
-        self._running_since: float | None = None
 
     def start(self) -> None:
         self._running_since = time.perf_counter()

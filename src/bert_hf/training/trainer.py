@@ -167,6 +167,12 @@ class PreTrainer(ResumableTrainer):
         super()._validate_args()
         self.train_dataset = dataset
 
+    def begin_new_run(self) -> None:
+        super().begin_new_run()
+        self._consumed = 0
+        self._log_sums.zero()
+        self._throughput.reset()
+
     def begin_at(self, checkpoint: str) -> None:
         if not self._numbered:
             return
