@@ -115,7 +115,7 @@ def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == ""
     assert parse((CorpusArguments, PreTrainingArguments), [*words, "--check"], preflight=looked) is None
     assert order[2:] == [(CorpusArguments, 3, str(tmp_path))]
-    assert capsys.readouterr().out == "  numbers: 22 checked\n  text: good\n"
+    assert capsys.readouterr().out == "  numbers: 26 checked\n  text: good\n"
     monkeypatch.setenv("RANK", "1")  # only rank 0 prints
     parse((CorpusArguments, PreTrainingArguments), [*words, "--check"], preflight=looked)
     assert capsys.readouterr().out == ""

@@ -3,6 +3,7 @@ import torch
 
 from bert_hf.config import hardware, training_arguments
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments, TaskArguments
 from bert_hf.errors import InputError
 
 CLASSES = (CorpusArguments, ExampleArguments, PreTrainingArguments)
@@ -98,6 +99,18 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
 def test_a_value_may_end_in_an_equals_sign():
     corpus = parse(CLASSES, ["--train_file=https://host/a.txt?sig=YQ==", "--use_cpu"])[0]
     assert corpus.train_file == ["https://host/a.txt?sig=YQ=="]
+
+
+@pytest.mark.parametrize("code", ["de", "yue", "zh-Hant", "pt-BR", None])
+def test_codes_of_languages(code):
+    assert CorpusArguments(language=code).language == TaskArguments(language=code).language == code
+
+
+@pytest.mark.parametrize("name", ["english", "German", "de_DE", "", "d", "false"])
+@pytest.mark.parametrize("arguments", [CorpusArguments, TaskArguments, QuestionAnsweringArguments])
+def test_names_of_languages_are_refused(arguments, name):
+    with pytest.raises(InputError, match=r"--language: .* is no ISO 639 code of a language; give e\.g\. de"):
+        arguments(language=name)
 
 
 def test_a_missing_file_is_named():
