@@ -177,7 +177,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
-        card=card_of(task, args, run_start.push_to),
+        card=card_of(task, args),
         push_to=run_start.push_to,
         metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
@@ -228,7 +228,7 @@ def kept_and_last(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None) -> hub.Card:
+def card_of(task: DownstreamTask, args: FineTuningArguments) -> hub.Card:
     """The model card, without its figures. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
@@ -245,7 +245,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         held_out=hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data"),
         example="",
         introduction=task.introduction,
-        usage=task.usage(push_to or folder_of(args).name),
+        usage=task.usage,
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={
             "checkpoint": "none: random weights" if task_args.from_scratch else base,
