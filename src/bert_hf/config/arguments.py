@@ -4,7 +4,7 @@
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments as ClassificationArguments
 from bert_hf.config.finetuning_arguments import FineTuningArguments as FineTuningArguments
@@ -70,6 +70,12 @@ class CorpusArguments:
 
     def __post_init__(self):
         check_language(self.language)
+
+    def given(self, *names: str) -> list[str]:
+        """Those of the named options that differ from their defaults, as words of a command line."""
+        defaults = {field.name: field.default for field in fields(self)}
+        differing = {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
+        return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass
