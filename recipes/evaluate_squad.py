@@ -8,6 +8,8 @@ import json
 import sys
 from typing import NoReturn
 
+from bert_hf.config.parser import expand_home
+from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.finetuning.squad.metric import evaluate_files
 
@@ -25,7 +27,9 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--na_prob_thresh", type=float, default=1.0, help='odds above it count as predicted "" (default: 1.0)'
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args([expand_home(word) for word in (sys.argv[1:] if argv is None else argv)])
+    check_ranges(args)
+    return args
 
 
 @one_line_errors

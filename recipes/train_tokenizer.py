@@ -3,9 +3,9 @@
 python recipes/train_tokenizer.py --train_file 'corpus/*.txt' --vocab_size 30522 --output_dir runs/tokenizer
 """
 
-import shlex
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from transformers import AutoTokenizer
@@ -17,8 +17,12 @@ from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.preflight import parse_tokenizer_training
-from bert_hf.training.command_line import program
+from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
+
+ROOT = Path(__file__).parents[1]
+# Options that decide, besides files, which text prepare.py reads and how
+TEXT_OPTIONS = ("dataset_name", "dataset_config_name", "text_column", "language", "sentence_per_line", "num_proc")
 
 
 @one_line_errors
@@ -55,9 +59,9 @@ def main(argv: list[str] | None = None) -> int:
         print(*round_trip.findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    files = ["--train_file", *corpus_args.train_file] if corpus_args.train_file else []
-    words = ["recipes/prepare.py", "--tokenizer_name", str(folder), *files, "--output_dir", "runs/corpus"]
-    print(f"next: {program('python')} {shlex.join(words)}")
+    files = {"train_file": corpus_args.train_file} if corpus_args.train_file else {}
+    paths = {"tokenizer_name": folder, **files, "output_dir": "runs/corpus"}
+    print("next:", next_command(ROOT, "prepare", None, *corpus_args.given(*TEXT_OPTIONS), **paths))
     return 0
 
 

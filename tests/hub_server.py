@@ -10,7 +10,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-API = re.compile(r"^/api/models/([^/]+/[^/]+)/(preupload|commit|revision|tree)/([^/?]+)")
+API = re.compile(r"^/api/models/([^/]+/[^/]+)/(preupload|commit|revision|tree|branch)/([^/?]+)")
 RESOLVE = re.compile(r"^(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
@@ -30,6 +30,7 @@ class HubServer:
         self.objects: dict[str, bytes] = {}
         self.verified: set[str] = set()
         self.requests: list[str] = []
+        self.branches: list[str] = []
         self.over = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -104,6 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
         match = API.match(self.path)
         if match is None:
             return self.answer(404, {"error": self.path})
+        if match[2] == "branch":
+            if match[3] in hub.branches:
+                return self.answer(409, {"error": "Reference already exists"})
+            hub.branches.append(match[3])
+            return self.answer(200, {})
         return self.preupload(json.loads(body)) if match[2] == "preupload" else self.commit(match[1], body)
 
     def large_files(self, wanted: list[dict]) -> None:

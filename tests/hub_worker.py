@@ -19,14 +19,18 @@ from bert_hf.training import hub
 
 def refusal(folder, repo) -> str:
     try:
-        hub.push(folder, repo)
+        hub.push(folder, hub.create_repository(folder, repo))
     except InputError as error:
         return str(error)
     return "pushed"
 
 
 def main(folder: Path) -> None:
-    seen = {"address": hub.push(folder, "me/tiny")}
+    full_id = hub.create_repository(folder, "tiny", revision="new")
+    seen = {"id": full_id, "address": hub.push(folder, full_id)}
+    hub.create_repository(folder, "me/tiny", revision="new")  # again, as for a resumed run
+    for revision in ("main", "refs/pr/1"):
+        hub.create_repository(folder, "me/tiny", revision=revision)
     local = BertForPreTraining.from_pretrained(folder)
     pushed = AutoModelForPreTraining.from_pretrained("me/tiny")
     tensors = pushed.state_dict()

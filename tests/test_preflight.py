@@ -2,19 +2,34 @@
 
 import errno
 import os
+import re
 import time
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from bad_inputs import shape
+from helpers.argument_classes import FINETUNING_RECIPES
 
 from bert_hf import preflight
-from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments
+from bert_hf.config.arguments import (
+    ClassificationArguments,
+    CorpusArguments,
+    OutputArguments,
+    PrepareArguments,
+    PreTrainingArguments,
+)
 from bert_hf.config.parser import parse
+from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.value_ranges import Range, check_ranges
 from bert_hf.errors import InputError
+from bert_hf.features.arguments import FeatureArguments
+from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.study.arguments import StudyArguments
 from bert_hf.models.config_file import read_checked_config
+from bert_hf.preflight import ESTIMATING_ARGUMENTS
+from bert_hf.probe.arguments import ProbeArguments
 
 ROOT = Path(__file__).parents[1]
 
@@ -100,6 +115,44 @@ def test_a_range_knows_its_ends():
     assert check_ranges(SimpleNamespace(seed=1, dropout=None, max_steps=-1, unknown=-7)) == "numbers: 1 checked"
 
 
+def test_every_number_of_ours_has_a_range():
+    classes = {cls for group in FINETUNING_RECIPES.values() for cls in group} | {*ESTIMATING_ARGUMENTS, SplitArguments}
+    classes |= {PrepareArguments, OutputArguments, FeatureArguments, ProbeArguments, StudyArguments}
+    numbers = {f.name for cls in classes for f in fields(cls) if re.search(r"\b(int|float)\b", str(f.type))}
+    assert len(numbers) > 70
+    for name in sorted(numbers):
+        with pytest.raises(InputError, match=f"--{name}: nan is out of range"):
+            check_ranges(SimpleNamespace(**{name: float("nan")}))
+
+
+def test_a_checkpoint_below_a_folder_of_this_machine_has_to_be_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(InputError, match="runs/mien: no such file or folder; check the path"):
+        preflight.read_model_config(None, "runs/mien", 8)
+    assert preflight.read_model_config(None, "someone/mien", 8) is None  # on the Hub, perhaps
+
+
+def test_what_is_on_the_hub_is_said_not_to_be_checked(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.tsv").write_text("label\ttext\n" + "a\tone two\nb\tthree four\n" * 9)
+    words = ["--model_name_or_path", "someone/bert", "--train_file", "rows.tsv", "--output_dir", "out", "--check"]
+    assert preflight.parse_finetuning(ClassificationArguments, ClassificationTask, words) is None
+    assert "  model: someone/bert is taken from the Hub (not checked)\n" in capsys.readouterr().out
+
+
+def test_text_is_not_trained_on_and_held_out(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("Some words. And more.\n\n" * 4)
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    with pytest.raises(InputError, match=r"a\.txt: --train_file and --validation_file both name it"):
+        preflight.check_corpus_text(
+            CorpusArguments(train_file=[f"{tmp_path}/[ab].txt"], validation_file=[f"{tmp_path}/link.txt"])
+        )
+    args = CorpusArguments(train_file=[f"{tmp_path}/a.txt"], validation_file=[f"{tmp_path}/b.txt"])
+    assert preflight.check_corpus_text(args).startswith("text: 1 files")
+
+
 def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):
     """Preflight sees a run's values as they were given, and `parse` builds nothing of it before, nor with --check."""
     order = []
@@ -115,7 +168,7 @@ def test_preflight_comes_before_the_ranks_join(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == ""
     assert parse((CorpusArguments, PreTrainingArguments), [*words, "--check"], preflight=looked) is None
     assert order[2:] == [(CorpusArguments, 3, str(tmp_path))]
-    assert capsys.readouterr().out == "  numbers: 22 checked\n  text: good\n"
+    assert capsys.readouterr().out == "  numbers: 26 checked\n  text: good\n"
     monkeypatch.setenv("RANK", "1")  # only rank 0 prints
     parse((CorpusArguments, PreTrainingArguments), [*words, "--check"], preflight=looked)
     assert capsys.readouterr().out == ""

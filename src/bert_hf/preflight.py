@@ -7,6 +7,7 @@ files, not whole corpora, yield a line for each successful check, and raise `Inp
 
 import errno
 import functools
+import glob
 import json
 import os
 import tempfile
@@ -125,6 +126,7 @@ def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, arg
     # Model, with the tokenizer's vocabulary
     config = read_model_config(model_args.config_name, model_args.model_name_or_path, longest_length(example_args))
     if config is None:
+        yield not_checked(model_args.model_name_or_path)
         return
     if model_args.model_name_or_path is None:
         config.vocab_size = len(tokenizer) if tokenizer is not None else tokenizer_args.vocab_size
@@ -154,6 +156,8 @@ def check_finetuning(task: type[DownstreamTask], task_args, args) -> Iterator[st
             check_tokenizer(tokenizer, config.vocab_size, named)
     if config is not None:
         yield from check_disk_space(config, args)
+    elif not _is_here(task_args.model_name_or_path):
+        yield not_checked(task_args.model_name_or_path)
 
 
 def check_tokenizer_training(tokenizer_args, corpus_args, output_args) -> Iterator[str]:
@@ -204,6 +208,8 @@ def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args
         is not None
     ):
         yield "model: its shape is a BERT's"
+    else:
+        yield not_checked(model_args.model_name_or_path)
 
 
 def check_splitting(split_args, output_args) -> Iterator[str]:
@@ -364,6 +370,8 @@ def check_corpus_text(corpus_args: CorpusArguments, nsp: bool = False, splits: b
     """
     if corpus_args.validation_file and not (corpus_args.train_file or corpus_args.dataset_name):
         raise InputError("nothing to train on is named", where="--validation_file", remedy="give --train_file too")
+    _refuse_two_sources(corpus_args)
+    _refuse_training_text_held_out(corpus_args)
     given = [files for files in (corpus_args.train_file, corpus_args.validation_file) if files]
     if splits and not (given and all(map(is_prepared, given))):
         check_writable(corpus_args.cache_dir, "--cache_dir")
@@ -382,6 +390,30 @@ def check_corpus_text(corpus_args: CorpusArguments, nsp: bool = False, splits: b
         if not is_url(files[0]):
             _require_documents(len(open_prepared(corpus_args, files[0])), min_documents, files[0])
     return f"text: {', held out: '.join(checked)}"
+
+
+def _refuse_two_sources(args: CorpusArguments | TaskArguments) -> None:
+    if args.train_file and args.dataset_name:
+        what = "--train_file names the data already, and the dataset would not be read"
+        raise InputError(what, where="--dataset_name", remedy="give one of both")
+
+
+def _refuse_training_text_held_out(corpus_args: CorpusArguments) -> None:
+    """Refuses a file that is both trained on and evaluated."""
+    held_out = _resolved(corpus_args.validation_file)
+    for path, name in _resolved(corpus_args.train_file).items():
+        if path in held_out:
+            what = "--train_file and --validation_file both name it"
+            raise InputError(what, where=name, remedy="hold other text out, or leave --validation_file out")
+
+
+def _resolved(names: list[str] | None) -> dict[str, str]:
+    """The files that paths and globs name, by absolute path with links resolved; URLs are their own key."""
+    found: dict[str, str] = {}
+    for name in names or ():
+        here = [name] if is_url(name) or os.path.lexists(name) else glob.glob(name, recursive=True)
+        found |= {path if is_url(path) else os.path.realpath(path): path for path in here}
+    return found
 
 
 def _check_text_files(corpus_args: CorpusArguments, files: list[str], min_documents: int, deadline: float) -> str:
@@ -440,6 +472,7 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
     if files and not task_args.train_file:
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
     source = task.source(task_args)
+    _refuse_two_sources(task_args)
 
     # How many of the rows are held out
     held_out = 0 if task_args.validation_file else task_args.validation_split_percentage
@@ -464,9 +497,15 @@ def _is_here(name: str | None) -> bool:
     if name is None:
         return False
     is_path = name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or Path(name).suffix in (".txt", ".json")
+    is_path = is_path or ("/" in name and Path(Path(name).parts[0]).is_dir())  # runs/mien for runs/mine
     if is_path and not os.path.lexists(name):
         raise InputError("no such file or folder", where=name, remedy="check the path")
     return os.path.lexists(name)
+
+
+def not_checked(name: str) -> str:
+    """The line for a checkpoint that is not on this machine."""
+    return f"model: {name} is taken from the Hub (not checked)"
 
 
 def local_tokenizer(

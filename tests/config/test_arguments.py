@@ -3,6 +3,7 @@ import torch
 
 from bert_hf.config import hardware, training_arguments
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments, TaskArguments
 from bert_hf.errors import InputError
 
 CLASSES = (CorpusArguments, ExampleArguments, PreTrainingArguments)
@@ -56,6 +57,60 @@ def test_mistakes_are_one_line(tmp_path, text, words, line):
         parse(CLASSES, ["--config", write(tmp_path, text), *words])
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_text_of_a_value_is_taken_as_it_is_written(tmp_path):
+    """YAML 1.1 reads 32:0.2 as a number of base 60, 010 as 8, `no` as false, and 1.10 as 1.1."""
+    text = (
+        "seq_length_warmup: [32:0.2, 64:0.5]\nlanguage: no\nmax_steps: 010\nrun_name: 1.10\noutput_dir: 2026-01-01\n"
+        "nsp: No\nsave_strategy: no\nseed: ~\nfast_path: off\ncorpus_source: '0x10'\n"
+        "lr_scheduler_kwargs: {power: 2.0}\n"
+    )
+    corpus, shape, args = parse(CLASSES, ["--config", write(tmp_path, text), "--use_cpu", "--bf16", "false"])
+    assert shape.seq_length_warmup == ["32:0.2", "64:0.5"]
+    assert (corpus.language, corpus.corpus_source, shape.nsp, args.max_steps) == ("no", "0x10", False, 10)
+    assert (args.run_name, args.output_dir, args.seed, args.fast_path) == ("1.10", "2026-01-01", 42, "off")
+    assert args.save_strategy == "no"
+    assert args.lr_scheduler_kwargs == {"power": 2.0}
+    with pytest.raises(InputError, match=r"run\.yaml:1: argument --nsp: Truthy value expected: got on but expected"):
+        parse(CLASSES, ["--config", write(tmp_path, "nsp: on\n")])
+
+
+def test_the_home_folder_is_written_as_a_tilde(tmp_path, monkeypatch):
+    """Also where the shell does not expand it: after `=`, and in a file."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write(tmp_path, "validation_file: [~/v.txt, a~b.txt]\ncache_dir: ~/cache\n")
+    words = ["--config=~/run.yaml", "--output_dir=~/out", "--train_file", "~/a.txt", "/b~.txt", "--use_cpu"]
+    assert path == f"{tmp_path}/run.yaml"
+    corpus, _, args = parse(CLASSES, words)
+    assert corpus.train_file == [f"{tmp_path}/a.txt", "/b~.txt"]
+    assert corpus.validation_file == [f"{tmp_path}/v.txt", "a~b.txt"]
+    assert (corpus.cache_dir, args.output_dir) == (f"{tmp_path}/cache", f"{tmp_path}/out")
+
+
+def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
+    files, dataset = "train_file: [a.txt]\n", "dataset_name: me/text\ndataset_config_name: de\n"
+    corpus = parse(CLASSES, ["--config", write(tmp_path, dataset), "--train_file=b.txt", "--use_cpu"])[0]
+    assert (corpus.train_file, corpus.dataset_name, corpus.dataset_config_name) == (["b.txt"], None, None)
+    corpus = parse(CLASSES, ["--config", write(tmp_path, files), "--dataset_name", "me/text", "--use_cpu"])[0]
+    assert (corpus.train_file, corpus.dataset_name) == (None, "me/text")
+
+
+def test_a_value_may_end_in_an_equals_sign():
+    corpus = parse(CLASSES, ["--train_file=https://host/a.txt?sig=YQ==", "--use_cpu"])[0]
+    assert corpus.train_file == ["https://host/a.txt?sig=YQ=="]
+
+
+@pytest.mark.parametrize("code", ["de", "yue", "zh-Hant", "pt-BR", None])
+def test_codes_of_languages(code):
+    assert CorpusArguments(language=code).language == TaskArguments(language=code).language == code
+
+
+@pytest.mark.parametrize("name", ["english", "German", "de_DE", "", "d", "false"])
+@pytest.mark.parametrize("arguments", [CorpusArguments, TaskArguments, QuestionAnsweringArguments])
+def test_names_of_languages_are_refused(arguments, name):
+    with pytest.raises(InputError, match=r"--language: .* is no ISO 639 code of a language; give e\.g\. de"):
+        arguments(language=name)
 
 
 def test_a_missing_file_is_named():

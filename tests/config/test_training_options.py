@@ -668,6 +668,8 @@ def test_a_named_checkpoint_is_where_a_run_begins(tmp_path, tokenizer):
 @shows("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision", "hub_strategy")
 def test_what_is_pushed(tmp_path, tokenizer, monkeypatch):
     pushed = []
+    asked = []
+    monkeypatch.setattr(hub, "create_repository", lambda folder, name, **given: asked.append(given) or name)
     monkeypatch.setattr(hub, "push", lambda folder, name, **given: pushed.append((folder, name, given)) or "there")
     card = hub.Card("title", "fill-mask", "command", "machine")
     for asked_for in (True, False):
@@ -676,7 +678,8 @@ def test_what_is_pushed(tmp_path, tokenizer, monkeypatch):
         trainer.args.hub_model_id, trainer.args.hub_private_repo, trainer.args.hub_revision = "me/bert", True, "draft"
         push_to = run.take_over_push(trainer.args)
         run.finish(trainer, {}, identity={}, card=card, push_to=push_to)
-    assert pushed == [(tmp_path, "me/bert", {"private": True, "revision": "draft"})]
+    assert asked == [{"private": True, "revision": "draft"}]
+    assert pushed == [(tmp_path, "me/bert", {"revision": "draft"})]
     assert trainer.args.hub_strategy == "end"
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import lzma
 import os
+import re
 import threading
 import tracemalloc
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ from bert_hf.data import readers
 from bert_hf.data.input_files import compression, expand, kind_of
 from bert_hf.data.readers import Piece, TextFile, Texts, cut_pieces, documents, hub_shards, read_lines
 from bert_hf.errors import InputError
+from bert_hf.features.texts import Columns, read_texts
 
 
 def read_documents(patterns, text_column=None):
@@ -226,6 +228,45 @@ def test_a_null_in_the_first_row_is_no_reason_to_take_another_column(tmp_path):
     with pytest.raises(InputError, match=r"a.jsonl:1: which column holds the text"):
         read_documents([str(tmp_path / "a.jsonl")])
     assert read_documents([str(tmp_path / "a.jsonl")], "body") == ["Real text."]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text;label\none;ham\n", "one column, and holds ';'; separate the columns by commas"),
+        ("text|label\none|ham\n", "one column, and holds '|'; separate the columns by commas"),
+        ("text\tlabel\none\tham\n", "one column, and holds a tab; name the file .tsv"),
+        ("text,label,text\none,ham,two\n", "two columns are called 'text'; rename one of them"),
+    ],
+)
+def test_a_header_that_would_hide_a_column_is_refused(tmp_path, content, message):
+    """Labels would otherwise become part of the text."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_documents([str(tmp_path / "a.csv")])
+    with pytest.raises(InputError, match=re.escape(message)):
+        list(read_texts(str(tmp_path / "a.csv"), Columns()))
+
+
+def test_columns_without_a_name_are_no_columns_of_one_name(tmp_path):
+    (tmp_path / "a.csv").write_text("label,text,,\nham,one,,\n")
+    assert read_documents([str(tmp_path / "a.csv")]) == ["one"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    ("first", "column", "texts"),
+    [
+        ("text", None, ["one two."]),
+        ("Kommentar", None, ["one two."]),
+        ("text of the message", "text of the message", ["one two."]),
+        ("It rains again", None, ["It rains again", "one two."]),
+        ("Rain!", None, ["Rain!", "one two."]),
+    ],
+)
+def test_a_table_of_one_column_may_have_no_header(tmp_path, name, first, column, texts):
+    (tmp_path / name).write_text(f"{first}\none two.\n")
+    assert read_documents([str(tmp_path / name)], column) == texts
 
 
 @pytest.mark.parametrize("header", ["id,text", "id,text,year"])

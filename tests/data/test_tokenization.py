@@ -135,6 +135,28 @@ def test_a_missing_tokenizer_is_refused(tmp_path):
         load_tokenizer(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize(
+    ("trained", "given", "line"),
+    [
+        ({}, {"do_lower_case": False}, "the saved tokenizer has do_lower_case true, which --do_lower_case does not"),
+        ({}, {"strip_accents": False}, "strip_accents true"),
+        ({"do_lower_case": False}, {"strip_accents": True}, "strip_accents false"),
+        ({}, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars true"),
+        ({"do_lower_case": False}, {"do_lower_case": False, "strip_accents": False}, None),
+        ({"do_lower_case": False}, {}, None),  # the default, which may not have been given
+        ({"strip_accents": False}, {"strip_accents": False}, None),
+    ],
+)
+def test_an_option_that_a_saved_tokenizer_contradicts_is_refused(tmp_path, trained, given, line):
+    save_tokenizer(train_tokenizer(TEXTS, vocab_size=200, **trained), tmp_path)
+    if line is None:
+        assert load_tokenizer(tmp_path, **given)("Café") == load_tokenizer(tmp_path)("Café")
+        return
+    with pytest.raises(InputError, match=line):
+        load_tokenizer(tmp_path, **given)
+    load_tokenizer(tmp_path / "vocab.txt", **given)  # has no settings of its own
+
+
 def test_ids_beyond_the_model_are_refused(tokenizer):
     check_tokenizer(tokenizer, 99)
     with pytest.raises(InputError, match="ids reach 98, the model has 98 embeddings"):

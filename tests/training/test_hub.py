@@ -65,7 +65,9 @@ def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
     assert not any(data[:2] == b"\x80\x04" or data[:4] == b"PK\x03\x04" for data in stored.values())
     assert seen["equal"] is True
     assert seen["ids"] is True
+    assert seen["id"] == "me/tiny"
     assert "/me/tiny/" in seen["address"]
+    assert server.branches == ["new"]
     assert "the file holds your token" in seen["token in a file"]
     assert "a pickle is not pushed" in seen["pickle"]
     assert seen["no rights"].startswith("me/other: the push failed: ")

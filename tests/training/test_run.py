@@ -1,10 +1,13 @@
 """Lines of a run's log."""
 
+import contextlib
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from bert_hf.errors import InputError
+from bert_hf.training import hub, run
 from bert_hf.training.run import LogLines, LogLinesAboveBar
 
 
@@ -31,6 +34,32 @@ def test_a_line_of_training_ends_with_the_time_left(steps, seconds_a_step, endin
         f"step {steps:,} of 1,900: loss 6.5; {ending}",
         f"step {steps:,} of 1,900: eval_loss 6.25",
     ]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
+    """If the Hub refuses, everything is in the folder, and the run is not recorded as complete."""
+    pushed = []
+
+    def create(folder, repo_id, **options):
+        if fails:
+            raise InputError("the push failed", where=repo_id, remedy="check")
+        assert options == {"private": True, "revision": "new"}
+        return f"me/{repo_id}"
+
+    monkeypatch.setattr(run.hub, "create_repository", create)
+    monkeypatch.setattr(run.hub, "push", lambda folder, repo_id, revision: pushed.append((repo_id, revision)))
+    args = SimpleNamespace(output_dir=str(tmp_path), hub_private_repo=True, hub_revision="new")
+    trainer = SimpleNamespace(
+        args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
+        save_state=lambda: None, is_world_process_zero=lambda: True,
+    )  # fmt: skip
+    card = hub.Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage=lambda name: f"load {name}")
+    with pytest.raises(InputError) if fails else contextlib.nullcontext():
+        run.finish(trainer, {}, identity={}, card=card, push_to="name")
+    assert f"\nload {'name' if fails else 'me/name'}\n" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "run.json").is_file() is not fails
+    assert pushed == ([] if fails else [("me/name", "new")])
 
 
 def test_the_line_above_a_bar_is_the_same():

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.argument_classes import FINETUNE, PRETRAIN
+from helpers.recipe_runs import recipe
 from tiny import tiny_config
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
 from bert_hf.data.corpus_store import Corpus
+from bert_hf.preflight import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
 from bert_hf.training.model_card import pretraining_card, untrained_positions
 from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout
@@ -80,6 +82,24 @@ def test_from_elsewhere_the_next_command_goes_to_the_project(tmp_path, monkeypat
     monkeypatch.chdir(ROOT)
     corpus = parse(PRETRAIN, words[words.index("recipes/pretrain.py") + 1 :])[1]
     assert corpus.train_file == [str(tmp_path / "my corpus")]
+
+
+def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("body,id\n" + "Ein Satz hier. Noch einer.,x\n" * 4)
+    text = ["--train_file", "*.csv", "--text_column", "body", "--language", "de", "--sentence_per_line", "true"]
+    assert recipe("train_tokenizer")([*text, "--output_dir", "t", "--cache_dir", "cache"]) == 0
+    into, command = capsys.readouterr().out.split("next: ")[1].strip().split(" && ")
+    assert into == f"cd {shlex.quote(str(ROOT))}"
+    words = shlex.split(command)
+    assert Path(words[0]).name == "python"
+    assert words[1] == "recipes/prepare.py"
+
+    tokenizer, corpus, *_, output = parse(PREPARING_ARGUMENTS, words[2:])
+    assert corpus == CorpusArguments(
+        train_file=[f"{tmp_path}/*.csv"], text_column="body", language="de", sentence_per_line=True
+    )
+    assert (tokenizer.tokenizer_name, output.output_dir) == (f"{tmp_path}/t", f"{tmp_path}/runs/corpus")
 
 
 def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(tmp_path, monkeypatch):

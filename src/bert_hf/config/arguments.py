@@ -4,7 +4,7 @@
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments as ClassificationArguments
 from bert_hf.config.finetuning_arguments import FineTuningArguments as FineTuningArguments
@@ -13,7 +13,7 @@ from bert_hf.config.parser import option as option
 from bert_hf.config.parser import parse as parse
 from bert_hf.config.training_arguments import MUON as MUON
 from bert_hf.config.training_arguments import PreTrainingArguments as PreTrainingArguments
-from bert_hf.config.value_ranges import check_ranges
+from bert_hf.config.value_ranges import check_language, check_ranges
 from bert_hf.errors import InputError
 
 
@@ -67,6 +67,15 @@ class CorpusArguments:
     corpus_cache_gb: float | None = option(None, "Disk that the shards of a corpus behind a URL may fill, in GB.")
     corpus_license: str | None = option(None, "Licence of the text, for the model card.")
     corpus_source: str | None = option(None, "Source of the text, for the model card.")
+
+    def __post_init__(self):
+        check_language(self.language)
+
+    def given(self, *names: str) -> list[str]:
+        """Those of the named options that differ from their defaults, as words of a command line."""
+        defaults = {field.name: field.default for field in fields(self)}
+        differing = {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
+        return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
 
 
 @dataclass

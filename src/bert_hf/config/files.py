@@ -171,7 +171,7 @@ def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
         seen[name] = line
 
         try:
-            yield name, line, _words(name, yaml.SafeLoader("").construct_object(value, deep=True))
+            yield name, line, _words(name, value)
         except yaml.YAMLError as error:
             raise _not_yaml(error, path, text) from None
         except (ValueError, TypeError, RecursionError) as error:
@@ -189,17 +189,27 @@ def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
     return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="correct the file")
 
 
-def _words(name: str, value) -> list[str]:
-    if value is None:
+# Tags of scalars whose text is taken as it is, for the option's own type to convert. (YAML 1.1 reads 32:0.2 as a
+# number of base 60, 010 as 8 and the language `no` as false.)
+_TEXT_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp")}
+
+
+def _words(name: str, node: yaml.Node) -> list[str]:
+    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+        return [f"--{name}", *map(_word, node.value)]
+    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
         return []
-    if isinstance(value, list):
-        return [f"--{name}", *map(_word, value)]
-    return [f"--{name}={json.dumps(value) if isinstance(value, dict) else _word(value)}"]
+    if isinstance(node, yaml.MappingNode):
+        return [f"--{name}={json.dumps(_construct(node))}"]
+    return [f"--{name}={_word(node)}"]
 
 
-def _word(value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"a {type(value).__name__} is neither text nor a number")
-    return str(value)
+def _word(node: yaml.Node) -> str:
+    if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
+        return node.value
+    raise TypeError(f"a {type(_construct(node)).__name__} is neither text nor a number")
+
+
+def _construct(node: yaml.Node) -> Any:
+    """The value of a node; a tag of Python's own is an error."""
+    return yaml.SafeLoader("").construct_object(node, deep=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bert_hf.config.parser import option
 from bert_hf.config.training_arguments import RunArguments
+from bert_hf.config.value_ranges import check_language
 
 # Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
@@ -130,6 +131,9 @@ class TaskArguments:
     dataset_license: str | None = option(None, "Licence of the data, for the model card.")
     dataset_source: str | None = option(None, "Source of the data, for the model card.")
 
+    def __post_init__(self):
+        check_language(self.language)
+
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""
         given = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
@@ -215,6 +219,7 @@ class QuestionAnsweringArguments(TaskArguments):
     )
 
     def __post_init__(self):
+        super().__post_init__()
         if self.doc_stride > self.max_seq_length - 4:  # three special tokens, and one that is not shared
             raise ValueError(
                 f"--doc_stride {self.doc_stride} must be less than --max_seq_length {self.max_seq_length} without its "

@@ -23,6 +23,8 @@ from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
 
 _LONGEST = 4096  # characters of a word: no path is longer
+# An option of the YAML file → the option of the command line that replaces it, since both name the data
+_REPLACED_BY = {"dataset_name": "train_file", "dataset_config_name": "train_file", "train_file": "dataset_name"}
 
 
 def option(default, help: str, choices: tuple | None = None):
@@ -111,6 +113,7 @@ def _make_parser(classes: Iterable[type], with_check: bool) -> _Parser:
 def _read_values(parser: _Parser, words: list[str], default_config: str | None) -> argparse.Namespace:
     """The values of all flags: of the command line, then of the YAML file that it names, over which it wins."""
     _refuse_words(words)
+    words = [expand_home(word) for word in words]
     known, unknown = parser.parse_known_args(words)
     _refuse_unknown(parser, unknown)
 
@@ -119,7 +122,14 @@ def _read_values(parser: _Parser, words: list[str], default_config: str | None) 
         config = default_config
     if config is None:
         return known
-    return parser.parse_args(_yaml_words(parser, Path(config)) + words)
+    given = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    return parser.parse_args(_yaml_words(parser, Path(config), given) + words)
+
+
+def expand_home(word: str) -> str:
+    """A word of a command line with the home folder in place of `~`, which a shell leaves in `--name=~/path`."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return option + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 
 
 def _refuse_words(words: list[str]) -> None:
@@ -128,7 +138,7 @@ def _refuse_words(words: list[str]) -> None:
         where = flag if flag.startswith("--") else word.partition("=")[0] or "command line"
         if len(word) > _LONGEST:
             raise InputError(f"a value of {len(word):,} characters", where=where, remedy="shorten it")
-        if not word or (word.endswith("=") and word.startswith("--")):
+        if not word or re.fullmatch(r"--[\w-]+=", word):
             raise InputError("an empty value", where=where, remedy="give a value, or leave the option out")
         if "\0" in word:
             raise InputError("a NUL character", where=where, remedy="remove it")
@@ -146,8 +156,12 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
         raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
 
 
-def _yaml_words(parser: _Parser, path: Path) -> list[str]:
-    """The entries of a YAML file as words of a command line, checked one by one so that an error names the line."""
+def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:
+    """The entries of a YAML file as words of a command line, checked one by one so that an error names the line.
+
+    Args:
+        given: the options of the command line.
+    """
     words: list[str] = []
 
     for name, line, entry in yaml_options(path):
@@ -162,7 +176,8 @@ def _yaml_words(parser: _Parser, path: Path) -> list[str]:
                 raise InputError(f"{name} takes one value", remedy="")
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
-        words += entry
+        if _REPLACED_BY.get(name) not in given:
+            words += map(expand_home, entry)
 
     return words
 

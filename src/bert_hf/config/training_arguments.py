@@ -137,7 +137,7 @@ class PreTrainingArguments(RunArguments):
         if self.data_seed is None:
             self.data_seed = self.seed
 
-        yaml_words = {"true": "on", "false": "off"}  # YAML reads on and off as truth values
+        yaml_words = {"true": "on", "false": "off"}  # YAML 1.1 reads on and off as truth values
         self.fast_path = yaml_words.get(str(self.fast_path).lower(), self.fast_path)
         if self.fast_path not in ("auto", "on", "off"):
             raise ValueError(f"--fast_path must be auto, on or off, not {self.fast_path!r}")

@@ -1,5 +1,6 @@
-"""Checks that the numbers of a run are in range, before anything is built."""
+"""Checks that the numbers of a run are in range, and its language a code, before anything is built."""
 
+import re
 from typing import NamedTuple
 
 from bert_hf.errors import InputError
@@ -26,6 +27,7 @@ class Range(NamedTuple):
 _ALLOWED = {
     "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps": Range(1, 1_000_000),
     "dataloader_prefetch_factor early_stopping_patience lstm_hidden_size": Range(1, 1_000_000),
+    "eval_accumulation_steps torch_empty_cache_steps ddp_bucket_cap_mb": Range(1, 1_000_000),
     "max_seq_length long_seq_length": Range(8, 1_000_000),
     "save_total_limit doc_stride": Range(0, 1_000_000),  # 0 keeps all checkpoints
     "max_query_length n_best_size max_answer_length": Range(1, 10_000),
@@ -33,18 +35,23 @@ _ALLOWED = {
     "num_proc": Range(1, 1024),
     "folds": Range(1, 1000),
     "vocab_size": Range(6, 2**31 - 1),  # five special tokens, and one piece
-    "seed data_seed split_seed": Range(0, 2**32 - 1),
+    "seed data_seed split_seed seeds subset_seed": Range(0, 2**32 - 1),
     "max_train_samples max_eval_samples global_batch num_devices": Range(1, 1_000_000_000),
     "min_steps reinit_layers drop_rare price_per_hour save_minutes skip_bad_steps": Range(0, 1_000_000_000),
-    "null_score_diff_threshold": Range(-1_000_000_000, 1_000_000_000),
+    "labels tune_labels": Range(4, 1_000_000_000),
+    "max_rows max_pairs random_draws tune_draws tune_steps tune_batch_size texts_per_file": Range(1, 1_000_000_000),
+    "layers": Range(-10_000, 10_000),
+    "local_rank": Range(-1, 1_000_000),
+    "null_score_diff_threshold na_prob_thresh": Range(-1_000_000_000, 1_000_000_000),
     "corpus_cache_gb": Range(0, 1_000_000_000, above=True),
     "min_frequency limit_alphabet tokenizer_sample_bytes check_bytes max_steps": Range(1, 1_000_000_000_000),
     "save_steps eval_steps logging_steps": Range(0, 1_000_000_000_000, above=True),
-    "warmup_steps": Range(0, 1_000_000_000_000),
+    "warmup_steps eval_delay": Range(0, 1_000_000_000_000),
     "num_train_epochs max_hours": Range(0, 1_000_000, above=True),
     "hang_timeout": Range(1, 10_000_000),
     "ddp_timeout": Range(1, 100_000_000),
-    "learning_rate weight_decay adam_epsilon max_grad_norm": Range(0, 1000),
+    "learning_rate muon_learning_rate tune_learning_rate": Range(0, 1000),
+    "weight_decay adam_epsilon max_grad_norm nsp_loss_weight neftune_noise_alpha": Range(0, 1000),
     "adam_beta1 adam_beta2 dropout label_smoothing_factor": Range(0, 1, below=True),
     "long_seq_fraction short_seq_probability": Range(0, 1),
     "mfu fill layerwise_lr_decay": Range(0, 1, above=True),
@@ -78,3 +85,14 @@ def check_ranges(*parts) -> str:
                     raise InputError(f"{number} is out of range", where=f"--{name}", remedy=remedy)
             checked += 1
     return f"numbers: {checked} checked"
+
+
+def check_language(language: str | None) -> None:
+    """Refuses what is no language code; the model card and the rules that split sentences take codes alone.
+
+    Raises:
+        InputError: e.g. for the name of a language.
+    """
+    if language is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
+        what = f"{language!r} is no ISO 639 code of a language"
+        raise InputError(what, where="--language", remedy="give e.g. de")

@@ -90,7 +90,7 @@ def load_or_train_tokenizer(
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):
-        return load_tokenizer(open_prepared(corpus_args, folder).tokenizer())
+        return load_tokenizer(open_prepared(corpus_args, folder).tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
     made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), tokenizer_args.tokenizer_sample_bytes]

@@ -157,10 +157,13 @@ def load_tokenizer(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
 ) -> PreTrainedTokenizerBase:
-    """A tokenizer from a folder, a Hub id or a bare `vocab.txt` (the options apply to the last only).
+    """A tokenizer from a folder, a Hub id or a bare `vocab.txt`.
+
+    The options apply to the last only; a saved tokenizer has its own.
 
     Raises:
-        InputError: there is no tokenizer, or none that BERT can use.
+        InputError: there is no tokenizer, none that BERT can use, or a saved one that contradicts an option which is
+            not the default.
     """
     path = Path(name_or_path)
     if os.path.lexists(path) and not path.is_dir():
@@ -173,6 +176,7 @@ def load_tokenizer(
         )
     else:
         tokenizer = _load_saved(name_or_path)
+        _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
 
     check_tokenizer(tokenizer, where=path)
     return tokenizer
@@ -198,6 +202,26 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
 
     tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
     return tokenizer
+
+
+def _check_normalization(
+    tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
+) -> None:
+    """Refuses options that a saved tokenizer contradicts; a default may not have been given, and is not compared."""
+    normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
+    if normalizer.get("type") != "BertNormalizer":
+        return
+    strips = normalizer["lowercase"] if normalizer["strip_accents"] is None else normalizer["strip_accents"]
+
+    own = {
+        "do_lower_case": (normalizer["lowercase"], None if lower else False),
+        "strip_accents": (strips, strip),
+        "tokenize_chinese_chars": (normalizer["handle_chinese_chars"], None if chinese else False),
+    }
+    for option, (value, given) in own.items():
+        if given is not None and given != value:
+            what = f"the saved tokenizer has {option} {str(value).lower()}, which --{option} does not change"
+            raise InputError(what, where=where, remedy="leave the option out, or train another vocabulary")
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:

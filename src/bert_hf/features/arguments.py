@@ -9,7 +9,7 @@ from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
 from bert_hf.features.texts import Columns, read_texts
-from bert_hf.preflight import check_output_folder, read_model_config
+from bert_hf.preflight import check_output_folder, not_checked, read_model_config
 from bert_hf.training.output_folder import require_output_dir
 
 POOLINGS = ("none", "cls", "mean", "max")
@@ -97,3 +97,5 @@ def check_features(feature_args: FeatureArguments, output_args: OutputArguments)
     if isinstance(config, BertConfig):
         chosen_layers(feature_args.layers, config.num_hidden_layers)
         yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
+    else:
+        yield not_checked(feature_args.model_name_or_path)

@@ -12,6 +12,7 @@ from bert_hf.data.readers import (
     TEXT_NAMES,
     TextFile,
     by_column,
+    check_header,
     choose_column,
     no_column,
     open_parquet,
@@ -93,6 +94,7 @@ def read_texts(path: str, columns: Columns) -> Iterator[Text]:
         elif kind in TABLES:
             rows = separated_fields(path, TABLES[kind])  # in .tsv quotes are part of the text
             _, header = next(rows, (0, []))
+            check_header(header, TABLES[kind], path)
             yield from _row_texts(by_column(rows, header, path), path, columns)
         elif kind == ".parquet":
             yield from _parquet_texts(path, columns)

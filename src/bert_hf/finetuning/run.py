@@ -178,7 +178,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
-        card=card_of(task, args, run_start.push_to, tested=has_metrics),
+        card=card_of(task, args, tested=has_metrics),
         push_to=run_start.push_to,
         metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
@@ -228,7 +228,7 @@ def kept_and_last(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None, *, tested: bool) -> hub.Card:
+def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> hub.Card:
     """The model card, without its figures. It quotes none of the user's rows.
 
     Args:
@@ -250,7 +250,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, push_to: str | None
         example="",
         introduction=task.introduction,
         stock=task.stock,
-        usage=task.usage(push_to or folder_of(args).name),
+        usage=task.usage,
         limits=task.limits(),
         corpus={part: f"{len(rows):,} rows" for part, rows in task.parts.items()},
         training={

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError, check_known
-from bert_hf.preflight import check_output_folder, read_model_config
+from bert_hf.preflight import check_output_folder, not_checked, read_model_config
 from bert_hf.training.output_folder import require_output_dir
 
 PARTS = ("vocabulary", "geometry", "features", "few_labels", "mlm", "nsp", "grammar")
@@ -111,3 +111,5 @@ def check_probe(probe_args: ProbeArguments, output_args: OutputArguments) -> Ite
     yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"
     if read_model_config(None, probe_args.model_name_or_path, probe_args.max_seq_length) is not None:
         yield "model: its shape is a BERT's"
+    else:
+        yield not_checked(probe_args.model_name_or_path)

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -57,20 +58,30 @@ def program(name: str, absolute: bool = False) -> str:
     return str(own.relative_to(Path.cwd()) if below else own)
 
 
-def next_command(root: Path, recipe: str, config: str, **paths: str | Path) -> str:
+def next_command(
+    root: Path, recipe: str, config: str | None, *words: str, **paths: str | Path | Sequence[str | Path]
+) -> str:
     """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
 
     The project's files refer to each other relative to its folder; elsewhere the command changes to it first.
 
     Args:
-        root: the project's folder. recipe, config: name and path in it.
+        root: the project's folder. recipe, config: name and path in it; None: a recipe that trains no network.
+        words: options whose values are no paths, with these values.
         paths: options whose values are paths, as seen from the working directory.
     """
     elsewhere = Path.cwd().resolve() != root.resolve()
-    words = [program("accelerate", absolute=elsewhere), "launch"]
-    words += ["--config_file", "accelerate_config.yaml", f"recipes/{recipe}.py", "--config", config]
-    for option, path in paths.items():
-        words += [f"--{option}", os.path.abspath(path) if elsewhere and not is_url(path) else str(path)]
+    if config is None:
+        command = [program("python", absolute=elsewhere), f"recipes/{recipe}.py"]
+    else:
+        command = [program("accelerate", absolute=elsewhere), "launch", "--config_file", "accelerate_config.yaml"]
+        command += [f"recipes/{recipe}.py", "--config", config]
+    command += words
+
+    for option, given in paths.items():
+        several = [given] if isinstance(given, str | Path) else given
+        here = [os.path.abspath(path) if elsewhere and not is_url(path) else str(path) for path in several]
+        command += [f"--{option}", *here]
 
     go_there = f"cd {shlex.quote(str(root.resolve()))} && " if elsewhere else ""
-    return go_there + shlex.join(words)
+    return go_there + shlex.join(command)

@@ -1,8 +1,10 @@
 """Draws the curves of a run, writes its model card with its figures, and pushes it to the Hub."""
 
+import contextlib
 import csv
 import math
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -117,7 +119,7 @@ class Card:
     example: str = "The capital of France is [MASK]."  # of the Hub's widget; "": no widget
     introduction: str = STOCK  # of the code that loads the model
     stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
-    usage: str | None = None  # Python code that calls the model; by default a pipeline on the example
+    usage: Callable[[str], str] | None = None  # Python code that calls a model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the figures
     notes: list[str] = field(default_factory=list)  # options that change the numbers
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
@@ -195,7 +197,7 @@ def _body(folder: Path, card: Card, metrics: dict[str, float]) -> str:
 {card.introduction}
 
 ```python
-{card.usage or _pipeline_call(folder, card)}
+{_usage(folder, card)}
 ```
 
 ## Figures of this run
@@ -210,9 +212,13 @@ The figures are those of {card.held_out}. The model repeats what its text holds,
 {limits}"""
 
 
-def _pipeline_call(folder: Path, card: Card) -> str:
-    """Code that calls the model through its pipeline."""
-    model = repr(card.repo_id or folder.name).replace("'", '"')
+def _usage(folder: Path, card: Card) -> str:
+    """Code that calls the model: the card's own, or its pipeline."""
+    name = card.repo_id or folder.name
+    if card.usage:
+        return card.usage(name)
+
+    model = repr(name).replace("'", '"')
     example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
     return f"""from transformers import pipeline
 
@@ -255,8 +261,22 @@ def _table(left: str, right: str, rows: dict) -> str:
 # ---- push
 
 
-def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
-    """Uploads a finished run and waits for it; returns the address of the commit.
+def create_repository(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
+    """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME.
+
+    Raises:
+        InputError: the Hub refused.
+    """
+    _set_timeout()
+    with _push_errors(folder, repo_id):
+        full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision and revision != "main" and not revision.startswith("refs/"):
+            huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
+        return full_id
+
+
+def push(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
+    """Uploads a finished run into an existing repository and waits for it; returns the address of the commit.
 
     Only the files in `PUSHED` go. The token is that of `HF_TOKEN` or `hf auth login`; none is taken as an argument.
 
@@ -267,16 +287,22 @@ def push(folder: Path, repo_id: str, *, private: bool | None = None, revision: s
     _refuse_secrets(files, huggingface_hub.get_token())
     _set_timeout()
 
-    try:
-        repo = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True)
+    with _push_errors(folder, repo_id):
         commit = huggingface_hub.upload_folder(
-            repo_id=repo.repo_id,
+            repo_id=repo_id,
             folder_path=folder,
             revision=revision,
             commit_message="Upload a run of bert_hf",
             allow_patterns=[path.name for path in files],
         )
         return str(commit)
+
+
+@contextlib.contextmanager
+def _push_errors(folder: Path, repo_id: str) -> Iterator[None]:
+    """Turns whatever the Hub's client raises into an `InputError` that says where the model is."""
+    try:
+        yield
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
         raise InputError(
             f"the push failed: {first_line(error)}",

@@ -160,11 +160,18 @@ def finish(
     folder = folder_of(args)
     figures = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     hub.write_curves(trainer.state.log_history, folder, baselines)
-    card.repo_id = push_to
-    hub.write_card(folder, card, figures)
 
-    if push_to:
-        address = hub.push(folder, push_to, private=args.hub_private_repo, revision=args.hub_revision)
+    # The Hub knows the full name of the repository, which the card shows
+    card.repo_id = push_to
+    try:
+        if push_to:
+            private, revision = args.hub_private_repo, args.hub_revision
+            card.repo_id = hub.create_repository(folder, push_to, private=private, revision=revision)
+    finally:
+        hub.write_card(folder, card, figures)
+
+    if card.repo_id:
+        address = hub.push(folder, card.repo_id, revision=args.hub_revision)
         logger.info(f"pushed to {address}")
     write_record(folder, identity, finished=True)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from bert_hf.config.arguments import option
 from bert_hf.config.files import yaml_options
+from bert_hf.config.parser import expand_home
 from bert_hf.errors import InputError
 from bert_hf.finetuning.study.recipe_options import config_of
 
@@ -74,7 +75,7 @@ def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     others: list[str] = []
 
     current = ours
-    for word in argv:
+    for word in map(expand_home, argv):
         if word.startswith("--"):
             current = ours if word[2:].partition("=")[0] in names else others
         current.append(word)

@@ -1,6 +1,7 @@
 """Plans a study: its models, folds, training sizes, settings, and the command of each cell."""
 
 import itertools
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -260,7 +261,8 @@ def _models(entries: list[str]) -> tuple[Model, ...]:
         if argv and not argv[0].startswith("--"):
             remedy = "write 'NAME=PATH --OPTION VALUE', and quote a path with blanks twice"
             raise InputError(f"{argv[0]!r} is not an option of {name}", where="--models", remedy=remedy)
-        models[name] = Model(name, path.removesuffix(_FROM_SCRATCH), path.endswith(_FROM_SCRATCH), tuple(argv))
+        folder = os.path.expanduser(path.removesuffix(_FROM_SCRATCH))
+        models[name] = Model(name, folder, path.endswith(_FROM_SCRATCH), tuple(argv))
 
     if not models:
         raise InputError("no model is named", where="--models", remedy="give NAME=PATH, e.g. mini=runs/mini")
