@@ -30,7 +30,7 @@ from bert_hf.data.samplers import MASK, PLAN, Phase, generator
 from bert_hf.data.sentence_pairs import NOT_NEXT, truncated_lengths
 from bert_hf.data.sentence_pairs import truncate as truncate_here
 from bert_hf.errors import one_line_errors
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 
 BATCH = 64  # sequences, for the share of padding
 LONE_SHARES = (0.0, 0.1, 0.3, 0.5)  # of the documents that keep one sentence, for the length leak
@@ -175,11 +175,11 @@ def epoch_here(text: Text, tokenizer, example_args: ExampleArguments, seed: int 
         # The collator's own draw, made again: which positions are left?
         cut = truncate_here(a, b, length - SPECIALS, generator(seed, MASK, *feature["number"]))
         labels, after = example["labels"], example["input_ids"]
-        original = np.where(labels == IGNORED, after, labels)
+        original = np.where(labels == IGNORE_INDEX, after, labels)
         inside = np.concatenate([text.tokens[cut[0]], text.tokens[cut[1]]])
         if not np.array_equal(inside, np.concatenate([original[1 : len(cut[0]) + 1], original[len(cut[0]) + 2 : -1]])):
             raise AssertionError(f"{feature['number']}: the collator drew another truncation")
-        chosen = labels != IGNORED
+        chosen = labels != IGNORE_INDEX
         fate = fates(labels[chosen], after[chosen], tokenizer.mask_token_id)
         maskable = int((~np.isin(inside, specials)).sum())
         home = np.searchsorted(ends, a[0], side="right")

@@ -1,4 +1,4 @@
-"""Compute SQuAD's official figures of a prediction file: exact match, F1, best thresholds.
+"""Compute SQuAD's official metrics of a prediction file: exact match, F1, best thresholds.
 
 python recipes/evaluate_squad.py dev-v2.0.json predictions.json --na_prob_file null_odds.json
 """
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = Parser(description="Computes SQuAD's official figures; JSON on stdout.", allow_abbrev=False)
+    parser = Parser(description="Computes SQuAD's official metrics; JSON on stdout.", allow_abbrev=False)
     parser.add_argument("data", help="SQuAD's JSON (1.1 or 2.0) or JSON lines, also .gz or .xz")
     parser.add_argument("predictions", help="JSON object: question id to answer text, also .gz or .xz")
     parser.add_argument("--na_prob_file", help="JSON object: question id to the odds that it has no answer")

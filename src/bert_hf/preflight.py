@@ -50,7 +50,7 @@ from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.config_file import read_checked_config
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization import check_optimizer, check_schedule
-from bert_hf.training.output_folder import RECORD, refuse_foreign_files, require_output_dir
+from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files, require_output_dir
 from bert_hf.training.pretraining import longest_length
 
 _HEAD = 1 << 18  # characters that are read of an input
@@ -110,7 +110,7 @@ def parse_finetuning(
 def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, args) -> Iterator[str]:
     """The checks of `pretrain.py`."""
     # Options and folders
-    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RECORD)
+    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RUN_RECORD)
     yield check_training_options(args, PreTrainingArguments, BY_PRETRAINING)
     yield from check_machine(args, _PRETRAINING_METRICS)
     yield check_corpus_text(corpus_args, example_args.nsp, splits=True)
@@ -141,7 +141,7 @@ def check_finetuning(task: type[DownstreamTask], task_args, args) -> Iterator[st
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a pre-trained BERT")
 
     # Options and folders
-    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RECORD)
+    yield check_output_folder(args.output_dir, args.overwrite_output_dir, RUN_RECORD)
     yield check_training_options(args, FineTuningArguments, BY_FINETUNING)
     yield from check_machine(args, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
     yield check_labelled_rows(task, task_args)
@@ -229,10 +229,10 @@ def check_splitting(split_args, output_args) -> Iterator[str]:
 
 
 def check_machine(args, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Refuses precisions, figures, checkpoints, trackers and repositories that do not exist.
+    """Refuses precisions, metrics, checkpoints, trackers and repositories that do not exist.
 
     Args:
-        metrics: names of the figures of an evaluation.
+        metrics: names of the metrics of an evaluation.
     """
     # Precision
     if args.bf16 and args.fp16:
@@ -240,10 +240,10 @@ def check_machine(args, metrics: tuple[str, ...]) -> Iterator[str]:
     if args.fp16 and (args.use_cpu or not torch.accelerator.is_available()):
         raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
 
-    # Figures, checkpoint
+    # Metrics, checkpoint
     best = args.metric_for_best_model
     if best is not None:
-        check_known(best.removeprefix("eval_"), metrics, f"no figure {best!r}", "--metric_for_best_model")
+        check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
     if args.resume_from_checkpoint and args.resume_from_checkpoint.lower() != "true":
         folder = Path(args.resume_from_checkpoint)
         if not folder.is_dir():
@@ -349,7 +349,7 @@ def check_disk_space(config: BertConfig, args) -> Iterator[str]:
     if never or args.save_strategy == "no":
         need = 4 * parameters
     else:
-        need = (1 if (Path(args.output_dir) / RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
+        need = (1 if (Path(args.output_dir) / RUN_RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
 
     free = free_disk(Path(args.output_dir).expanduser())
     if free < need:

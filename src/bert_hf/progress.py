@@ -14,11 +14,11 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 
-LONGEST = 1800.0  # seconds that a `busy` section may take without a sign of life, by default
+BUSY_TIMEOUT = 1800.0  # seconds that a `busy` section may take without a sign of life, by default
 _EVERY = 0.25  # seconds between two beats of a `busy` section
 
 _beats = ctypes.c_int64()
-_longest = LONGEST
+_longest = BUSY_TIMEOUT
 
 
 def beat() -> None:
@@ -70,7 +70,7 @@ def _keep_beating(over: threading.Event, sign_of_life: Callable[[], object] | No
 # ---- processes
 
 
-def share(longest: float = LONGEST) -> tuple:
+def share(longest: float = BUSY_TIMEOUT) -> tuple:
     """Moves the counter into shared memory and sets how long a `busy` section may take, in seconds.
 
     Returns:

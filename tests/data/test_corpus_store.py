@@ -84,7 +84,7 @@ def test_datasets_opens_the_shards(corpus):
 def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
     """Memory stays bounded: a file without blank lines is one document to the reader."""
     monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", 40)
-    monkeypatch.setattr(shard_writer, "_LONGEST_DOCUMENT", 50)
+    monkeypatch.setattr(shard_writer, "_MAX_DOCUMENT_TOKENS", 50)
     rng = np.random.default_rng(0)
     parts = [encoded(rng, 4) for _ in range(40)]
     parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]

@@ -109,7 +109,7 @@ def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_pat
 
 def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):
     """A file without blank lines is one document to the reader: `ShardWriter` ends it now and then."""
-    monkeypatch.setattr(shard_writer, "_LONGEST_DOCUMENT", 60)
+    monkeypatch.setattr(shard_writer, "_MAX_DOCUMENT_TOKENS", 60)
 
     class Endless(Texts):
         def read(self):

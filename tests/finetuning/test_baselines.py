@@ -148,10 +148,10 @@ def test_regression_sees_the_overlap_of_a_pair():
 
 @pytest.mark.parametrize("count", [1000, 60])
 def test_the_strength_is_chosen_on_training_rows_alone(monkeypatch, count):
-    """Among at most `_MOST_ROWS` of them, and none that is held out in a fold."""
+    """Among at most `_MAX_ROWS` of them, and none that is held out in a fold."""
     fitted: list[list[str]] = []
     original = TextFeatures.fit
-    monkeypatch.setattr(module, "_MOST_ROWS", 300)
+    monkeypatch.setattr(module, "_MAX_ROWS", 300)
     monkeypatch.setattr(TextFeatures, "fit", lambda self, rows: (fitted.append(rows.texts), original(self, rows))[1])
 
     train = made_rows(count)
@@ -173,7 +173,7 @@ def test_a_class_that_the_draw_misses_leaves_the_strength_at_its_default(monkeyp
     left_out = [row for row in range(1000) if row not in kept]
     for row in [*left_out[:5], *sorted(kept)[: rare - 1]]:
         train.labels[row] = "name1"
-    monkeypatch.setattr(module, "_MOST_ROWS", 300)
+    monkeypatch.setattr(module, "_MAX_ROWS", 300)
     fitted = Baselines(train, ("name0", "name1"))
     chosen = [model.C for _, model in fitted.models.values()]
     assert (chosen == [module._DEFAULT_STRENGTH] * 2) is (rare < 4)

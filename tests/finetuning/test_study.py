@@ -507,7 +507,7 @@ def test_the_page_says_what_the_table_holds(argv, tmp_path):
 def test_a_figure_or_reference_that_is_not_there(argv):
     make_study(argv, FakeRecipe())[0].run()
     with pytest.raises(
-        InputError, match="--metrics: the cells have no figure 'f2'; one of: average_precision, f1, loss"
+        InputError, match="--metrics: the cells have no metric 'f2'; one of: average_precision, f1, loss"
     ):
         make_study([*argv, "--metrics", "f2"], FakeRecipe())[0].run()
     with pytest.raises(InputError, match=r"no model or baseline 'baseline_words'; .*baseline_majority"):
@@ -530,7 +530,7 @@ def test_a_figure_that_one_cell_lacks_names_the_cell():
     """F1 of a rare entity type is there only where it occurs in the labels or the predictions."""
     rows = [row(seed=1, eval_f1=0.5, eval_f1_rare=0.1, eval_loss=1.0), row(seed=2, eval_f1=0.4, eval_loss=1.0)]
     check_metrics(["f1"], rows, "eval_")
-    line = "--metrics: the cell m/fold-0/size-all/seed-2 has no figure 'f1_rare'; one of: f1, loss"
+    line = "--metrics: the cell m/fold-0/size-all/seed-2 has no metric 'f1_rare'; one of: f1, loss"
     with pytest.raises(InputError, match=line):
         check_metrics(["f1_rare"], rows, "eval_")
     with pytest.raises(InputError, match=line):

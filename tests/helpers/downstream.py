@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
-from bert_hf.finetuning.losses import IGNORED, cross_entropies, span_cross_entropies, squared_errors
+from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies, span_cross_entropies, squared_errors
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner
 
@@ -91,7 +91,7 @@ class Tokens(RandomTask):
 
     @staticmethod
     def row(rng, ids):
-        labels = np.where(rng.random(len(ids)) < 0.6, rng.integers(0, 3, len(ids)), IGNORED)
+        labels = np.where(rng.random(len(ids)) < 0.6, rng.integers(0, 3, len(ids)), IGNORE_INDEX)
         return {"input_ids": ids.tolist(), "labels": labels.tolist()}
 
 
@@ -135,7 +135,7 @@ def collate(features: list[dict]) -> dict[str, torch.Tensor]:
     ids = torch.tensor(np.stack([padded(row["input_ids"], 0) for row in features]))
     labels = [row["labels"] for row in features]
     if isinstance(labels[0], list) and len(labels[0]) == np.shape(features[0]["input_ids"])[-1]:
-        labels = [padded(each, IGNORED).tolist() for each in labels]
+        labels = [padded(each, IGNORE_INDEX).tolist() for each in labels]
     return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": torch.tensor(labels)}
 
 

@@ -250,7 +250,7 @@ FAULTS = [
     (["--train_file", "{place}/twice.json"], "twice.json: question train-0 occurs twice"),
     (["--max_seq_length", "384", "--doc_stride", "128"], "384 is beyond the model's 64 positions"),
     (["--n_best_size", "0"], "--n_best_size: 0 is out of range"),
-    (["--metric_for_best_model", "accuracy"], "no figure 'accuracy'"),
+    (["--metric_for_best_model", "accuracy"], "no metric 'accuracy'"),
 ]  # fmt: skip
 
 

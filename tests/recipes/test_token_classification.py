@@ -56,7 +56,7 @@ def test_every_word_of_the_test_file_is_predicted(place, tuned):
     words, gold, predicted = read_predictions(tuned)
     assert (words, gold) == (rows.words, rows.tags)
 
-    # The figures are those of the file, and the words were learned
+    # The metrics are those of the file, and the words were learned
     metrics = json.loads((tuned / "all_results.json").read_text())
     counts = count_entities(gold, predicted)
     assert metrics["test_f1"] == pytest.approx(overall(counts).f1, abs=1e-12)
@@ -84,7 +84,7 @@ def test_the_folder_loads_with_the_stock_class(tuned):
     assert not loaded["unexpected_keys"]
     assert model.config.id2label == {0: "O", 1: "B-person", 2: "I-person", 3: "B-place"}
     card = (tuned / "README.md").read_text()
-    assert "The figures are those of the text given by --test_file (test.conll)." in card
+    assert "The metrics are those of the text given by --test_file (test.conll)." in card
     assert "pipeline_tag: token-classification" in card
     assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
 

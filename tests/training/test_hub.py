@@ -210,5 +210,5 @@ def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
     for given, expected in said.items():
         hub.write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)
         text = (tmp_path / "README.md").read_text()
-        assert f"The figures are those of {expected}. The model repeats" in text
+        assert f"The metrics are those of {expected}. The model repeats" in text
         assert "\n\nTrained at 128.\n" in text

@@ -40,7 +40,7 @@ class FineTuningArguments(RunArguments):
         None, "Keep the weights of the best evaluation. By default true if the run is evaluated during training."
     )
     metric_for_best_model: str | None = option(
-        None, "Figure that decides which weights are kept. By default the task's; below 200 validation rows the loss."
+        None, "Metric that decides which weights are kept. By default the task's; below 200 validation rows the loss."
     )
     train_sampling_strategy: str = option(
         "group_by_length",

@@ -22,7 +22,7 @@ from bert_hf.config.files import yaml_options
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
 
-_LONGEST = 4096  # characters of a word: no path is longer
+_MAX_ARGUMENT_LENGTH = 4096  # characters of a word: no path is longer
 # An option of the YAML file → the option of the command line that replaces it, since both name the data
 _REPLACED_BY = {"dataset_name": "train_file", "dataset_config_name": "train_file", "train_file": "dataset_name"}
 
@@ -136,7 +136,7 @@ def _refuse_words(words: list[str]) -> None:
     """Refuses words that are invalid for every option."""
     for flag, word in zip(["", *words], words, strict=False):
         where = flag if flag.startswith("--") else word.partition("=")[0] or "command line"
-        if len(word) > _LONGEST:
+        if len(word) > _MAX_ARGUMENT_LENGTH:
             raise InputError(f"a value of {len(word):,} characters", where=where, remedy="shorten it")
         if not word or re.fullmatch(r"--[\w-]+=", word):
             raise InputError("an empty value", where=where, remedy="give a value, or leave the option out")

@@ -162,11 +162,11 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "debug": _refused("a loss or gradient that is not finite ends the run anyway, and its rows are named"),
     # ---- evaluation
     "eval_strategy": _by_epochs("eval_strategy"),
-    "prediction_loss_only": _by_both(_COUNTS_ONLY, "the figures are computed from the predictions"),
-    "eval_do_concat_batches": _by_both(_COUNTS_ONLY, "the figures are computed from all rows together"),
+    "prediction_loss_only": _by_both(_COUNTS_ONLY, "the metrics are computed from the predictions"),
+    "eval_do_concat_batches": _by_both(_COUNTS_ONLY, "the metrics are computed from all rows together"),
     "eval_use_gather_object": _refused("what is gathered are tensors", PRETRAINER, FINETUNE),
-    "include_for_metrics": _by_both(_COUNTS_ONLY, "the figures need predictions and labels alone"),
-    "batch_eval_metrics": _by_both(_COUNTS_ONLY, "the figures are computed from all rows together"),
+    "include_for_metrics": _by_both(_COUNTS_ONLY, "the metrics need predictions and labels alone"),
+    "batch_eval_metrics": _by_both(_COUNTS_ONLY, "the metrics are computed from all rows together"),
     "label_names": _refused("the labels are those that the collator makes", PRETRAINER, FINETUNE),
     # ---- saving and resuming
     "save_strategy": _by_epochs("save_strategy"),
@@ -193,7 +193,7 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
         "tensor, context and sequence parallelism are not supported", remedy="see configs/accelerate"
     ),
     # ---- batches
-    "dataloader_drop_last": _in_recipes("rows would be left out of the figures: it holds for evaluation as well"),
+    "dataloader_drop_last": _in_recipes("rows would be left out of the metrics: it holds for evaluation as well"),
     **{
         name: _in_recipes("there are no workers", when=_without_workers(name), remedy="give --dataloader_num_workers")
         for name in (

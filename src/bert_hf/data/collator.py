@@ -13,7 +13,7 @@ from bert_hf.data.samplers import MASK, generator
 from bert_hf.data.sentence_pairs import truncate
 from bert_hf.data.tokenization import continuing_pieces
 from bert_hf.errors import InputError
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 
 
 class DataCollatorForPreTraining:
@@ -135,7 +135,7 @@ class DataCollatorForPreTraining:
         else:
             chosen = choose_tokens(maskable, share, rng)
 
-        labels = np.full(len(ids), IGNORED, dtype=np.int64)
+        labels = np.full(len(ids), IGNORE_INDEX, dtype=np.int64)
         labels[chosen] = ids[chosen]
         return replace(ids, chosen, self._mask, self._random_ids, rng), labels
 
@@ -145,11 +145,11 @@ class DataCollatorForPreTraining:
         multiple = self.pad_to_multiple_of or 1
         width = -(-int(lengths.max()) // multiple) * multiple
 
-        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORED}
+        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
         batch = {name: pad_rows([each[name] for each in examples], value, width) for name, value in padding.items()}
 
         batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
-        batch["masked_positions"] = (batch["labels"].flatten() != IGNORED).nonzero().squeeze(1)
+        batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
         batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
 
         if self.nsp:

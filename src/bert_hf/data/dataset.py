@@ -75,7 +75,7 @@ class PreTrainingExamples(Dataset):
         batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
             in as many pieces as keep its number of tokens. By default the length of the first phase.
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
-            figures are comparable only at one share.
+            metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments.
         fixed: the windows in the store's order, and none fetched ahead: for readers of the first one only (held-out
             sets, the corpus report).

@@ -24,9 +24,9 @@ SHINGLE = 5  # words; a document of fewer is one shingle
 _VALUES = 256  # of a signature, a byte each
 # Eight values are a band, read as one number; documents that share a band are compared. At 0.8 all but 0.3 % of pairs
 # share one, at 0.85 all but 1 in 20,000. (datasketch's own index is of dictionaries: kilobytes a document.)
-_LEAST = SIMILAR + (1 - SIMILAR) / 256  # share of equal bytes: unequal values agree in one of 256
+_MIN_AGREEMENT = SIMILAR + (1 - SIMILAR) / 256  # share of equal bytes: unequal values agree in one of 256
 _ROUNDS = 64  # documents that are undecided after these are kept
-_LONGEST_WORD = 1 << 20  # characters: text without any white space is cut there, so that memory stays bounded
+_MAX_WORD_LENGTH = 1 << 20  # characters: text without any white space is cut there, so that memory stays bounded
 # Scripts that put no space between words (Thai … Tibetan, Burmese, Khmer; kana, Han): each character is a word.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
@@ -137,7 +137,7 @@ class _Signature:
         """Adds a piece of the text; `ends`: it is the document's last one."""
         text = self._rest + separate_words(text)
         words = text.split()
-        whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _LONGEST_WORD
+        whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _MAX_WORD_LENGTH
         self._rest = "" if whole else words.pop()
 
         hashes = np.concatenate([self._last, np.fromiter(map(hash_word, words), np.uint64, len(words))])
@@ -198,7 +198,7 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
             compared = np.flatnonzero(later & ~gone & ~later[first])
             for some in np.array_split(compared, 1 + len(compared) // (1 << 14)):
                 same = signatures[numbers[some]] == signatures[numbers[first[some]]]
-                gone[some] = same.mean(axis=1) >= _LEAST
+                gone[some] = same.mean(axis=1) >= _MIN_AGREEMENT
         found.append(numbers[gone])
         numbers = numbers[later & ~gone]
     return np.concatenate(found)

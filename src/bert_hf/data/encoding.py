@@ -15,7 +15,7 @@ import numpy as np
 import sentencex
 from tokenizers import Tokenizer
 
-LONGEST_SENTENCE = 1000  # characters; beyond it text without full stops is cut at white space
+MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
 GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
@@ -27,7 +27,7 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
     """The sentences of a text.
 
     A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
-    code, of a related language or of English). A sentence of more than `LONGEST_SENTENCE` characters (text without
+    code, of a related language or of English). A sentence of more than `MAX_SENTENCE_LENGTH` characters (text without
     full stops) is cut at the last white space before that length, or at that length where there is none. Without a
     language a line of any length is a sentence: the format of the 2018 code.
     """
@@ -59,10 +59,10 @@ def _segments(line: str, language: str) -> list[str]:
 
 
 def _cut_long(sentence: str) -> Iterator[str]:
-    """The sentence in parts of at most `LONGEST_SENTENCE` characters."""
+    """The sentence in parts of at most `MAX_SENTENCE_LENGTH` characters."""
     begin = 0
     while begin < len(sentence):
-        end = begin + LONGEST_SENTENCE
+        end = begin + MAX_SENTENCE_LENGTH
         if end < len(sentence) and (space := sentence.rfind(" ", begin + 1, end)) > 0:
             end = space
         if part := sentence[begin:end].strip():

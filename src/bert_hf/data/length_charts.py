@@ -8,7 +8,7 @@ import numpy as np
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_store import Window
 from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.pair_shortcuts import MOST_PAIRS
+from bert_hf.data.pair_shortcuts import MAX_PAIRS
 from bert_hf.data.repetitions import kept_sentences
 
 _BAR = 40  # characters
@@ -29,7 +29,7 @@ def draw_lengths(
     """Writes `lengths.png`: documents, sentences, and examples as the model sees them."""
     from matplotlib.figure import Figure
 
-    number = min(MOST_PAIRS, len(examples))
+    number = min(MAX_PAIRS, len(examples))
     lengths = [len(collator.example(examples[index])["input_ids"]) for index in range(number)]
     sentences = np.diff(window.token_offsets)[kept_sentences(window)]
 

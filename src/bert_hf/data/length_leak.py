@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-FEWEST_PAIRS = 400  # below it the sampling error is 2.5 points and more
+MIN_PAIRS = 400  # below it the sampling error is 2.5 points and more
 ALLOWED = 0.02  # accuracy above chance that is tolerated
 _FOLDS = 4
 
@@ -37,12 +37,12 @@ def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -
         label: (N,) 0 or 1.
 
     Raises:
-        ValueError: there are fewer than `FEWEST_PAIRS` pairs, or fewer than four of one label.
+        ValueError: there are fewer than `MIN_PAIRS` pairs, or fewer than four of one label.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier  # takes half a second to load
     from sklearn.model_selection import StratifiedKFold, cross_val_score
 
-    if len(label) < FEWEST_PAIRS:
+    if len(label) < MIN_PAIRS:
         raise ValueError(f"{len(label)} pairs are too few to measure whether their lengths predict the label")
 
     columns = np.stack([length_a, length_b, length_a + length_b, length_a - length_b], axis=1)

@@ -8,9 +8,9 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.finding import Finding
-from bert_hf.data.length_leak import FEWEST_PAIRS, length_leak
+from bert_hf.data.length_leak import MIN_PAIRS, length_leak
 
-MOST_PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
+MAX_PAIRS = 8000  # examples that the shortcuts are looked for in; half of them to learn from
 Segments = list[tuple[np.ndarray, np.ndarray]]  # A and B of each pair, without special tokens
 
 
@@ -26,8 +26,8 @@ def shortcuts(
     Args:
         counts: (V,) how often each token occurs in the text.
     """
-    number = min(MOST_PAIRS, len(examples))
-    if number < FEWEST_PAIRS:
+    number = min(MAX_PAIRS, len(examples))
+    if number < MIN_PAIRS:
         return [Finding(f"{number} pairs are too few to look for shortcuts in")]
 
     features = [examples[index] for index in range(number)]

@@ -10,7 +10,7 @@ from bert_hf.data.finding import Finding
 
 _BYTES_A_PARAMETER = 16  # fp32 weight, gradient and both moments of Adam
 SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
-_MOST_PASSES = 40  # of the paper: 1,000,000 steps of 256 sequences
+_MAX_PASSES = 40  # of the paper: 1,000,000 steps of 256 sequences
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def _passes(corpus: Corpus, window: Window, examples: PreTrainingExamples, plann
     epoch = length * corpus.tokens / max(1, window.sizes.sum())
     passes = planned.steps * planned.batch / epoch
     text = f"{planned.steps:,} steps of {planned.batch:,} sequences are {passes:.2f} passes over the corpus"
-    remedy = f"get more text, or plan fewer steps (the paper: {_MOST_PASSES} passes)"
-    return Finding(text, remedy if passes > _MOST_PASSES else "")
+    remedy = f"get more text, or plan fewer steps (the paper: {_MAX_PASSES} passes)"
+    return Finding(text, remedy if passes > _MAX_PASSES else "")
 
 
 def _memory(planned: PlannedRun) -> Finding:

@@ -21,7 +21,7 @@ FORMAT = 2  # of the folder; part of the fingerprint
 MANIFEST = "manifest.json"
 COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
 _BATCH_TOKENS = 4_000_000  # tokens in a record batch
-_LONGEST_DOCUMENT = 64_000_000  # tokens: a document is held in memory until it ends
+_MAX_DOCUMENT_TOKENS = 64_000_000  # tokens: a document is held in memory until it ends
 
 
 def write_json(path: Path, content: dict, replace: bool = True) -> bool:
@@ -104,10 +104,10 @@ class ShardWriter:
     def add(self, encoded: Encoded) -> None:
         """Adds some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
 
-        A document of more than `_LONGEST_DOCUMENT` tokens (a file without blank lines, say) is ended there.
+        A document of more than `_MAX_DOCUMENT_TOKENS` tokens (a file without blank lines, say) is ended there.
         """
         self._size += len(encoded.ids) + len(encoded.ends)
-        if self._size >= _LONGEST_DOCUMENT and not encoded.ends[-1]:
+        if self._size >= _MAX_DOCUMENT_TOKENS and not encoded.ends[-1]:
             encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
 
         self.document_ended = bool(encoded.ends[-1])

@@ -13,7 +13,9 @@ from bert_hf.preflight import check_output_folder, not_checked, read_model_confi
 from bert_hf.training.output_folder import require_output_dir
 
 POOLINGS = ("none", "cls", "mean", "max")
-RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_" or "."
+FEATURE_RECORD = (
+    "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_" or "."
+)
 
 
 @dataclass
@@ -81,7 +83,9 @@ def check_features(feature_args: FeatureArguments, output_args: OutputArguments)
         raise InputError("no texts are named", where="--train_file", remedy="give files of them")
 
     # Options and folders
-    yield check_output_folder(require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, RECORD)
+    yield check_output_folder(
+        require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, FEATURE_RECORD
+    )
 
     # Every row: a fault in the last one would otherwise end the run after hours
     files = expand(feature_args.train_file)

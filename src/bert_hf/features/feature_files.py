@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from bert_hf.config.files import write_durably
 from bert_hf.errors import InputError
-from bert_hf.features.arguments import RECORD
+from bert_hf.features.arguments import FEATURE_RECORD
 from bert_hf.features.extraction import Chunk, FeatureExtractor
 from bert_hf.features.texts import Text
 from bert_hf.training.command_line import program
@@ -59,7 +59,7 @@ class FeatureFolder:
         """Writes the record of the folder."""
         files = [asdict(file) for file in self.files]
         record = {"bert_hf": version("bert-hf"), "identity": self.identity, "files": files, "finished": self.finished}
-        write_durably(self.path / RECORD, json.dumps(record, indent=2) + "\n")
+        write_durably(self.path / FEATURE_RECORD, json.dumps(record, indent=2) + "\n")
 
 
 def open_folder(path: Path, identity: dict, overwrite: bool) -> FeatureFolder:
@@ -72,14 +72,14 @@ def open_folder(path: Path, identity: dict, overwrite: bool) -> FeatureFolder:
         InputError: it holds other features, or files that are not ours.
     """
     identity = json.loads(json.dumps(identity))
-    if read_record(path / RECORD) is None:
-        refuse_foreign_files(path, overwrite, known_by=RECORD)
+    if read_record(path / FEATURE_RECORD) is None:
+        refuse_foreign_files(path, overwrite, known_by=FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 
-    record = read_record(path / RECORD)
+    record = read_record(path / FEATURE_RECORD)
     if record is not None and overwrite:
-        for file in [path / _TEMPORARY, *path.glob("features-*.parquet"), path / RECORD]:
+        for file in [path / _TEMPORARY, *path.glob("features-*.parquet"), path / FEATURE_RECORD]:
             file.unlink(missing_ok=True)
         record = None
     if record is None:

@@ -27,7 +27,7 @@ _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression
 _FOLDS = 3
 _FEW_ROWS = 50  # below this the strength is not chosen: each fold would decide by a handful of rows
 _DEFAULT_STRENGTH = _STRENGTHS[0]  # F1 of 40 SMS, on characters: 0.76, and 0.41 with C = 1 (mean of eight draws)
-_MOST_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
+_MAX_ROWS = 3000  # for choosing the strength; the model itself is fitted to all rows
 
 _VECTORS = {
     "words": {"ngram_range": (1, 2), "token_pattern": r"(?u)\S+"},
@@ -149,7 +149,7 @@ class Baselines:
             self.models[kind] = (features, model)
 
     def metrics(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
-        """Figures of labelled rows, named `baseline_<kind>_<metric>`.
+        """Metrics of labelled rows, named `baseline_<kind>_<metric>`.
 
         Args:
             rows: cut like the training rows.
@@ -194,12 +194,12 @@ class Baselines:
         return every
 
     def _choose_strength(self, kind: str, train: LabelledTexts) -> float:
-        """The strength with the best figures over the folds: Matthews correlation, or the (negative) squared error.
+        """The strength with the best metrics over the folds: Matthews correlation, or the (negative) squared error.
 
         Matthews correlation, because F1 of a frequent positive class is high for the majority already. With few rows,
         or a class that is not in every fold, nothing is chosen.
         """
-        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MOST_ROWS])
+        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MAX_ROWS])
         targets = self.targets[drawn]
         # Of many rows the draw may miss a rare class
         fewest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
@@ -226,7 +226,7 @@ class Baselines:
 
 
 def best_baseline(baselines: dict[str, float], metric: str) -> tuple[str, float] | None:
-    """(kind, value) of the baseline with the highest figure; None where none has it."""
+    """(kind, value) of the baseline with the highest metric; None where none has it."""
     ending = f"_{metric}"
     found = {
         name.removeprefix("baseline_").removesuffix(ending): value
@@ -237,7 +237,7 @@ def best_baseline(baselines: dict[str, float], metric: str) -> tuple[str, float]
 
 
 def who_is_ahead(value: float, baselines: dict[str, float], metric: str) -> str:
-    """A sentence that compares the model's figure with the best baseline's; "" where there is none.
+    """A sentence that compares the model's metric with the best baseline's; "" where there is none.
 
     >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
     'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022.'

@@ -21,7 +21,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
-from bert_hf.finetuning.losses import IGNORED, cross_entropies
+from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
@@ -82,7 +82,7 @@ class ChoiceTask(DownstreamTask):
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         assert isinstance(predictions, np.ndarray)
-        known = np.zeros(0, bool) if labels is None else labels != IGNORED
+        known = np.zeros(0, bool) if labels is None else labels != IGNORE_INDEX
         if labels is None or not known.any():
             return {}
         return {"accuracy": float((predictions.argmax(1) == labels)[known].mean())}
@@ -187,7 +187,7 @@ def encode_choices(
         "length": pa.array(lengths, pa.int32()),
     }
     if any(row.label is not None for row in rows):
-        columns["labels"] = pa.array([IGNORED if row.label is None else row.label for row in rows], pa.int64())
+        columns["labels"] = pa.array([IGNORE_INDEX if row.label is None else row.label for row in rows], pa.int64())
     return EncodedChoices(datasets.Dataset(pa.table(columns)), cut_contexts, cut_choices)
 
 

@@ -182,10 +182,10 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
         if read is None:
             return []
         longest = f"a text of more than {self.task_args.max_seq_length} tokens"
-        return [f"Training and figures read {read} {longest}. The pipeline reads its beginning alone."]
+        return [f"Training and metrics read {read} {longest}. The pipeline reads its beginning alone."]
 
     def _judged(self) -> str:
-        """The part whose figures are reported: test, or validation where test has no labels."""
+        """The part whose metrics are reported: test, or validation where test has no labels."""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
@@ -199,7 +199,7 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
-        # A row a figure: the model's and the baselines'
+        # A row a metric: the model's and the baselines'
         lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
         for name in self.metric_names(self.task_args):
             if f"{prefix}_{name}" not in metrics:

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 
 
 def count_labels(labels: Tensor) -> Tensor:
     """(B,) labels of each model input that are trained on."""
-    return (labels != IGNORED).reshape(len(labels), -1).sum(1)
+    return (labels != IGNORE_INDEX).reshape(len(labels), -1).sum(1)
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -22,11 +22,11 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
 
     Args:
         logits: (B, C), or (B, L, C) with one label a token.
-        labels: (B,) or (B, L) class ids; `IGNORED` adds nothing.
+        labels: (B,) or (B, L) class ids; `IGNORE_INDEX` adds nothing.
         label_smoothing: share of the target that is spread evenly over the classes.
     """
     each = F.cross_entropy(
-        logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORED, label_smoothing=label_smoothing,
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing,
         reduction="none",
     )  # fmt: skip
     return each.reshape(len(labels), -1).sum(1)

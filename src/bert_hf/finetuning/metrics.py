@@ -1,7 +1,7 @@
-"""Computes the figures of classification and regression tasks as `evaluate.Metric`s, without a download.
+"""Computes the metrics of classification and regression tasks as `evaluate.Metric`s, without a download.
 
 `evaluate.load(name)` fetches a script from the Hub and runs it; these have the same interface and need no network.
-The figures that GLUE reports for each task: Wang et al. 2019, table 1.
+The metrics that GLUE reports for each task: Wang et al. 2019, table 1.
 """
 
 import warnings
@@ -101,12 +101,12 @@ def _correlation(coefficient: Callable, predictions, references) -> float:
         return 0.0
 
     with warnings.catch_warnings():
-        # Predictions that differ in the last bits only: the figure is that of rounding, and near 0
+        # Predictions that differ in the last bits only: the metric is that of rounding, and near 0
         warnings.simplefilter("ignore", NearConstantInputWarning)
         return float(coefficient(predictions, references).statistic)
 
 
-# ---- figures as functions
+# ---- metrics as functions
 
 
 def f1(references, predictions, classes: int) -> float:
@@ -134,7 +134,7 @@ def ranking_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, flo
 
     Args:
         scores: (N,) higher for class 1; or (N, 2) logits, whose difference is the score.
-        references: (N,) 0 or 1. Without rows of class 1 both figures are 0.
+        references: (N,) 0 or 1. Without rows of class 1 both metrics are 0.
     """
     scores, references = np.asarray(scores), np.asarray(references)
     if scores.ndim == 2:
@@ -179,13 +179,13 @@ def confusion(references, predictions, names: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-# ---- all figures of a task
+# ---- all metrics of a task
 
 
 def classification_metrics(
     logits: np.ndarray, references: np.ndarray, metric: LocalMetric | None = None
 ) -> dict[str, float]:
-    """Figures of classification: accuracy, F1, Matthews correlation; the task's own; of two classes the ranking's.
+    """Metrics of classification: accuracy, F1, Matthews correlation; the task's own; of two classes the ranking's.
 
     Args:
         logits: (N, classes).
@@ -205,7 +205,7 @@ def classification_metrics(
 
 
 def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
-    """Figures of regression: Pearson and Spearman correlation and their mean.
+    """Metrics of regression: Pearson and Spearman correlation and their mean.
 
     Args:
         scores: (N,) or (N, 1) predictions. references: (N,).

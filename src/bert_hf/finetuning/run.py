@@ -1,4 +1,4 @@
-"""The path that every fine-tuning run takes: defaults, identity, training, figures of each part, card and report."""
+"""The path that every fine-tuning run takes: defaults, identity, training, metrics of each part, card and report."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from bert_hf.training.optimization import global_batch_size, optimizer_name
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.run_fingerprint import settings
 
-FEW_ROWS = 200  # below so many validation rows a figure that counts rows is too coarse to choose weights by
+FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 
 # In the order of the lists of earlier records (see `run_fingerprint`): a new entry comes last.
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
@@ -36,7 +36,7 @@ _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stoppi
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
-    """Chooses what was not given (rate, epochs, precision, the figure that decides), and inspects the output folder.
+    """Chooses what was not given (rate, epochs, precision, the metric that decides), and inspects the output folder.
 
     Args:
         about: a line on the model's weights, logged before training.
@@ -71,9 +71,9 @@ def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> N
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
-    """Sets the figure that decides which weights are kept, where --metric_for_best_model is not given.
+    """Sets the metric that decides which weights are kept, where --metric_for_best_model is not given.
 
-    With few validation rows many evaluations have an equal figure, and the first of them is far from the best model;
+    With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
     """
     rows = len(task.parts["validation"])
@@ -84,7 +84,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     metric = str(args.metric_for_best_model).removeprefix("eval_")
     if metric not in (known := (*task.metric_names(task.task_args), "loss")):  # some depend on the data
         remedy = f"one of: {', '.join(dict.fromkeys(known))}"
-        raise InputError(f"no figure {metric!r}", where="--metric_for_best_model", remedy=remedy)
+        raise InputError(f"no metric {metric!r}", where="--metric_for_best_model", remedy=remedy)
     args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
 
@@ -133,7 +133,7 @@ class EarlyStop(TrainerCallback):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
-        """Called before Trainer compares the figure with the best one, so all evaluations are compared here."""
+        """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
         metric = f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
         sign = 1 if args.greater_is_better else -1
         by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
@@ -155,11 +155,11 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
-    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its figures."""
+    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics."""
     task, args = trainer.task, trainer.args
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
 
-    # Figures: validation (the weights that are kept), its further parts, test
+    # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.evaluate(), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
@@ -191,7 +191,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
 
 def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
-    """Predictions and figures of all parts but `train` and `validation`, of those that are asked for."""
+    """Predictions and metrics of all parts but `train` and `validation`, of those that are asked for."""
     task_args = trainer.task.task_args
     found = {}
     for part in trainer.task.parts:
@@ -205,7 +205,7 @@ def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
 
 
 def kept_and_last(trainer: FineTuner) -> str:
-    """The validation figure of the weights that are kept, and that of the last ones; "" where they are the same."""
+    """The validation metric of the weights that are kept, and that of the last ones; "" where they are the same."""
     args, state = trainer.args, trainer.state
     if not args.load_best_model_at_end or state.best_global_step is None:
         return ""
@@ -229,10 +229,10 @@ def kept_and_last(trainer: FineTuner) -> str:
 
 
 def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> hub.Card:
-    """The model card, without its figures. It quotes none of the user's rows.
+    """The model card, without its metrics. It quotes none of the user's rows.
 
     Args:
-        tested: there are figures of the test rows.
+        tested: there are metrics of the test rows.
     """
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
@@ -268,7 +268,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
 
 
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
-    """Describes the data of the figures: the test rows, or the validation rows where there are no test figures."""
+    """Describes the data of the metrics: the test rows, or the validation rows where there are no test metrics."""
     if tested:
         return hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 

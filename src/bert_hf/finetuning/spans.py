@@ -91,7 +91,7 @@ class SpanTask(DownstreamTask):
         return data.remove_columns("labels") if self._unlabelled(part) else data
 
     def _unlabelled(self, part: str) -> bool:
-        """Whether a part is test questions whose answers are unknown: they have predictions, and no figures."""
+        """Whether a part is test questions whose answers are unknown: they have predictions, and no metrics."""
         if part != "test":
             return False
         questions = self.parts[part]
@@ -128,7 +128,7 @@ class SpanTask(DownstreamTask):
         return tuple(best_spans(*logits, *where, self.task_args.n_best_size, self.task_args.max_answer_length))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        """The official figures, in percent.
+        """The official metrics, in percent.
 
         With questions that have no answer, `exact` and `f1` of the validation questions are those at the given
         threshold or at 0, and `best_…` those at the best; of other parts, those at the threshold that was chosen.

@@ -1,4 +1,4 @@
-"""The interface between a task family and the shared path of fine-tuning: rows, network, loss, figures."""
+"""The interface between a task family and the shared path of fine-tuning: rows, network, loss, metrics."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -135,9 +135,9 @@ class DownstreamTask(ABC):
     @classmethod
     @abstractmethod
     def metric_names(cls, task_args: TaskArguments) -> tuple[str, ...]:
-        """Names of the validation figures, without `eval_`; the first decides which weights are kept.
+        """Names of the validation metrics, without `eval_`; the first decides which weights are kept.
 
-        A figure that is better when it is lower is named `…loss`.
+        A metric that is better when it is lower is named `…loss`.
         """
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
@@ -146,7 +146,7 @@ class DownstreamTask(ABC):
 
     @abstractmethod
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        """Figures of a part.
+        """Metrics of a part.
 
         Args:
             predictions: what `reduce` kept, an entry a feature in the order of `encoded(part)`; where the batches had
@@ -173,15 +173,15 @@ class DownstreamTask(ABC):
         return {}
 
     def limits(self) -> list[str]:
-        """Sentences for the card: what the figures did and the code of `usage` does not do."""
+        """Sentences for the card: what the metrics did and the code of `usage` does not do."""
         return []
 
     def baselines(self) -> dict[str, float]:
-        """Figures of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
+        """Metrics of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
-        """The text printed at the end: by default every test figure (or, without test rows, validation figure).
+        """The text printed at the end: by default every test metric (or, without test rows, validation metric).
 
         Args:
             predictions: for the test rows, or the validation rows where test rows have no labels.

@@ -36,14 +36,14 @@ class Task:
         labels: names by id, in the data set's order; of two, the second is the positive class. Empty for regression.
         pair: column of the second text; None: the task has one text.
         config: configuration of the Hub data set.
-        metric: the benchmark's; its first figure is the one by which a model is selected.
+        metric: the benchmark's; its first metric is the one by which a model is selected.
         regression: labels are numbers.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
         score_range: of a regression's submission: predictions are clipped to it.
-        splits: its parts, and the name of each on the Hub. Figures are named after parts: `validation_mm` →
+        splits: its parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
-        test_has_labels: test figures can be computed here, and not only by the benchmark's server.
+        test_has_labels: test metrics can be computed here, and not only by the benchmark's server.
         note: printed when the task is run.
     """
 

@@ -19,7 +19,7 @@ from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
 class Predictions(NamedTuple):
-    """Predictions for a part in the order of its features, and its figures (`{}` without labels)."""
+    """Predictions for a part in the order of its features, and its metrics (`{}` without labels)."""
 
     values: Arrays
     metrics: dict[str, float]
@@ -32,10 +32,10 @@ class FineTuner(ResumableTrainer):
     steps (the last, smaller group included) and ranks. `eval_loss` is the same mean over all labels of the part.
 
     Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
-    the features. Of several evaluations with an equal figure the one with the lowest loss is the best.
+    the features. Of several evaluations with an equal metric the one with the lowest loss is the best.
 
     Args:
-        task: its rows, loss and figures.
+        task: its rows, loss and metrics.
         collator: makes batches of the task's features.
         facts: recorded in the manifest of each checkpoint.
     """
@@ -141,7 +141,7 @@ class FineTuner(ResumableTrainer):
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
 
     def predict_part(self, part: str, prefix: str) -> Predictions:
-        """Predictions for the rows of any part, and its figures under `prefix`."""
+        """Predictions for the rows of any part, and its metrics under `prefix`."""
         self._part = part
         try:
             features: Any = self._sorted_part(part).features

@@ -16,7 +16,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.losses import IGNORED, cross_entropies
+from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splitting.splits import draw_groups
 from bert_hf.finetuning.tagging.conll import (
@@ -109,10 +109,10 @@ class TokenClassificationTask(DownstreamTask):
         begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
 
         # Labels of all windows in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]]. Every token
-        # but the first piece of a word is IGNORED.
+        # but the first piece of a word is IGNORE_INDEX.
         lengths = ends - begins + SPECIAL_TOKENS
         offsets = np.cumsum(lengths) - lengths
-        labels = np.full(lengths.sum(), IGNORED, np.int64)
+        labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
         inside = feature >= 0
         labels[offsets[feature[inside]] + position[inside]] = numbers[inside]
 
@@ -211,7 +211,7 @@ tagger("Anna Smith lives in London.")"""
         if not self.task_args.document_context:
             return []
         return [
-            "Training and figures read each sentence with its neighbours in the document. The pipeline reads only the "
+            "Training and metrics read each sentence with its neighbours in the document. The pipeline reads only the "
             "text that it is given."
         ]
 

@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-IGNORED = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
+IGNORE_INDEX = -100  # label of a token that is not predicted: PyTorch's and transformers' convention
 
 # A probability that uses the kernels of dropout but drops nothing, so that results with and without can be compared.
 DROP_NOTHING = 2.0**-30
@@ -103,7 +103,7 @@ class _ProjectedCrossEntropy(Function):
         logits = F.linear(cast_hidden, cast_weight, bias.to(dtype))  # (M, V)
 
         # Is the label the likeliest token? In 16 bit many logits tie, and only the first of them is the prediction.
-        counts = labels != IGNORED
+        counts = labels != IGNORE_INDEX
         targets = labels.masked_fill(~counts, 0).unsqueeze(1)  # (M, 1)
         highest = logits.amax(1).float()
         target_logits = logits.gather(1, targets).squeeze(1).float()
@@ -159,7 +159,7 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
 
     Args:
         hidden: (M, H), the layer's input.
-        labels: (M,), `IGNORED` where nothing is predicted.
+        labels: (M,), `IGNORE_INDEX` where nothing is predicted.
 
     Returns:
         Losses (M,) in nats, fp32, 0 where the label is ignored; and whether each prediction is right (M,).
@@ -171,17 +171,17 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
 
 def plain_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
     """`projected_cross_entropy` by PyTorch's own operations."""
-    return judged_losses(decoder(hidden), labels)
+    return losses_and_correct(decoder(hidden), labels)
 
 
-def judged_losses(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """`token_losses`, and whether the most likely prediction is the label (N,)."""
     return token_losses(logits, labels), logits.argmax(-1) == labels
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy (N,) in nats, in fp32, of logits (N, classes) and labels (N,); 0 where the label is ignored."""
-    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORED, reduction="none")
+    return F.cross_entropy(logits.float(), labels, ignore_index=IGNORE_INDEX, reduction="none")
 
 
 # ---- projections

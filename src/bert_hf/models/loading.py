@@ -27,7 +27,7 @@ from bert_hf.errors import InputError, first_line
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER = ("tokenizer.json", TOKENIZER_CONFIG, "vocab.txt", "special_tokens_map.json", "added_tokens.json")
-_LONGEST_JSON = 32 << 20  # bytes
+_MAX_JSON_BYTES = 32 << 20  # bytes
 _SHARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack")  # h5 and msgpack: just not read
 # Entries that stock classes follow to code or to other files; attention and experts may name a kernel of the Hub
@@ -241,8 +241,8 @@ def _entries(content: Any) -> Iterator[tuple[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LONGEST_JSON:
-            raise ValueError(f"longer than {_LONGEST_JSON >> 20} MiB")
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ValueError(f"longer than {_MAX_JSON_BYTES >> 20} MiB")
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None

@@ -29,9 +29,9 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from bert_hf.models.functional import (
-    IGNORED,
+    IGNORE_INDEX,
     DropoutAdd,
-    judged_losses,
+    losses_and_correct,
     plain_cross_entropy,
     project,
     projected_cross_entropy,
@@ -42,7 +42,7 @@ from bert_hf.models.unpadded_attention import UnpaddedBatch, unpad_batch, unpadd
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean of `token_losses` over the labels that are not ignored; 0, not NaN, if all are."""
-    return token_losses(logits, labels).sum() / (labels != IGNORED).sum().clamp(min=1)
+    return token_losses(logits, labels).sum() / (labels != IGNORE_INDEX).sum().clamp(min=1)
 
 
 class BertEmbeddings(nn.Module):
@@ -574,6 +574,6 @@ class BertForPreTraining(BertPreTrainedModel):
 
         if next_sentence_label is not None:
             logits = self.cls.seq_relationship(pooled)  # (B, 2)
-            losses.nsp_losses, losses.nsp_correct = judged_losses(logits, next_sentence_label.flatten())
+            losses.nsp_losses, losses.nsp_correct = losses_and_correct(logits, next_sentence_label.flatten())
 
         return losses

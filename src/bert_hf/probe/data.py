@@ -22,10 +22,10 @@ from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tasks import order_labels
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.probe.arguments import ProbeArguments
 
-LEAST_OF_A_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
+MIN_PER_CLASS = 2  # rows of each class in a draw of few labels, where there are so many
 
 
 # ---- labelled rows
@@ -125,7 +125,7 @@ def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndar
 
 
 def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray | None:
-    """`count` of `rows` (ascending), classes in proportion but `LEAST_OF_A_CLASS` of each; None where there are fewer.
+    """`count` of `rows` (ascending), classes in proportion but `MIN_PER_CLASS` of each; None where there are fewer.
 
     Args:
         labels: (N,) class number of every row there is.
@@ -136,7 +136,7 @@ def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.G
     shuffled = rng.permutation(rows)
 
     classes, sizes = np.unique(labels[rows], return_counts=True)
-    least = np.minimum(sizes, min(LEAST_OF_A_CLASS, count // len(classes)))
+    least = np.minimum(sizes, min(MIN_PER_CLASS, count // len(classes)))
     share = sizes / len(rows) * count
     quota = np.minimum(sizes, np.maximum(least, np.round(share).astype(int)))
 
@@ -168,7 +168,7 @@ class MaskedExample(NamedTuple):
 
     def original(self) -> np.ndarray:
         """(L,) the tokens as they were before masking."""
-        return np.where(self.labels == IGNORED, self.input_ids, self.labels)
+        return np.where(self.labels == IGNORE_INDEX, self.input_ids, self.labels)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Measures frozen features: logistic regression on the states of every layer, compared with TF-IDF.
 
 All methods see the same labelled rows and are tested on the same held-out fold. Layer, pooling and C are chosen by
-cross-validation inside the labelled rows, and below `LEAST_TO_CHOOSE` rows not at all.
+cross-validation inside the labelled rows, and below `MIN_ROWS_TO_CHOOSE` rows not at all.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from bert_hf.finetuning.metrics import f1
 from bert_hf.probe.data import LabelledTask, draw_rows, outer_folds
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
 
-LEAST_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
+MIN_ROWS_TO_CHOOSE = 50  # labelled rows below which nothing is chosen
 INNER_FOLDS = 3
 # Of standardised states, and of TF-IDF. The first is taken where nothing is chosen, and wins a tie.
 CHOICES_OF_C = (0.1, 0.01, 1.0)
@@ -95,7 +95,7 @@ def score(model: LogisticRegression, rows, labels: np.ndarray, classes: int) -> 
 
 def inner_splits(labels: np.ndarray, groups: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Splits of the labelled rows for choosing layer, pooling and C; none where the rows are too few."""
-    if len(labels) < LEAST_TO_CHOOSE:
+    if len(labels) < MIN_ROWS_TO_CHOOSE:
         return []
     apart = min(len(np.unique(groups[labels == one])) for one in np.unique(labels))
     folds = min(INNER_FOLDS, apart)

@@ -7,7 +7,7 @@ from transformers import BertForPreTraining
 from bert_hf.probe.data import LabelledTask
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
 
-MOST_TEXTS, MOST_TOKENS = 500, 4000
+MAX_TEXTS, MAX_TOKENS = 500, 4000
 COLLAPSED_COSINE = 0.99  # mean cosine of [CLS] of different texts, from which on it hardly depends on the text
 COLLAPSED_RANK = 0.05  # effective rank of the token states as a share of their width, below which they are collapsed
 
@@ -42,7 +42,7 @@ def share_along(vectors: np.ndarray, direction: np.ndarray) -> float:
 
 @torch.no_grad()
 def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject) -> dict:
-    """Figures of every layer on some texts.
+    """Metrics of every layer on some texts.
 
     Args:
         rows: `input_ids` and `token_type_ids` of different texts.
@@ -52,7 +52,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
         {cosine, rank, nsp_share}, where nsp_share is the share of its variance along the direction that the
         next-sentence head reads; width; texts; collapsed: names of the collapsed layers.
     """
-    rows = rows[:MOST_TEXTS]
+    rows = rows[:MAX_TEXTS]
     firsts, tokens, pooled = [], [], []
     for batch in batches_by_length([len(row["input_ids"]) for row in rows]):
         inputs = model_inputs([rows[row] for row in batch], subject)
@@ -65,7 +65,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
         pooled.append(output.pooler_output.cpu())
 
     first, token = torch.cat(firsts, 1).double().numpy(), torch.cat(tokens, 1)
-    chosen = np.random.default_rng(subject.seed).permutation(token.shape[1])[:MOST_TOKENS]
+    chosen = np.random.default_rng(subject.seed).permutation(token.shape[1])[:MAX_TOKENS]
     token = token[:, chosen].double().numpy()
 
     layers = [_layer(number, *states) for number, states in enumerate(zip(first, token, strict=True))]
@@ -84,7 +84,7 @@ def probe_geometry(model: BertForPreTraining, rows: list[dict], subject: Subject
 
 
 def _layer(number: int, first: np.ndarray, token: np.ndarray) -> dict:
-    """Figures of one layer from [CLS] (N, H) and other tokens (T, H)."""
+    """Metrics of one layer from [CLS] (N, H) and other tokens (T, H)."""
     found = {
         "layer": number,
         "cls_cosine": mean_pairwise_cosine(first),

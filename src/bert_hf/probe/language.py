@@ -12,12 +12,12 @@ from transformers import BertForPreTraining, PreTrainedTokenizerBase
 
 from bert_hf.data.collator import pad_rows
 from bert_hf.data.tokenization import continuing_pieces
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.probe.data import HeldOutText, MaskedExample, outside_ids
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
 
 BANDS = (10_000, 1_000, 100, 10, 0)  # lowest frequency of each, in tokens of a million
-LEAST_PAIRS = 40  # below which next-sentence prediction is not measured
+MIN_NSP_PAIRS = 40  # below which next-sentence prediction is not measured
 
 
 # ---- disturbed examples
@@ -64,7 +64,7 @@ class Disturber:
         """
         context = ~np.isin(example.input_ids, self._outside)
         if keep_predicted:
-            context &= example.labels == IGNORED
+            context &= example.labels == IGNORE_INDEX
         drawn = self.rng.choice(len(self._frequencies), context.sum(), p=self._frequencies)
         input_ids = example.input_ids.copy()
         input_ids[context] = drawn
@@ -91,11 +91,11 @@ def language_outputs(model: BertForPreTraining, examples: list[MaskedExample], s
     next_sentence = np.zeros(len(examples))
     for batch in batches_by_length([len(example.input_ids) for example in examples]):
         rows = [examples[row] for row in batch]
-        labels = pad_rows([row.labels for row in rows], IGNORED).to(subject.device)
+        labels = pad_rows([row.labels for row in rows], IGNORE_INDEX).to(subject.device)
         inputs = model_inputs([row._asdict() for row in rows], subject)
         states, pooled = model.bert(**inputs)[:2]
 
-        predicted = labels != IGNORED
+        predicted = labels != IGNORE_INDEX
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         wanted = labels[predicted]
         losses = cross_entropy(logits, wanted, reduction="none")

@@ -1,4 +1,4 @@
-"""Runs the parts of the probe that have data, and collects their figures."""
+"""Runs the parts of the probe that have data, and collects their metrics."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,13 @@ from bert_hf.probe.data import LabelledTask, MaskedExample, ProbeData, masked_ex
 from bert_hf.probe.features import pooled_states, probe_features
 from bert_hf.probe.geometry import probe_geometry, vocabulary_use
 from bert_hf.probe.grammar import probe_grammar, pseudo_log_likelihoods
-from bert_hf.probe.language import LEAST_PAIRS, LanguageOutputs, language_outputs, probe_masked_lm, probe_next_sentence
+from bert_hf.probe.language import (
+    MIN_NSP_PAIRS,
+    LanguageOutputs,
+    language_outputs,
+    probe_masked_lm,
+    probe_next_sentence,
+)
 from bert_hf.probe.network import Subject
 from bert_hf.probe.tuning import probe_few_labels
 
@@ -36,7 +42,7 @@ class ProbeRun:
         self.checkpoint = subject.load()  # first: it finds out which parameters the checkpoint lacks
 
     def run(self) -> dict:
-        """The figures of all parts; `notes` names the parts that could not be measured, and why."""
+        """The metrics of all parts; `notes` names the parts that could not be measured, and why."""
         found = self._facts()
         for part in self.probe_args.chosen_parts():
             self.report(f"{part} …")
@@ -80,8 +86,8 @@ class ProbeRun:
             return "nsp: the checkpoint has no next-sentence head"
         if part == "nsp" and not self.held_out.pairs:
             return "nsp: the held-out text has no two documents, or none of two sentences"
-        if part == "nsp" and len(self.held_out.examples) < LEAST_PAIRS:
-            return f"nsp: the held-out text gives {len(self.held_out.examples)} pairs, fewer than {LEAST_PAIRS}"
+        if part == "nsp" and len(self.held_out.examples) < MIN_NSP_PAIRS:
+            return f"nsp: the held-out text gives {len(self.held_out.examples)} pairs, fewer than {MIN_NSP_PAIRS}"
         return None
 
     def _describe(self, task: LabelledTask) -> dict:

@@ -1,4 +1,4 @@
-"""Writes the figures of the probe as a table of text: `probe.txt`."""
+"""Writes the metrics of the probe as a table of text: `probe.txt`."""
 
 import statistics
 

@@ -20,8 +20,8 @@ from bert_hf.probe.features import labelled_folds, probe_tfidf
 from bert_hf.probe.network import Subject, batches_by_length, model_inputs
 from bert_hf.training.optimization import parameter_groups
 
-WARMUP, WEIGHT_DECAY, LONGEST_GRADIENT = 0.1, 0.01, 1.0
-MOST_TEST_ROWS = 1000
+WARMUP, WEIGHT_DECAY, MAX_GRAD_NORM = 0.1, 0.01, 1.0
+MAX_TEST_ROWS = 1000
 
 
 def peak_rate(probe_args: ProbeArguments, subject: Subject) -> float:
@@ -48,7 +48,7 @@ def fine_tune(
         inputs = model_inputs([rows[row] for row in batch], subject)
         loss = model(**inputs, labels=torch.from_numpy(labels[batch]).to(subject.device)).loss
         loss.backward()
-        clip_grad_norm_(model.parameters(), LONGEST_GRADIENT)
+        clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
@@ -92,7 +92,7 @@ def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArgu
     scores, accuracies = defaultdict(list), defaultdict(list)
 
     for draw, fit in enumerate(fits[: probe_args.tune_draws]):
-        test = np.sort(np.random.default_rng([probe_args.seed, draw]).permutation(fit.test)[:MOST_TEST_ROWS])
+        test = np.sort(np.random.default_rng([probe_args.seed, draw]).permutation(fit.test)[:MAX_TEST_ROWS])
         fit = fit._replace(test=test)
         for name in ("checkpoint", "random"):
             model = subject.load_classifier(task.classes, draw, name == "random", reset)

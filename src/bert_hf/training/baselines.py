@@ -1,4 +1,4 @@
-"""Figures of models without a network on the held-out examples, to compare a pre-trained model with."""
+"""Metrics of models without a network on the held-out examples, to compare a pre-trained model with."""
 
 import numpy as np
 
@@ -6,10 +6,10 @@ from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.trigrams import TrigramModel
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 
-_TRIGRAM_LEAST = 500_000  # tokens: trigrams of less text predict little
-_TRIGRAM_MOST = 32_000_000  # tokens: their counts take a gigabyte
+_MIN_TRIGRAM_TOKENS = 500_000  # tokens: trigrams of less text predict little
+_MAX_TRIGRAM_TOKENS = 32_000_000  # tokens: their counts take a gigabyte
 
 
 def pretraining_baselines(
@@ -32,7 +32,7 @@ def pretraining_baselines(
     result = {"unigram_mlm_loss": float(-np.log((counts / counts.sum())[words]).mean())}
 
     tokens = _first_tokens(corpus, planned_tokens)
-    if len(tokens) >= _TRIGRAM_LEAST:
+    if len(tokens) >= _MIN_TRIGRAM_TOKENS:
         losses = TrigramModel(tokens, len(counts)).losses(contexts, words)
         result["trigram_mlm_loss"] = float(losses.mean())
 
@@ -52,7 +52,7 @@ def _masked_tokens(features: list[dict], collator: DataCollatorForPreTraining) -
     words, contexts = [], []
     for feature in features:
         example = collator.example(feature)
-        is_masked = example["labels"] != IGNORED
+        is_masked = example["labels"] != IGNORE_INDEX
         original = np.where(is_masked, example["labels"], example["input_ids"])
 
         masked = np.flatnonzero(is_masked)
@@ -64,7 +64,7 @@ def _masked_tokens(features: list[dict], collator: DataCollatorForPreTraining) -
 def _first_tokens(corpus: Corpus, planned: int) -> np.ndarray:
     """(T,) tokens of the first documents of a corpus: as many as a run sees, at most 32 million."""
     window = corpus.window(corpus.head())
-    wanted = min(planned, _TRIGRAM_MOST)
+    wanted = min(planned, _MAX_TRIGRAM_TOKENS)
     parts = []
     for start, end in zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True):
         if wanted <= 0:

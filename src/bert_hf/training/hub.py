@@ -1,4 +1,4 @@
-"""Draws the curves of a run, writes its model card with its figures, and pushes it to the Hub."""
+"""Draws the curves of a run, writes its model card with its metrics, and pushes it to the Hub."""
 
 import contextlib
 import csv
@@ -22,7 +22,7 @@ PUSHED = (
     "*_results.json trainer_state.json loss.png log_history.csv"
 ).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
-_OWN = ("eval_", "test_")  # beginnings of the names of a model's own figures
+_OWN = ("eval_", "test_")  # beginnings of the names of a model's own metrics
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
@@ -75,10 +75,10 @@ def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
 
 
 def _draw(panel, history: list[dict], names: list[str], label: str, level: float | None, level_name: str) -> None:
-    """One panel: training figures as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
+    """One panel: training metrics as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
     for name in names:
         points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
-        if not points or name.startswith("train_"):  # the mean over the run is a figure, not a curve
+        if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
             continue
 
         held_out = name.startswith("eval_")
@@ -104,7 +104,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
 
 @dataclass
 class Card:
-    """The contents of a model card without its figures. Licence, source and language only as the user gave them."""
+    """The contents of a model card without its metrics. Licence, source and language only as the user gave them."""
 
     title: str
     pipeline_tag: str  # fill-mask, text-classification, …
@@ -120,16 +120,16 @@ class Card:
     introduction: str = STOCK  # of the code that loads the model
     stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
     usage: Callable[[str], str] | None = None  # Python code that calls a model; by default a pipeline on the example
-    held_out: str = "the held-out part of the same text"  # the data of the figures
+    held_out: str = "the held-out part of the same text"  # the data of the metrics
     notes: list[str] = field(default_factory=list)  # options that change the numbers
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
     repo_id: str | None = None  # where it will be pushed: the code on the card loads it from there
 
 
 def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
-    """Writes `README.md`: front matter, how to load the model, the run's figures, how it was made.
+    """Writes `README.md`: front matter, how to load the model, the run's metrics, how it was made.
 
-    Figures that are not finite numbers are left out, and so is everything that looks like a token.
+    Metrics that are not finite numbers are left out, and so is everything that looks like a token.
     """
     shown = {name: value for name, value in metrics.items() if _is_result(name, value)}
 
@@ -144,7 +144,7 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title if own else None,  # with no figure there is no `model-index`
+        model_name=card.title if own else None,  # with no metric there is no `model-index`
         eval_results=results or None,
         widget=[{"text": card.example}] if card.example else None,
     )
@@ -162,7 +162,7 @@ def _without_tokens(text: str) -> str:
 
 
 def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
-    """Describes the data of a card's figures: the names of the given files, or `otherwise` the part split off."""
+    """Describes the data of a card's metrics: the names of the given files, or `otherwise` the part split off."""
     if not files:
         return otherwise
     names = [Path(name.split("?")[0]).name for name in files]
@@ -180,7 +180,7 @@ def _licence(given: str | None) -> dict[str, Any]:
 
 
 def _is_result(name: str, value) -> bool:
-    """True for a finite figure that is no time or count."""
+    """True for a finite metric that is no time or count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
     kinds = (*_OWN, "baseline_", "unigram_", "majority_")
     finite = isinstance(value, int | float) and math.isfinite(value)
@@ -200,15 +200,15 @@ def _body(folder: Path, card: Card, metrics: dict[str, float]) -> str:
 {_usage(folder, card)}
 ```
 
-## Figures of this run
+## Metrics of this run
 
-{_table("figure", "value", values)}
+{_table("metric", "value", values)}
 
 ![loss](loss.png)
 
 {_provenance(card)}## Limits
 
-The figures are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
+The metrics are those of {card.held_out}. The model repeats what its text holds, errors and prejudice included.
 {limits}"""
 
 

@@ -1,4 +1,4 @@
-"""The model card of a pre-trained model: its corpus, settings and limits; `hub.py` writes it with the figures."""
+"""The model card of a pre-trained model: its corpus, settings and limits; `hub.py` writes it with the metrics."""
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -20,7 +20,7 @@ def pretraining_card(
     machine: str,
     command: str,
 ) -> hub.Card:
-    """The card without its figures.
+    """The card without its metrics.
 
     Args:
         machine: device, threads and precision. command: the one that started the run.

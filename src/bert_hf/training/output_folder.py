@@ -24,9 +24,9 @@ from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences, retired_keys
 from bert_hf.training.trainer_state import check_checkpoint_compatible
-from bert_hf.training.watchdog import RECORD as HANGS
+from bert_hf.training.watchdog import RUN_RECORD as HANG_RECORD
 
-RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
+RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 
 # Temporary files of interrupted writes: our records and predictions, the probe of a shared folder, safetensors'
@@ -45,7 +45,7 @@ _FILES = (
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
     "CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv "  # GLUE
     "features-*.npy* "  # of a frozen BERT, complete or not
-    f"{RECORD} {HANGS}"
+    f"{RUN_RECORD} {HANG_RECORD}"
 ).split()
 
 _lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
@@ -97,14 +97,14 @@ def folder_of(args: TrainingArguments) -> Path:
 
 def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> RunStart:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
-    if read_record(folder / RECORD) is None:
+    if read_record(folder / RUN_RECORD) is None:
         refuse_foreign_files(folder, args.overwrite_output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     _remove_temporary_files(folder)
 
     # A new run
-    record = read_record(folder / RECORD)  # again: another process may have written it before the lock was taken
+    record = read_record(folder / RUN_RECORD)  # again: another process may have written it before the lock was taken
     if args.overwrite_output_dir and record is not None:
         _remove_run(folder)
         record = None
@@ -116,7 +116,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
     # A complete run
     _refuse_another_run(folder, record, identity)
     if record["finished"]:
-        logger.info(f"{folder} holds this run, already complete. Its figures: {folder / 'all_results.json'}")
+        logger.info(f"{folder} holds this run, already complete. Its metrics: {folder / 'all_results.json'}")
         return RunStart(finished=True)
 
     # A run to resume
@@ -202,7 +202,7 @@ def read_record(path: Path) -> dict | None:
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
-def recorded(folder: Path, file: str = RECORD) -> dict | None:
+def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
     """The identity of the run that a folder holds; None where it holds none."""
     record = read_record(folder / file)
     return record["identity"] if record else None
@@ -211,13 +211,13 @@ def recorded(folder: Path, file: str = RECORD) -> dict | None:
 def write_record(folder: Path, identity: dict, finished: bool) -> None:
     """Writes `run.json`."""
     record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
-    write_durably(folder / RECORD, json.dumps(record, indent=2) + "\n")
+    write_durably(folder / RUN_RECORD, json.dumps(record, indent=2) + "\n")
 
 
 # ---- files in the folder
 
 
-def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RECORD) -> None:
+def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECORD) -> None:
     """Refuses a folder that holds anything; called for a folder that is not one of ours.
 
     Args:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bert_hf.models.functional import IGNORED, judged_losses
+from bert_hf.models.functional import IGNORE_INDEX, losses_and_correct
 from bert_hf.models.modeling_bert import PreTrainingLosses
 from bert_hf.training.running_sums import sum_dtype
 
@@ -18,7 +18,7 @@ def count_targets(batches: list[dict], device: torch.device) -> Tensor:
     for batch in batches:
         for place, name in enumerate(("labels", "next_sentence_label")):
             if batch.get(name) is not None:
-                counts[place] += (batch[name].to(device) != IGNORED).sum()
+                counts[place] += (batch[name].to(device) != IGNORE_INDEX).sum()
     return counts
 
 
@@ -29,11 +29,11 @@ def losses_of_logits(
     losses = PreTrainingLosses()
     if labels is not None:
         logits = outputs["prediction_logits"].flatten(0, 1)[positions]  # (M, V)
-        losses.mlm_losses, losses.mlm_correct = judged_losses(logits, labels.flatten()[positions])
+        losses.mlm_losses, losses.mlm_correct = losses_and_correct(logits, labels.flatten()[positions])
 
     if next_sentence_label is not None:
         logits = outputs["seq_relationship_logits"]  # (B, 2)
-        losses.nsp_losses, losses.nsp_correct = judged_losses(logits, next_sentence_label.flatten())
+        losses.nsp_losses, losses.nsp_correct = losses_and_correct(logits, next_sentence_label.flatten())
 
     return losses
 

@@ -1,4 +1,4 @@
-"""Prints the report of a pre-training run: banner, corpus report, held-out figures before and after, summary."""
+"""Prints the report of a pre-training run: banner, corpus report, held-out metrics before and after, summary."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from bert_hf.training.trainer import PreTrainer
 
 @dataclass
 class PreTrainingReport:
-    """Prints and saves the figures of a run, together with those of its baselines."""
+    """Prints and saves the metrics of a run, together with those of its baselines."""
 
     trainer: PreTrainer
     args: PreTrainingArguments
@@ -111,10 +111,10 @@ class PreTrainingReport:
         )
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
-        """Saves model, figures and card, pushes if asked, and prints held-out figures, summary and limits.
+        """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.
 
         Args:
-            trained: figures of the training. after: of the held-out examples.
+            trained: metrics of the training. after: of the held-out examples.
             default_config: the YAML file of a command without options (see `command_line`).
         """
         args = self.args
@@ -139,7 +139,7 @@ class PreTrainingReport:
 
 
 class HeldOutBefore(TrainerCallback):
-    """Prints the held-out figures of the untrained model. (A callback, since DeepSpeed evaluates only in `train`.)"""
+    """Prints the held-out metrics of the untrained model. (A callback, since DeepSpeed evaluates only in `train`.)"""
 
     def __init__(self, baselines: dict):
         self.baselines = baselines
@@ -152,7 +152,7 @@ class HeldOutBefore(TrainerCallback):
 def report_heldout(
     when: str, metrics: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
 ) -> None:
-    """Prints held-out figures and the baselines' next to them, and a warning where the training learned nothing.
+    """Prints held-out metrics and the baselines' next to them, and a warning where the training learned nothing.
 
     Args:
         when: "before" or "after".
@@ -192,7 +192,7 @@ def _nsp_text(metrics: dict, baselines: dict) -> str:
 
 
 def _report_longer(prefix: str, examples: PreTrainingExamples, metrics: dict) -> None:
-    """Prints one line of held-out figures of a longer length."""
+    """Prints one line of held-out metrics of a longer length."""
     tokens = examples.phases[0].max_seq_length
     text = f"held out, {tokens} tokens: MLM loss {metrics[f'{prefix}_mlm_loss']:.3f}"
     if f"{prefix}_nsp_accuracy" in metrics:

@@ -137,7 +137,7 @@ class ResumableTrainer(Trainer):
         return super().training_step(model, inputs, num_items_in_batch)
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
-        """Figures of `evaluate`."""
+        """Metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
     def step_sums(self) -> list[Tensor]:
@@ -201,7 +201,7 @@ class ResumableTrainer(Trainer):
             super()._run_epoch(*args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
-        """Keeps the last checkpoint, which Trainer may delete: the run ends only when its figures are written."""
+        """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 

@@ -67,7 +67,7 @@ def _recorded_precision(args: RunArguments) -> str | None:
 
 
 class LogLines(TrainerCallback):
-    """Logs the figures of a run as plain lines, where Trainer's own callback prints dicts of strings."""
+    """Logs the metrics of a run as plain lines, where Trainer's own callback prints dicts of strings."""
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         super().on_train_begin(args, state, control, **kwargs)
@@ -143,22 +143,22 @@ def finish(
     metrics: dict[str, dict] | None = None,
     baselines: dict | None = None,
 ) -> None:
-    """Saves model, tokenizer, figures, curves and card, pushes if asked, and marks the run as complete.
+    """Saves model, tokenizer, metrics, curves and card, pushes if asked, and marks the run as complete.
 
     Args:
-        metrics: figures by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
+        metrics: by split (`eval`, `test`), saved as `SPLIT_results.json` and in `all_results.json`.
         push_to: repository id on the Hub; None does not push.
-        baselines: figures of models without a network; drawn into the curves and saved in `all_results.json`.
+        baselines: metrics of models without a network; drawn into the curves and saved in `all_results.json`.
     """
     trainer.save_model()
     trainer.save_state()
     if not trainer.is_world_process_zero():
         return
 
-    # Figures, curves, card
+    # Metrics, curves, card
     args = trainer.args
     folder = folder_of(args)
-    figures = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
+    results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     hub.write_curves(trainer.state.log_history, folder, baselines)
 
     # The Hub knows the full name of the repository, which the card shows
@@ -168,7 +168,7 @@ def finish(
             private, revision = args.hub_private_repo, args.hub_revision
             card.repo_id = hub.create_repository(folder, push_to, private=private, revision=revision)
     finally:
-        hub.write_card(folder, card, figures)
+        hub.write_card(folder, card, results)
 
     if card.repo_id:
         address = hub.push(folder, card.repo_id, revision=args.hub_revision)
@@ -177,15 +177,15 @@ def finish(
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
-    """Writes `SPLIT_results.json` of each split, and `all_results.json`, whose figures are returned.
+    """Writes `SPLIT_results.json` of each split, and `all_results.json`, whose metrics are returned.
 
     (Trainer's own method adds to the file that it finds, and fails if an interrupted write left half of one.)
     """
     together = dict(baselines)
-    for figures in metrics.values():
-        together |= figures
+    for results in metrics.values():
+        together |= results
 
-    for name, figures in {**metrics, "all": together}.items():
-        text = json.dumps(figures, indent=4, sort_keys=True) + "\n"
+    for name, results in {**metrics, "all": together}.items():
+        text = json.dumps(results, indent=4, sort_keys=True) + "\n"
         write_durably(folder / f"{name}_results.json", text)
     return json.loads(json.dumps(together, sort_keys=True))

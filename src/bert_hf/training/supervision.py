@@ -13,7 +13,7 @@ from bert_hf.console import logger
 from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
 from bert_hf.training import preemption
 from bert_hf.training.distributed import Ranks
-from bert_hf.training.watchdog import RECORD, STALL_TIMEOUT, Watchdog
+from bert_hf.training.watchdog import HANG_RECORD, STALL_TIMEOUT, Watchdog
 
 
 class EvaluationInterrupted(Exception):
@@ -77,7 +77,7 @@ class Supervisor:
             self._watchdog = self.worker_progress = None
 
         if self._ranks.rank == 0:  # an earlier hang no longer matters
-            (self._folder / RECORD).unlink(missing_ok=True)
+            (self._folder / HANG_RECORD).unlink(missing_ok=True)
 
     def _make_watchdog(self) -> Watchdog:
         folder = self._folder

@@ -27,7 +27,7 @@ from bert_hf.console import logger
 from bert_hf.data.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
-from bert_hf.models.functional import IGNORED
+from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
@@ -67,7 +67,7 @@ class PreTrainer(ResumableTrainer):
     dataset and collator it works as `Trainer` does.
 
     `longer_eval_datasets` are evaluated in addition to `eval_dataset` once the run trains at their length, and after
-    it; their figures carry their names: `eval_long_mlm_loss` of `{"long": examples}`. The figures of `eval_dataset`
+    it; their metrics carry their names: `eval_long_mlm_loss` of `{"long": examples}`. The metrics of `eval_dataset`
     always have their plain names, so `metric_for_best_model` compares the same examples at every step.
 
         >>> trainer = PreTrainer(model, args, DataCollatorForPreTraining(tokenizer), examples, held_out, tokenizer)
@@ -300,13 +300,13 @@ class PreTrainer(ResumableTrainer):
         next_label = inputs.pop("next_sentence_label", None)
         positions = inputs.pop("masked_positions", None)
         if labels is not None and positions is None:
-            positions = (labels.flatten() != IGNORED).nonzero().squeeze(1)
+            positions = (labels.flatten() != IGNORE_INDEX).nonzero().squeeze(1)
 
         targets = {"positions": positions}
         if labels is not None:
-            targets["masked"] = labels.flatten()[positions] != IGNORED
+            targets["masked"] = labels.flatten()[positions] != IGNORE_INDEX
         if next_label is not None:
-            targets["pairs"] = next_label.flatten() != IGNORED
+            targets["pairs"] = next_label.flatten() != IGNORE_INDEX
 
         if self._has_own_losses and positions is not None:
             labelled = {"labels": labels, "next_sentence_label": next_label, "masked_positions": positions}
@@ -431,7 +431,7 @@ class PreTrainer(ResumableTrainer):
         super().log(logs, start_time)
 
     def _end_log_line(self) -> dict[str, float]:
-        """Figures of the steps since the last line of the log."""
+        """Metrics of the steps since the last line of the log."""
         self._throughput.read_clock()
         counts = dict(zip(COUNTS, self._log_sums.values(self._sum_over_ranks), strict=True))
         self._log_sums.zero()

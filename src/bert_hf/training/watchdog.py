@@ -22,7 +22,7 @@ from bert_hf.training import preemption
 # Seconds without progress after which a run counts as hanging, at least: the default of --hang_timeout
 STALL_TIMEOUT = 50.0
 SLOW_FACTOR = 36  # planning, compiling, evaluating and saving may take so many times as long: half an hour by default
-RECORD = "watchdog.json"  # in the run's folder: where it hung
+HANG_RECORD = "watchdog.json"  # in the run's folder: where it hung
 _DEAD = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)  # states of a process
 
 
@@ -47,7 +47,7 @@ class Hangs(NamedTuple):
     def read(cls, folder: Path) -> "Hangs":
         """The record of a run's folder; an empty one where there is none that can be read."""
         try:
-            content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            content = json.loads((folder / HANG_RECORD).read_text(encoding="utf-8"))
             found = cls(**{name: int(content[name]) for name in cls._fields})
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
@@ -55,10 +55,10 @@ class Hangs(NamedTuple):
 
     def write(self, folder: Path) -> None:
         """Writes the record; errors of the disk are ignored, because the run is ending anyway."""
-        temporary = folder / f".{RECORD}.{os.getpid()}.tmp"
+        temporary = folder / f".{HANG_RECORD}.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(self._asdict()) + "\n", encoding="utf-8")
-            os.replace(temporary, folder / RECORD)
+            os.replace(temporary, folder / HANG_RECORD)
 
 
 class Watchdog:

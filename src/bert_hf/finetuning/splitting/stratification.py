@@ -14,7 +14,7 @@ import numpy as np
 STAYS = -1  # rows of too large a group, or of too rare a class: they belong into training
 MAX_GROUP_SHARE = 0.5  # largest group, as a share of the rows that the smallest part gets of a class
 _ROWS_OF_A_BIN = 20  # of measured numbers
-_MOST_BINS = 10
+_MAX_BINS = 10
 
 
 def class_strata(labels: Sequence[str]) -> np.ndarray:
@@ -24,7 +24,7 @@ def class_strata(labels: Sequence[str]) -> np.ndarray:
 
 def number_strata(numbers: np.ndarray) -> np.ndarray:
     """(N,) bins of about equally many rows, at most ten, of 20 rows or more; equal numbers share a bin."""
-    bins = int(np.clip(len(numbers) // _ROWS_OF_A_BIN, 1, _MOST_BINS))
+    bins = int(np.clip(len(numbers) // _ROWS_OF_A_BIN, 1, _MAX_BINS))
     edges = np.quantile(numbers, np.arange(1, bins) / bins)
     return np.unique(np.searchsorted(edges, numbers, side="left"), return_inverse=True)[1]
 

@@ -1,1 +1,1 @@
-"""Questions and answers: SQuAD's files, windows of a context, spans of an answer, the official figures."""
+"""Questions and answers: SQuAD's files, windows of a context, spans of an answer, the official metrics."""

@@ -58,7 +58,7 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
 
     Args:
         files: paths, URLs or globs.
-        check_answers: every answer has to be in its context. Figures do not need that, training does.
+        check_answers: every answer has to be in its context. Metrics do not need that, training does.
         need_answers: every question has to have `answers`, if only []. Those that are only predicted need none.
 
     Raises:

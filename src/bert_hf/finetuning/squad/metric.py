@@ -1,4 +1,4 @@
-"""Computes SQuAD's official figures: exact match, F1, and the best thresholds of the odds that there is no answer.
+"""Computes SQuAD's official metrics: exact match, F1, and the best thresholds of the odds that there is no answer.
 
 The algorithm of the official script (rajpurkar/SQuAD-explorer @ 13f82e35, evaluate-v2.0.py), with one difference: a
 question without a prediction counts 0 here, as in the script of version 1.1, where that of 2.0 fails or leaves it out.
@@ -66,7 +66,7 @@ def official_metrics(
     threshold: float = 1.0,
     answer_nothing: float = 0.0,
 ) -> dict[str, float]:
-    """The figures under the names and in the order of the official script, in percent.
+    """The metrics under the names and in the order of the official script, in percent.
 
     Args:
         gold: gold answers by question id, at least one question; an empty list: the question has no answer.
@@ -144,7 +144,7 @@ def best_threshold(
 
 
 class SquadMetric(evaluate.Metric):
-    """SQuAD's official figures as a metric (see `official_metrics`).
+    """SQuAD's official metrics as an `evaluate.Metric` (see `official_metrics`).
 
     A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the
     texts of the gold answers. `no_answer_probability` None: without odds. `unpredicted`: gold answers by id of
@@ -178,7 +178,7 @@ class SquadMetric(evaluate.Metric):
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
-    """The figures of a prediction file; warns on stderr of questions without a prediction, which count 0.
+    """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0.
 
     Args:
         data: questions with their gold answers. predictions, odds: JSON objects by question id.

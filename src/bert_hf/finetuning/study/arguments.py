@@ -25,7 +25,7 @@ _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name")
 
 @dataclass
 class StudyArguments:
-    """Which cells a study has, and which figures are compared."""
+    """Which cells a study has, and which metrics are compared."""
 
     models: list[str] | None = option(
         None,
@@ -44,7 +44,7 @@ class StudyArguments:
     )
     metrics: list[str] | None = option(
         None,
-        "Figures to compare, as f1 average_precision; a grid is chosen by the first. By default the usual ones.",
+        "Metrics to compare, as f1 average_precision; a grid is chosen by the first. By default the usual ones.",
     )
     reference: str | None = option(
         None, "Model (or baseline) that the others are compared with. By default the first one of random weights."
@@ -53,7 +53,7 @@ class StudyArguments:
         None, "Column of the label in the folds' files, by which subsets are stratified; the recipe is told, too."
     )
     subset_seed: int = option(0, "Seed by which the subsets of the training rows are drawn.")
-    keep_models: bool = option(False, "Keep the weights of finished cells; else only their figures are kept.")
+    keep_models: bool = option(False, "Keep the weights of finished cells; else only their metrics are kept.")
     check: bool = option(False, "Only check the plan and, with the recipe's own checks, what its cells would read.")
     output_dir: str = option("runs/study", "Where the study writes.")
 

@@ -12,7 +12,7 @@ from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, error_context
 from bert_hf.finetuning.study.plan import Cell, Plan
 from bert_hf.finetuning.study.recipe_options import files_of_options, recipe_options
-from bert_hf.training.output_folder import RECORD
+from bert_hf.training.output_folder import RUN_RECORD
 from bert_hf.training.run_fingerprint import retired_keys
 
 CELL = "cell.json"  # the command of a cell, and digests of the files that it reads
@@ -161,7 +161,7 @@ def _refuse_other_inputs(folder: Path, before: dict | None, record: dict) -> Non
 
 def _refuse_former_order(run: Path) -> None:
     """Refuses a cell that an earlier version trained in another order of batches: one table would compare both."""
-    if retired_keys((read_json_object(run / RECORD) or {}).get("identity", {})):
+    if retired_keys((read_json_object(run / RUN_RECORD) or {}).get("identity", {})):
         raise InputError(
             "the cell was trained by version 0.2.0 or before, in another order of batches",
             where=run,
@@ -170,7 +170,7 @@ def _refuse_former_order(run: Path) -> None:
 
 
 def _is_finished(run: Path) -> bool:
-    record = read_json_object(run / RECORD) or {}
+    record = read_json_object(run / RUN_RECORD) or {}
     return record.get("finished") is True and (run / "all_results.json").is_file()
 
 

@@ -30,7 +30,7 @@ class Difference:
     """The mean over the folds of a difference, and its 95 % interval; None with fewer than two folds.
 
     Attributes:
-        higher: folds in which the model's figure is the higher one.
+        higher: folds in which the model's metric is the higher one.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""Reads the figures of finished cells, chooses settings by them, and arranges them by model, size and fold."""
+"""Reads the metrics of finished cells, chooses settings by them, and arranges them by model, size and fold."""
 
 import json
 import statistics
@@ -10,7 +10,7 @@ from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.run import FEW_ROWS
 from bert_hf.finetuning.study.plan import Cell, Settings
 
-# Figures by which results are usually reported; a study compares the first two of them that its cells have.
+# Metrics by which results are usually reported; a study compares the first two of them that its cells have.
 _USUAL = (
     "combined_score", "f1", "average_precision", "matthews_correlation", "pearson", "spearmanr", "exact_match",
     "accuracy",
@@ -21,7 +21,7 @@ _BASELINE = "baseline_"
 
 @dataclass(frozen=True)
 class Row:
-    """A finished cell: its figures by the names of `all_results.json`, and the rows that it was trained on."""
+    """A finished cell: its metrics by the names of `all_results.json`, and the rows that it was trained on."""
 
     cell: Cell
     training_rows: int | None
@@ -29,10 +29,10 @@ class Row:
 
 
 def cell_metrics(run: Path, cell: Cell) -> dict[str, float]:
-    """Validation, test and baseline figures of a run, without times.
+    """Validation, test and baseline metrics of a run, without times.
 
-    A cell that trained on a whole subset has no validation rows of its own: its validation figures are left out. So
-    are test figures and baselines of a cell that searches.
+    A cell that trained on a whole subset has no validation rows of its own: its validation metrics are left out. So
+    are test metrics and baselines of a cell that searches.
     """
     metrics = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
     kept = ("eval_",) if cell.tuning else ("eval_", "test_", _BASELINE)
@@ -46,25 +46,25 @@ def cell_metrics(run: Path, cell: Cell) -> dict[str, float]:
 
 
 def names_of(rows: Iterable[Row], prefix: str) -> list[str]:
-    """The figures that the rows have under a prefix, without it."""
+    """The metrics that the rows have under a prefix, without it."""
     return sorted({name.removeprefix(prefix) for row in rows for name in row.metrics if name.startswith(prefix)})
 
 
 def usual_metrics(rows: Iterable[Row], prefix: str, of_task: str | None = None) -> list[str]:
-    """Names of the figures, without the prefix, that are compared where none are asked for.
+    """Names of the metrics, without the prefix, that are compared where none are asked for.
 
     Args:
-        of_task: the figure by which the task's benchmark is reported, which comes first.
+        of_task: the metric by which the task's benchmark is reported, which comes first.
     """
     names = names_of(rows, prefix)
     return [name for name in dict.fromkeys((of_task, *_USUAL)) if name in names][:2] or names[:1]
 
 
 def check_metrics(metrics: list[str], rows: list[Row], prefix: str) -> None:
-    """Refuses figures that the cells, or some of them, do not have.
+    """Refuses metrics that the cells, or some of them, do not have.
 
     Raises:
-        InputError: names the figures that all cells have.
+        InputError: names the metrics that all cells have.
     """
     names = [name for name in names_of(rows, prefix) if all(f"{prefix}{name}" in row.metrics for row in rows)]
     for name in metrics:
@@ -73,7 +73,7 @@ def check_metrics(metrics: list[str], rows: list[Row], prefix: str) -> None:
         lacking = [row.cell for row in rows if f"{prefix}{name}" not in row.metrics]
         which = "the cells have" if len(lacking) == len(rows) else f"the cell {lacking[0]} has"
         remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
-        raise InputError(f"{which} no figure {name!r}", where="--metrics", remedy=remedy)
+        raise InputError(f"{which} no metric {name!r}", where="--metrics", remedy=remedy)
 
 
 def lower_is_better(metric: str) -> bool:
@@ -84,7 +84,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -> Settings:
-    """The settings with the best mean validation figure over the seeds; ties go to the lower mean validation loss.
+    """The settings with the best mean validation metric over the seeds; ties go to the lower mean validation loss.
 
     With fewer than `FEW_ROWS` validation rows the loss alone decides.
 
@@ -94,7 +94,7 @@ def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -
         validation_rows: in each cell; None where only the recipe can tell.
 
     Raises:
-        InputError: a cell does not have the figure.
+        InputError: a cell does not have the metric.
     """
     check_metrics([metric, "loss"], rows, "eval_")
     candidates: dict[Settings, list[Row]] = {}
@@ -112,15 +112,15 @@ def choose_settings(rows: list[Row], metric: str, validation_rows: int | None) -
 
 # ---- by model, size and fold
 
-Values = dict[int, list[float]]  # fold number → the figure of each seed
+Values = dict[int, list[float]]  # fold number → the metric of each seed
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One figure: model or baseline → training size (None: all) → fold → values of the seeds.
+    """One metric: model or baseline → training size (None: all) → fold → values of the seeds.
 
     Attributes:
-        part: "test" or "validation", whose figure it is.
+        part: "test" or "validation", whose metric it is.
         training_rows: mean over the folds, by training size; None where only the recipe can tell.
     """
 
@@ -140,7 +140,7 @@ def judged_prefix(final: list[Row]) -> str:
 
 
 def collect(final: list[Row], metric: str) -> Scores:
-    """The values of a figure in the final cells. A baseline has one value a fold: the mean over its cells."""
+    """The values of a metric in the final cells. A baseline has one value a fold: the mean over its cells."""
     prefix = judged_prefix(final)
     models: dict[str, dict[int | None, Values]] = {}
     baselines: dict[str, dict[int | None, Values]] = {}
@@ -166,9 +166,9 @@ def collect(final: list[Row], metric: str) -> Scores:
 
 
 def _baselines_of(row: Row, metric: str, prefix: str) -> dict[str, float]:
-    """Baselines with this figure: `baseline_characters_f1` is the f1 of `baseline_characters`.
+    """Baselines with this metric: `baseline_characters_f1` is the f1 of `baseline_characters`.
 
-    Of `baseline_average_precision` the figure is `average_precision`, and not `precision`: the longest name counts.
+    Of `baseline_average_precision` the metric is `average_precision`, and not `precision`: the longest name counts.
     """
     metrics = names_of([row], prefix)
     found = {}

@@ -1,4 +1,4 @@
-"""Draws `learning_curve.png`: each figure against the number of training rows, or, with one size, by model."""
+"""Draws `learning_curve.png`: each metric against the number of training rows, or, with one size, by model."""
 
 import itertools
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _MARGIN = 0.6  # of the models' range, above and below it: farther baselines wou
 
 
 def draw_study(scores: list[Scores], path: Path) -> None:
-    """Draws a panel for each figure; the legend is below them."""
+    """Draws a panel for each metric; the legend is below them."""
     figure = Figure(figsize=(max(6.4, 5.2 * len(scores)), 4.8), layout="constrained")
     panels = figure.subplots(1, len(scores), squeeze=False)[0]
     for panel, one in zip(panels, scores, strict=True):

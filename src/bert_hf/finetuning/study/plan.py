@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def task_metric(self) -> str | None:
-        """The figure by which the benchmark of `--task` is reported; None without such a task."""
+        """The metric by which the benchmark of `--task` is reported; None without such a task."""
         name = "".join(self.recipe_options.get("task", []))  # it has one value
         task = TASKS.get(name)
         return None if task is None else task.metric.metric_names[0]

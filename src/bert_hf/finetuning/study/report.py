@@ -21,7 +21,7 @@ Chosen = dict[tuple[Model, int | None, Fold], Settings]
 
 
 def write_table(root: Path, rows: list[Row]) -> None:
-    """Writes coordinates, settings and figures of the cells, in the order of the plan.
+    """Writes coordinates, settings and metrics of the cells, in the order of the plan.
 
     Without times: the bytes depend on nothing but the cells.
     """
@@ -50,7 +50,7 @@ def write_report(plan: Plan, rows: list[Row], chosen: Chosen) -> list[str]:
         The lines to print: the page's tables, and where the files are.
 
     Raises:
-        InputError: the cells do not have a figure, or the reference is neither a model nor a baseline.
+        InputError: the cells do not have a metric, or the reference is neither a model nor a baseline.
     """
     final = [row for row in rows if not row.cell.tuning]
     prefix = judged_prefix(final)
@@ -104,7 +104,7 @@ def _description(plan: Plan, part: str) -> list[str]:
     lines.append(f"- folds: {len(plan.folds)}; seeds: {seeds}; training rows: {sizes}")
     lines.append("- n counts runs (folds × seeds), and baselines once a fold; sd is over these n values.")
     if part == "validation":
-        lines.append("- The test rows have no labels. Figures are of the validation rows, which also chose weights.")
+        lines.append("- The test rows have no labels. Metrics are of the validation rows, which also chose weights.")
     if plan.subsets:
         lines.append(
             "- A subset of the training rows is the same for all models and seeds of a fold. Its models are trained "
@@ -112,7 +112,7 @@ def _description(plan: Plan, part: str) -> list[str]:
         )
     if plan.tunes:
         lines.append(
-            "- Settings were chosen within each fold by the mean validation figure over the seeds. With a subset, a "
+            "- Settings were chosen within each fold by the mean validation metric over the seeds. With a subset, a "
             "fifth of the subset validated: the one numbered by the seed modulo 5."
         )
     return lines

@@ -55,7 +55,7 @@ class Study:
             resumes there.
 
         Raises:
-            InputError: the output folder is not a study's, a cell was run with other files, or a figure is missing.
+            InputError: the output folder is not a study's, a cell was run with other files, or a metric is missing.
         """
         chosen: dict[tuple[Model, int | None, Fold], Settings] = {}
         try:
@@ -101,7 +101,7 @@ class Study:
     # ---- cells
 
     def _choose(self, model: Model, size: int | None, fold: Fold) -> Settings:
-        """The settings of a group: the only ones, or those with the best validation figures."""
+        """The settings of a group: the only ones, or those with the best validation metrics."""
         cells = self.plan.tuning_cells(model, size, fold)
         if not cells:
             return self.plan.grid[0]

@@ -15,7 +15,7 @@ from bert_hf.data.readers import read_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import as_number
 
-LEAST = 2  # rows of each class in any subset, where the class has as many
+MIN_PER_CLASS = 2  # rows of each class in any subset, where the class has as many
 INNER_PARTS = 5  # of a subset, one of which validates while settings are searched
 
 
@@ -40,7 +40,7 @@ class TrainingSubsets:
         least = least_rows(self.strata)
         for size in sizes:
             if not least <= size <= len(self.rows):
-                what = f"{size} rows cannot be drawn from {len(self.rows):,} with {LEAST} of each class"
+                what = f"{size} rows cannot be drawn from {len(self.rows):,} with {MIN_PER_CLASS} of each class"
                 remedy = f"give sizes from {least} to {len(self.rows)}, or all"
                 raise InputError(what, where=path, remedy=remedy)
         self.order = nested_order(self.strata, max(sizes), key)
@@ -105,15 +105,15 @@ def _has_fraction(label: Any) -> bool:
 
 
 def least_rows(classes: np.ndarray) -> int:
-    """Rows of the smallest subset: `LEAST` of each class (or all that it has), and one for each inner part."""
-    return max(INNER_PARTS, int(np.minimum(np.bincount(classes), LEAST).sum()))
+    """Rows of the smallest subset: `MIN_PER_CLASS` of each class (or all that it has), and one for each inner part."""
+    return max(INNER_PARTS, int(np.minimum(np.bincount(classes), MIN_PER_CLASS).sum()))
 
 
 def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.ndarray:
     """(length,) rows in the order in which subsets take them up.
 
-    The rows of a class are shuffled. First come `LEAST` rows of each class, then always one of the class that is
-    furthest below its share. With classes a a a a a a b b:
+    The rows of a class are shuffled. First come `MIN_PER_CLASS` rows of each class, then always one of the class that
+    is furthest below its share. With classes a a a a a a b b:
 
         a b a b | a a a a      the first four rows hold two of each class; from then on a, until 6 : 2 is reached
 
@@ -126,7 +126,7 @@ def nested_order(classes: np.ndarray, length: int, key: tuple[int, ...]) -> np.n
     waiting = [shuffled[classes[shuffled] == number] for number in range(len(counts))]
 
     # The class of each place of the order
-    turns = [int(number) for turn in range(LEAST) for number in np.flatnonzero(counts > turn)]
+    turns = [int(number) for turn in range(MIN_PER_CLASS) for number in np.flatnonzero(counts > turn)]
     taken = np.bincount(turns, minlength=len(counts))
     for place in range(len(turns), length):
         missing = np.where(taken < counts, counts * ((place + 1) / len(classes)) - taken, -np.inf)

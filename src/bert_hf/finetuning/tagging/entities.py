@@ -105,7 +105,7 @@ def _with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip([OUTSIDE, *tags], tags, strict=False)
 
 
-# ---- figures
+# ---- metrics
 
 
 class Counts(NamedTuple):
@@ -153,7 +153,7 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def overall(counts: dict[str, Counts]) -> Counts:
-    """The sum over all types, from which micro-averaged figures follow."""
+    """The sum over all types, from which micro-averaged metrics follow."""
     return Counts(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else Counts(0, 0, 0)
 
 

@@ -13,7 +13,7 @@ from transformers import AutoModel, set_seed
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.console import logger
 from bert_hf.data.encoding import offsets_of
-from bert_hf.finetuning.losses import IGNORED
+from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features
 from bert_hf.finetuning.words import TokenClassificationTask
@@ -34,7 +34,7 @@ class FeatureCollator:
         lengths = [len(row["labels"]) for row in rows]
         found = [self.store.read(row["first"], length) for row, length in zip(rows, lengths, strict=True)]
         features = torch.zeros(len(rows), max(lengths), *found[0].shape[1:])
-        labels = torch.full((len(rows), max(lengths)), IGNORED)
+        labels = torch.full((len(rows), max(lengths)), IGNORE_INDEX)
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             features[number, :length] = torch.from_numpy(found[number].copy())
             labels[number, :length] = torch.tensor(row["labels"])
@@ -161,7 +161,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         if not self.task_args.document_context:
             return []
         return [
-            "Training and figures read each sentence with its neighbours in the document: give the tagger the number "
+            "Training and metrics read each sentence with its neighbours in the document: give the tagger the number "
             "of each sentence's document (`documents`)."
         ]
 
