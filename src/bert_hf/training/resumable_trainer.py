@@ -20,7 +20,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
@@ -68,12 +68,7 @@ class ResumableTrainer(Trainer):
     eval_dataset: Any
 
     def __init__(
-        self,
-        model: nn.Module | None = None,
-        args: TrainingArguments | None = None,
-        *positional: Any,
-        facts: dict | None = None,
-        **kwargs: Any,
+        self, model: nn.Module | None = None, args: Any = None, *more: Any, facts: dict | None = None, **named
     ):
         if args is not None:
             check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
@@ -82,7 +77,7 @@ class ResumableTrainer(Trainer):
                 resolve_precision(args, hidden_size)
             if args.learning_rate is None or args.num_train_epochs is None:
                 resolve_by_width(args, hidden_size)
-        super().__init__(model, args, *positional, **kwargs)
+        super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
             check_optimizer(self.args, defaults_of(type(self.args)))

@@ -156,24 +156,25 @@ def finish(
         return
 
     # Metrics, curves, card
-    args = trainer.args
-    folder = folder_of(args)
+    folder = folder_of(trainer.args)
     results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     hub.write_curves(trainer.state.log_history, folder, baselines)
+    _publish(trainer.args, card, results, push_to)
+    write_record(folder, identity, finished=True)
 
-    # The Hub knows the full name of the repository, which the card shows
+
+def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: str | None) -> None:
+    """Writes the card, and pushes the run where `push_to` names a repository."""
+    folder, revision = folder_of(args), args.hub_revision
     card.repo_id = push_to
     try:
-        if push_to:
-            private, revision = args.hub_private_repo, args.hub_revision
-            card.repo_id = hub.create_repository(folder, push_to, private=private, revision=revision)
+        if push_to:  # the card shows the full name, which only the Hub knows
+            card.repo_id = hub.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
     finally:
         hub.write_card(folder, card, results)
 
     if card.repo_id:
-        address = hub.push(folder, card.repo_id, revision=args.hub_revision)
-        logger.info(f"pushed to {address}")
-    write_record(folder, identity, finished=True)
+        logger.info(f"pushed to {hub.push(folder, card.repo_id, revision=revision)}")
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:

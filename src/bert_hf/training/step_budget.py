@@ -82,15 +82,12 @@ def planned_steps(
     evaluation = forward * example_args.max_eval_samples / global_batch_size(args)
     longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
 
+    # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
+    of_a_step, of_the_run = _evaluations_in_loop(args, (1 + longer) * evaluation)
+    per_step = step * _SAVING + of_a_step
+
     # Seconds apart from the steps: start, evaluations before and after, end
-    other = preemption.seconds_running() + (3 if longer else 2) * evaluation + _ENDING
-    per_step = step * _SAVING
-    every = args.eval_steps if args.eval_strategy == IntervalStrategy.STEPS else None
-    if every:
-        # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
-        evaluations = (1 + longer) * evaluation / every
-        per_step += evaluations if every >= 1 else 0
-        other += evaluations if every < 1 else 0  # `every` is a share of the steps
+    other = preemption.seconds_running() + (3 if longer else 2) * evaluation + of_the_run + _ENDING
 
     steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
@@ -101,6 +98,14 @@ def planned_steps(
         )
     logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
     return steps
+
+
+def _evaluations_in_loop(args: PreTrainingArguments, seconds: float) -> tuple[float, float]:
+    """Seconds of evaluations of so many seconds each, between the steps: (of each step, of the whole run)."""
+    if args.eval_strategy != IntervalStrategy.STEPS or not args.eval_steps:
+        return 0.0, 0.0
+    is_share = args.eval_steps < 1  # of the steps, so that the number of evaluations is known
+    return (0.0, seconds / args.eval_steps) if is_share else (seconds / args.eval_steps, 0.0)
 
 
 def _recorded_steps(args: PreTrainingArguments) -> int | None:
