@@ -26,7 +26,7 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     output_folder.release_lock()
 
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"notes.tsv", "predictions.md", output_folder.RECORD, output_folder.LOCK}
+    assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
 
 
 def test_a_run_in_a_former_order_of_batches_stays_finished_and_is_not_continued(tmp_path):

@@ -25,7 +25,7 @@ from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.samplers import Phase, RunSampler
 from bert_hf.errors import UNAVAILABLE, InputError
 from bert_hf.training import checkpointing, output_folder, preemption
-from bert_hf.training.watchdog import RECORD, STALL_TIMEOUT, Hangs, Watchdog
+from bert_hf.training.watchdog import HANG_RECORD, STALL_TIMEOUT, Hangs, Watchdog
 
 TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
 PATIENCE, PLANNING = 1.5, 3.5  # seconds, of the runs: planning takes longer than the patience
@@ -208,7 +208,7 @@ def test_ranks_that_wait_for_each_other_are_found(tmp_path):
 
 def test_what_ranks_wrote_for_each_other_is_swept(tmp_path):
     (tmp_path / ".progress-rank12").write_text("3")
-    (tmp_path / f".{RECORD}.77.tmp").write_text("{")
+    (tmp_path / f".{HANG_RECORD}.77.tmp").write_text("{")
     assert not output_folder.holds_something(tmp_path)
     output_folder._remove_temporary_files(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -317,7 +317,7 @@ def test_a_window_that_takes_long_to_plan_trains_resumes_and_ends(
     assert not (slow / "checkpoint-24").exists()
     assert process(slow, lambda: slow_run(slow, tokenizer, **options)) == 0, (slow / "said").read_text()
     assert weights(slow) == expected
-    assert not (slow / RECORD).exists()
+    assert not (slow / HANG_RECORD).exists()
 
 
 def test_without_the_count_such_a_run_is_ended(tmp_path, tokenizer, exact_patience, monkeypatch):
@@ -351,11 +351,11 @@ def test_patience_doubles_with_the_second_hang_at_one_step(tmp_path, tokenizer, 
     late = At(10, lambda: time.sleep(1.6 * PATIENCE))
     ends = [process(tmp_path, lambda: windowed_run(tmp_path, tokenizer), late) for _ in range(2)]
     assert ends == [UNAVAILABLE, UNAVAILABLE]
-    assert json.loads((tmp_path / RECORD).read_text()) == {"step": 10, "times": 2, "factor": 2}
+    assert json.loads((tmp_path / HANG_RECORD).read_text()) == {"step": 10, "times": 2, "factor": 2}
     assert (tmp_path / "said").read_text().endswith("from the newest checkpoint and waits 2 times as long\n")
     assert process(tmp_path, lambda: windowed_run(tmp_path, tokenizer), late) == 0, (tmp_path / "said").read_text()
     assert "hung after step 10; --hang_timeout is 3 s, not 1.5 s" in (tmp_path / "printed").read_text()
-    assert not (tmp_path / RECORD).exists()
+    assert not (tmp_path / HANG_RECORD).exists()
 
 
 def test_the_record_of_hangs(tmp_path):
@@ -374,7 +374,7 @@ def test_the_record_of_hangs(tmp_path):
     watchdog._durations.extend([10.0, 10.0])
     assert watchdog.patience() == 8 * 18 * 10
     for garbage in ("", "[]", '{"step": 1}', '{"step": "x", "times": 1, "factor": 2}'):
-        (tmp_path / RECORD).write_text(garbage)
+        (tmp_path / HANG_RECORD).write_text(garbage)
         assert Hangs.read(tmp_path) == Hangs()
 
 

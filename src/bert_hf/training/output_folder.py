@@ -24,7 +24,7 @@ from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences, retired_keys
 from bert_hf.training.trainer_state import check_checkpoint_compatible
-from bert_hf.training.watchdog import RUN_RECORD as HANG_RECORD
+from bert_hf.training.watchdog import HANG_RECORD
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
