@@ -95,7 +95,7 @@ def reader(tmp_path_factory):
     for name in ("runs/corpus", "wiki/corpus"):
         prepare([Texts(tuple(documents))], tokenizer, folder / name)
     config = tiny_config(vocab_size=len(tokenizer), max_position_embeddings=128)
-    for name in ("pretrain-default", "mine", "bert-mini-cpu", "bert-mini-cpu-long", "adapted-0"):
+    for name in ("pretrain-default", "mini", "mine", "bert-mini-cpu", "bert-mini-cpu-long", "adapted-0"):
         BertForPreTraining(config).save_pretrained(folder / "runs" / name)
         save_tokenizer(tokenizer, folder / "runs" / name)
     BertForSequenceClassification(config).save_pretrained(folder / "runs/spam-messages")
