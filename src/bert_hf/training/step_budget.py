@@ -88,7 +88,6 @@ def planned_steps(
 
     # Seconds apart from the steps: start, evaluations before and after, end
     other = preemption.seconds_running() + (3 if longer else 2) * evaluation + of_the_run + _ENDING
-
     steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(
