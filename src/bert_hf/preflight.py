@@ -5,12 +5,10 @@ files, not whole corpora, yield a line for each successful check, and raise `Inp
 `--check true` runs them alone.
 """
 
-import errno
 import functools
 import glob
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +34,7 @@ from bert_hf.config.arguments import (
     TokenizerArguments,
     parse,
 )
-from bert_hf.config.files import read_input_text
+from bert_hf.config.files import check_writable, read_input_text
 from bert_hf.config.hardware import free_disk
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING, check_options, defaults_of
@@ -300,43 +298,6 @@ def check_output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     if not (folder / known_by).is_file():
         refuse_foreign_files(folder, overwrite, known_by)
     return line
-
-
-def check_writable(output_dir: str, option: str = "--output_dir") -> str:
-    """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
-
-    Raises:
-        InputError: a file is in the way, or the disk or its permissions refuse.
-    """
-    place = Path(output_dir).expanduser().absolute()
-    remedy = f"give another {option}"
-    try:
-        for part in place.parts:
-            if len(os.fsencode(part)) > 255:
-                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-
-        # The part that exists
-        while not os.path.lexists(place):
-            place = place.parent
-        if not place.is_dir():
-            raise InputError("is a file, and not a folder", where=_short(place, output_dir), remedy=remedy)
-
-        with tempfile.TemporaryFile(dir=place) as file:  # it has no name, so a killed process leaves nothing
-            file.write(b"x" * 4096)
-            file.flush()
-            os.fsync(file.fileno())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be written: {reason}", where=output_dir, remedy=remedy) from None
-    return f"output: {output_dir} can be written"
-
-
-def _short(place: Path, given: str) -> Path:
-    """A parent of the path in the user's spelling."""
-    for path in (Path(given), *Path(given).parents):
-        if path.expanduser().absolute() == place:
-            return path
-    return place
 
 
 def check_disk_space(config: BertConfig, args) -> Iterator[str]:
