@@ -8,7 +8,7 @@ import pytest
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning.glue import read_task_folder, write_numbered, write_submission
-from bert_hf.finetuning.tasks import TASKS, order_labels
+from bert_hf.finetuning.known_tasks import TASKS, order_labels
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 

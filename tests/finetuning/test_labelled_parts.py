@@ -9,8 +9,8 @@ import pytest
 import bert_hf
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts, read_given_parts
-from bert_hf.finetuning.tasks import TASKS
 
 MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
 

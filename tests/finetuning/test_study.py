@@ -15,6 +15,7 @@ from helpers.studies import FakeRecipe, Killed, make_study, options, parsed, wri
 from PIL import Image
 
 from bert_hf.errors import InputError
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.metrics import RANKING_METRICS
 from bert_hf.finetuning.study import report
 from bert_hf.finetuning.study.arguments import split_argv
@@ -31,7 +32,6 @@ from bert_hf.finetuning.study.metrics import (
 from bert_hf.finetuning.study.picture import draw_study
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
 from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
-from bert_hf.finetuning.tasks import TASKS
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.tasks import TASKS
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.training import checkpointing, output_folder
 
 

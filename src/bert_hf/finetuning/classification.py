@@ -14,6 +14,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_numbered, write_submission
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
@@ -28,7 +29,6 @@ from bert_hf.finetuning.metrics import (
     regression_metrics,
 )
 from bert_hf.finetuning.task import Arrays, DownstreamTask
-from bert_hf.finetuning.tasks import TASKS
 
 _FEW_CLASSES = 10  # up to which the confusion matrix is printed
 

@@ -19,9 +19,9 @@ import numpy as np
 from bert_hf.config.files import check_input_file, write_durably
 from bert_hf.data.readers import read_lines
 from bert_hf.errors import InputError
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.labelled.columns import Columns, as_number
 from bert_hf.finetuning.labelled.texts import LabelledTexts
-from bert_hf.finetuning.tasks import TASKS
 
 _SUFFIXES = (".tsv", ".tsv.xz", ".tsv.gz")
 _FILES = {"train": "train", "validation": "dev", "test": "test"}
@@ -247,7 +247,7 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
     """Writes the benchmark's submission file of a test part: a header, and a row for each test row, in their order.
 
     Args:
-        folder: where to write; the file's name is the benchmark's (`Task.submissions`).
+        folder: where to write; the file's name is the benchmark's (`TaskData.submissions`).
         predictions: (N,) class ids; or of a regression (N,) scores, which are clipped to the task's range.
 
     Returns:

@@ -5,13 +5,13 @@ from dataclasses import replace
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError, check_known, did_you_mean
 from bert_hf.finetuning.glue import read_task_folder
+from bert_hf.finetuning.known_tasks import TASKS, UNNAMED, order_labels
 from bert_hf.finetuning.labelled.columns import CLASSES, REGRESSION, NamedColumns
 from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
 from bert_hf.finetuning.labelled.folders import files_of_parts
 from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
 from bert_hf.finetuning.metrics import ClassificationMetric
 from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, three_parts
-from bert_hf.finetuning.tasks import TASKS, Task, order_labels
 
 
 def is_regression(task_args: ClassificationArguments) -> bool:
@@ -85,7 +85,7 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
 
 def _read(task_args: ClassificationArguments) -> tuple[dict[str, LabelledTexts], list[str]]:
     """The parts, and remarks on them."""
-    task = TASKS[task_args.task] if task_args.task else Task("", None, None, ())
+    task = TASKS[task_args.task] if task_args.task else UNNAMED
     if task_args.data_dir is not None:
         return read_task_folder(str(task_args.task), task_args.data_dir)
 

@@ -17,11 +17,11 @@ from bert_hf.data.readers import read_rows, whole_text
 from bert_hf.data.requested_corpus import load_or_prepare_corpus
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
+from bert_hf.finetuning.known_tasks import order_labels
 from bert_hf.finetuning.labelled.columns import CLASSES, NamedColumns, as_number
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.tasks import order_labels
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.probe.arguments import ProbeArguments
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import count_rows
 from bert_hf.errors import InputError, did_you_mean
+from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.study.arguments import StudyArguments, refuse_set_options
 from bert_hf.finetuning.study.recipe_options import recipe_options
 from bert_hf.finetuning.study.subsets import TrainingSubsets
-from bert_hf.finetuning.tasks import TASKS
 
 PARTS = ("train", "validation", "test")
 _FROM_SCRATCH = ":from_scratch"

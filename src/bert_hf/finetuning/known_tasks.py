@@ -27,8 +27,8 @@ _MNLI_SPLITS = {
 
 
 @dataclass(frozen=True)
-class Task:
-    """A downstream task.
+class TaskData:
+    """Where the data of a downstream task are, and what they hold.
 
     Attributes:
         hub_id: data set on the Hub, used where no file is given.
@@ -72,8 +72,11 @@ class Task:
         return {"test": f"{self.benchmark}.tsv"}
 
 
-def _glue(config: str, benchmark: str, text: str, pair: str | None, labels: tuple[str, ...], **more) -> Task:
-    return Task("nyu-mll/glue", text, "label", labels, pair, config, benchmark=benchmark, **more)
+UNNAMED = TaskData("", None, None, ())  # of a run without --task: everything is found in its files
+
+
+def _glue(config: str, benchmark: str, text: str, pair: str | None, labels: tuple[str, ...], **more) -> TaskData:
+    return TaskData("nyu-mll/glue", text, "label", labels, pair, config, benchmark=benchmark, **more)
 
 
 TASKS = {
@@ -111,16 +114,16 @@ TASKS = {
         "62 of these the most similar training pair has the other label: what is learned there is wrong here",
     ),
     # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
-    "sick": Task(
+    "sick": TaskData(
         "RobZamp/sick", "sentence_A", "label", ("entailment", "neutral", "contradiction"), "sentence_B",
         metric=AccuracyMetric, test_has_labels=True,
     ),
-    "sick_relatedness": Task(
+    "sick_relatedness": TaskData(
         "RobZamp/sick", "sentence_A", "relatedness_score", (), "sentence_B",
         metric=CorrelationMetric, regression=True, test_has_labels=True,
     ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": Task("ucirvine/sms_spam", "sms", "label", ("ham", "spam"), test_has_labels=True),
+    "spam": TaskData("ucirvine/sms_spam", "sms", "label", ("ham", "spam"), test_has_labels=True),
 }  # fmt: skip
 
 POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
