@@ -360,7 +360,7 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
     of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
     most = max(2 * target, of_two)
 
-    # Nothing else may change the draw: the runs of before would not resume
+    # Without such a document the draw is that of earlier versions, whose runs could not be resumed otherwise
     order = np.random.default_rng(seed).permutation(documents)
     while True:
         sums = np.cumsum(sizes[order])

@@ -13,9 +13,8 @@ from bert_hf.preflight import check_output_folder, not_checked, read_model_confi
 from bert_hf.training.output_folder import require_output_dir
 
 POOLINGS = ("none", "cls", "mean", "max")
-FEATURE_RECORD = (
-    "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_" or "."
-)
+# Marks a folder of ours. Readers of Parquet folders skip names that begin with "_" or ".".
+FEATURE_RECORD = "_features.json"
 
 
 @dataclass

@@ -54,6 +54,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         "BERT alone. bert_hf loads it:"
     )
     stock = False
+    context_limit = "Give the tagger the number of each sentence's document (`documents`)."
 
     def __init__(self, task_args: Any, tokenizer):
         super().__init__(task_args, tokenizer)
@@ -156,14 +157,6 @@ class FeatureTaggingTask(TokenClassificationTask):
         return np.diff(before[pieces.sentences])
 
     # ---- identity, card
-
-    def limits(self) -> list[str]:
-        if not self.task_args.document_context:
-            return []
-        return [
-            "Training and metrics read each sentence with its neighbours in the document: give the tagger the number "
-            "of each sentence's document (`documents`)."
-        ]
 
     def fingerprint(self) -> dict:
         tagger = [self.task_args.feature_based, self.lstm_hidden_size]
