@@ -20,6 +20,7 @@ from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.prepare import prepare
 from bert_hf.data.readers import Texts
 from bert_hf.errors import InputError
+from bert_hf.probe import tuning
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import (
     HeldOutText,
@@ -577,14 +578,17 @@ def test_the_classifier_starts_from_the_checkpoint_or_from_nothing(subject):
     assert not torch.equal(drawn[0][name], drawn[1][name])
 
 
-def test_one_step_of_fine_tuning_is_the_stock_model_under_adamw(subject):
-    probe_args = ProbeArguments(tune_steps=1, tune_batch_size=4, tune_learning_rate=1e-2)
-    task = toy_task(4)
+@pytest.mark.parametrize("tokens", [4096, 20, 1], ids=["whole batch", "pieces", "single rows"])
+def test_one_step_of_fine_tuning_is_the_stock_model_under_adamw(subject, monkeypatch, tokens):
+    monkeypatch.setattr(tuning, "TOKENS_OF_A_PIECE", tokens)
+    probe_args = ProbeArguments(tune_steps=1, tune_batch_size=8, tune_learning_rate=1e-2)
+    task = toy_task(8)
+    task.texts = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(task.texts)]  # of several lengths
     rows = task.encoded(subject.tokenizer, 32)
     tuned = subject.load_classifier(2, 0, random=False)
     expected = subject.load_classifier(2, 0, random=False)
     fine_tune(tuned, rows, task.labels, subject, probe_args)
-    assert classify(tuned, rows, subject).shape == (4, 2)
+    assert classify(tuned, rows, subject).shape == (8, 2)
 
     batch = subject.tokenizer(task.texts, padding=True, return_tensors="pt")
     expected(**batch, labels=torch.from_numpy(task.labels)).loss.backward()
