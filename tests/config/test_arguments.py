@@ -186,6 +186,14 @@ def test_sequence_length_warmup():
     assert ExampleArguments().lengths() == [(128, 1.0)]
 
 
+def test_final_mlm_probability():
+    shape = ExampleArguments(mlm_probability=0.4, final_mlm_probability=0.1, final_mlm_fraction=0.2)
+    assert shape.mean_mlm_probability() == pytest.approx(0.8 * 0.4 + 0.2 * 0.1)
+    assert ExampleArguments(mlm_probability=0.4).mean_mlm_probability() == 0.4
+    with pytest.raises(ValueError, match="must be below --mlm_probability"):
+        ExampleArguments(mlm_probability=0.15, final_mlm_probability=0.15)
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

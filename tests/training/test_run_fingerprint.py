@@ -24,11 +24,11 @@ OLD = {  # what version 0.1.0 recorded of the run below
 }
 
 
-def identity(config, folder, rate=5e-4, initializer="truncated_normal", **changes):
+def identity(config, folder, rate=5e-4, initializer="truncated_normal", examples=None, **changes):
     changes = {"warmup_steps": 10_000, **changes}
     args = PreTrainingArguments(str(folder), max_steps=8, learning_rate=rate, bf16=False, use_cpu=True, **changes)
     text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
-    made = pretraining_identity(args, config, tiny_tokenizer(), text, ExampleArguments(), initializer)
+    made = pretraining_identity(args, config, tiny_tokenizer(), text, examples or ExampleArguments(), initializer)
     return json.loads(json.dumps(made)), args
 
 
@@ -44,6 +44,15 @@ def test_the_entry_that_differs_is_named(config, tmp_path):
     with pytest.raises(InputError) as caught:
         output_folder.start(args, other)
     assert "holds another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
+
+
+def test_a_final_share_is_another_run_and_without_one_it_is_not_recorded(config, tmp_path):
+    made, args = identity(config, tmp_path / "run")
+    assert not [name for name in made["examples"] if name.startswith(("final_mlm", "seq_length_warmup"))]
+    recorded(tmp_path / "run", made)
+    other, _ = identity(config, tmp_path / "run", examples=ExampleArguments(final_mlm_probability=0.1))
+    with pytest.raises(InputError, match=r"examples differ \(final_mlm_fraction: 0.3.*final_mlm_probability: 0.1"):
+        output_folder.start(args, other)
 
 
 def test_other_initial_weights_are_another_run(config, tmp_path):

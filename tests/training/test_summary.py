@@ -186,5 +186,10 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
         card = pretraining_card(args, text, ExampleArguments(max_seq_length=32), Model, tokenizer, corpus, "", "")
         said.append(card.held_out)
+        assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
     assert said == ["documents held out of the same text", "the text given by --validation_file (valid.txt)"]
+
+    falling = ExampleArguments(mlm_probability=0.4, final_mlm_probability=0.15, final_mlm_fraction=0.2)
+    card = pretraining_card(args, text, falling, Model, tokenizer, corpus, "", "")
+    assert card.training["masking"] == "40%, then 15% in the last 20% of the steps, 80/10/10"

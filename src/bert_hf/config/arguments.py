@@ -173,6 +173,8 @@ class ExampleArguments:
     long_seq_length: int | None = option(None, "Length in the last part of the run (the paper: 512).")
     long_seq_fraction: float = option(0.1, "Share of the steps at long_seq_length.")
     mlm_probability: float = option(0.15, "Share of the tokens that are predicted.")
+    final_mlm_probability: float | None = option(None, "A smaller share in the last part of the run.")
+    final_mlm_fraction: float = option(0.3, "Share of the steps at final_mlm_probability.")
     whole_word_mask: bool = option(False, "Choose whole words; 80/10/10 is kept.")
     nsp: bool = option(True, "Next-sentence prediction; false trains the masked language model alone.")
     short_seq_probability: float = option(0.1, "Documents whose examples aim at a random shorter length.")
@@ -194,12 +196,21 @@ class ExampleArguments:
         if sum(share for _, share in shorter) + long_share > 1:
             raise ValueError("the shares of --seq_length_warmup and --long_seq_fraction must sum to at most 1")
 
+        if self.final_mlm_probability is not None and self.final_mlm_probability >= self.mlm_probability:
+            raise ValueError(f"--final_mlm_probability must be below --mlm_probability ({self.mlm_probability})")
+
     def lengths(self) -> list[tuple[int, float]]:
         """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
         shorter = self.shorter_lengths()
         longer = [(self.long_seq_length, self.long_seq_fraction)] if self.long_seq_length else []
         rest = 1.0 - sum(share for _, share in [*shorter, *longer])
         return [*shorter, (self.max_seq_length, rest), *longer]
+
+    def mean_mlm_probability(self) -> float:
+        """Share of the tokens that are predicted, as a mean over the steps."""
+        if self.final_mlm_probability is None:
+            return self.mlm_probability
+        return self.mlm_probability + self.final_mlm_fraction * (self.final_mlm_probability - self.mlm_probability)
 
     def shorter_lengths(self) -> list[tuple[int, float]]:
         """(tokens, share of the steps) of each phase before that of `max_seq_length`.

@@ -53,9 +53,9 @@ _ALLOWED = {
     "learning_rate muon_learning_rate tune_learning_rate": Range(0, 1000),
     "weight_decay adam_epsilon max_grad_norm nsp_loss_weight neftune_noise_alpha": Range(0, 1000),
     "adam_beta1 adam_beta2 dropout label_smoothing_factor": Range(0, 1, below=True),
-    "long_seq_fraction short_seq_probability": Range(0, 1),
+    "long_seq_fraction short_seq_probability final_mlm_fraction": Range(0, 1),
     "mfu fill layerwise_lr_decay": Range(0, 1, above=True),
-    "mlm_probability": Range(0, 1, above=True, below=True),
+    "mlm_probability final_mlm_probability": Range(0, 1, above=True, below=True),
     "validation_split_percentage test_split_percentage": Range(0, 100, above=True, below=True),
 }
 _RANGES = {name: allowed for names, allowed in _ALLOWED.items() for name in names.split()}

@@ -54,6 +54,9 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config
     """The table of settings."""
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if example_args.whole_word_mask else ""
+    final_share = ""
+    if (final := example_args.final_mlm_probability) is not None:
+        final_share = f", then {final:.0%} in the last {example_args.final_mlm_fraction:.0%} of the steps"
 
     return {
         "layers × hidden size, heads": (
@@ -67,7 +70,7 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
         "position embeddings": f"{getattr(config, 'position_initializer', 'random')} at the start",
-        "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
+        "masking": f"{example_args.mlm_probability:.0%}{final_share}{whole_words}, 80/10/10",
         "next-sentence prediction": example_args.nsp,
         "seed": args.seed,
     }

@@ -33,8 +33,12 @@ _SCHEDULE = (
     "lr_scheduler_kwargs",
 )  # fmt: skip
 
-# Options that version 0.1.0 did not have and so did not record; None means its behaviour.
-_OMITTED_IF_NONE = ("seq_length_warmup",)
+# Options that version 0.1.0 did not have and so did not record, with the one whose None means its behaviour.
+_OMITTED = {
+    "seq_length_warmup": "seq_length_warmup",
+    "final_mlm_probability": "final_mlm_probability",
+    "final_mlm_fraction": "final_mlm_probability",
+}
 
 
 # ---- model
@@ -195,6 +199,8 @@ def pretraining_identity(
     }
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
+    examples = vars(example_args)
+    unused = {name for name, switch in _OMITTED.items() if examples[switch] is None}
     return {
         "model": model_settings,
         "initializer": initializer,
@@ -207,5 +213,5 @@ def pretraining_identity(
         "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
         "max_hours": args.max_hours,
-        "examples": {k: v for k, v in vars(example_args).items() if k not in _OMITTED_IF_NONE or v is not None},
+        "examples": {name: value for name, value in examples.items() if name not in unused},
     }

@@ -95,7 +95,7 @@ class PreTrainingReport:
             schedule=option_text(args.lr_scheduler_type),
             optimizer=optimizer_name(args),
             rate=args.learning_rate,
-            predictions=self.example_args.mlm_probability * batch * self.example_args.max_seq_length,
+            predictions=self.example_args.mean_mlm_probability() * batch * self.example_args.max_seq_length,
             vocabulary=config.vocab_size,
             spread=config.initializer_range,
             from_scratch=from_scratch,
