@@ -193,7 +193,8 @@ def gather(runs: list[Run], work: Path) -> tuple[list[dict], list[dict]]:
         if not (folder / "all_results.json").is_file():
             continue
         metrics = json.loads((folder / "all_results.json").read_text())
-        seconds = json.loads(folder.with_name(f"{folder.name}.seconds.json").read_text())
+        measured = folder.with_name(f"{folder.name}.seconds.json")  # not there if the search was killed before the run
+        seconds = json.loads(measured.read_text()) if measured.is_file() else {}
         rows.append(
             {
                 "stage": run.stage,
@@ -201,8 +202,8 @@ def gather(runs: list[Run], work: Path) -> tuple[list[dict], list[dict]]:
                 "tokens": run.tokens,
                 "steps": run.steps(),
                 **{name: _rounded(metrics.get(name)) for name in (*FIGURES, "unigram_mlm_loss")},
-                "cpu_seconds": round(seconds["cpu_seconds"]),
-                "cpu": seconds["cpu"],
+                "cpu_seconds": _rounded(seconds.get("cpu_seconds")),
+                "cpu": seconds.get("cpu"),
                 "changed": json.dumps(run.changed),
             }
         )
