@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 import transformers
+from threadpoolctl import threadpool_limits
 from transformers import BertForPreTraining
 
 from bert_hf.probe.arguments import PLL_WORD, ProbeArguments
@@ -102,7 +103,13 @@ class ProbeRun:
             yield self.checkpoint if draw is None else self.subject.load(draw)
 
     def _outputs(self, examples: list[MaskedExample]) -> LanguageOutputs:
+        if examples is self.held_out.examples:  # two parts ask for them
+            return self._held_out_outputs
         return language_outputs(self.checkpoint, examples, self.subject)
+
+    @cached_property
+    def _held_out_outputs(self) -> LanguageOutputs:
+        return language_outputs(self.checkpoint, self.held_out.examples, self.subject)
 
     # ---- parts, each named as in `arguments.PARTS`
 
@@ -129,7 +136,10 @@ class ProbeRun:
                 name: [pooled_states(model, rows, self.subject) for model in self._models(name)]
                 for name in self.networks
             }
-            found[task.name] = probe_features(states, task, probe_args.labels or [], probe_args.folds, probe_args.seed)
+            with threadpool_limits(1, "blas"):  # thousands of fits of a few ms, which several threads make slower
+                found[task.name] = probe_features(
+                    states, task, probe_args.labels or [], probe_args.folds, probe_args.seed
+                )
         return _measured(found)
 
     def few_labels(self) -> dict:
