@@ -5,7 +5,7 @@ import pytest
 from bert_hf.config.learning_checks import LearningSettings, examine_learning
 from bert_hf.training.pretraining_report import report_heldout
 
-# configs/pretrain/default.yaml and the paper's base model: nothing is reported.
+# Version 0.1 of configs/pretrain/default.yaml, and the paper's base model: nothing is reported.
 DEFAULT = LearningSettings(1500, 32, 150, "linear", "adamw_torch_fused", 1e-3, 0.15 * 32 * 128, 8192, 0.05)
 PAPER = LearningSettings(1_000_000, 256, 10_000, "linear", "bert_adam", 1e-4, 0.15 * 256 * 128, 30522, 0.02)
 
