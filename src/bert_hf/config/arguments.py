@@ -199,6 +199,14 @@ class ExampleArguments:
         if self.final_mlm_probability is not None and self.final_mlm_probability >= self.mlm_probability:
             raise ValueError(f"--final_mlm_probability must be below --mlm_probability ({self.mlm_probability})")
 
+        # A share alone would do nothing
+        for share, option_name in (
+            ("long_seq_fraction", "long_seq_length"),
+            ("final_mlm_fraction", "final_mlm_probability"),
+        ):
+            if getattr(self, option_name) is None and getattr(self, share) != getattr(type(self), share):
+                raise ValueError(f"--{share} needs --{option_name}")
+
     def lengths(self) -> list[tuple[int, float]]:
         """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
         shorter = self.shorter_lengths()
