@@ -265,3 +265,12 @@ def test_generated_pages_are_up_to_date(script, function, result, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))  # the script adds to it
     content = getattr(recipe(f"docs/{script}.py"), function)()
     assert content == (ROOT / "docs" / result).read_text(), f"run python docs/{script}.py"
+
+
+def test_picture_of_the_search_can_be_drawn(tmp_path, monkeypatch):
+    script = recipe("docs/make_small_machine.py")
+    monkeypatch.setattr(script, "PICTURE", tmp_path / "small_machine.png")
+    script.draw()
+    named = {run for _, _, labels in script.PANELS for run in labels}
+    assert named <= script.read_curves().keys()
+    assert (tmp_path / "small_machine.png").stat().st_size > 50_000

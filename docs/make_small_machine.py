@@ -1,0 +1,93 @@
+"""Draws docs/small_machine.png: held-out MLM loss over tokens, from benchmarks/results/recipe_search_curves.csv.
+
+python docs/make_small_machine.py
+"""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+ROOT = Path(__file__).parents[1]
+CURVES = ROOT / "benchmarks/results/recipe_search_curves.csv"
+PICTURE = ROOT / "docs/small_machine.png"
+
+# Panels: title, unigram loss of the held-out text, and the label of each run
+PANELS = (
+    (
+        "tiny, Wikipedia, 15 % masked",
+        6.997,
+        {
+            "tiny-adamw": "AdamW, random positions",
+            "tiny-adamw-sinusoidal": "AdamW, sinusoidal",
+            "tiny-muon": "Muon, random positions",
+            "tiny-muon-sinusoidal": "Muon, sinusoidal",
+            "tiny-sinusoidal-seed2": "the same, seed 2",
+            "tiny-sinusoidal-double-rates": "rates doubled",
+        },
+    ),
+    (
+        "tiny, Wikipedia, Muon, sinusoidal",
+        6.997,
+        {
+            "tiny-muon-sinusoidal": "15 % masked",
+            "tiny-sinusoidal-mask0.3": "30 % masked",
+            "mask0.3-mask0.4": "40 % masked",
+            "mask0.3-mask0.4-final0.15": "40 %, then 15 %",
+            "mask0.3-double-rates": "30 %, rates doubled",
+        },
+    ),
+    (
+        "make pretrain (tiny, documentation)",
+        6.311,
+        {
+            "default-0.1": "0.1: AdamW, random positions",
+            "default": "Muon, sinusoidal",
+            "default-mask0.3": "30 % masked",
+            "default-mask0.3-1.5-rates": "rates × 1.5 (the default)",
+            "default-mask0.3-double-rates": "rates × 2",
+        },
+    ),
+    (
+        "mini, Wikipedia",
+        7.002,
+        {
+            "bert-mini-cpu-long": "60 million tokens, 15 %",
+            "mini-long-mask0.3": "60 million tokens, 30 %",
+            "mini-long-mask0.4-final0.2": "60 million tokens, 40 %, then 20 %",
+            "mini-30m": "30 million tokens, 15 %",
+            "mini-mask0.3": "15 million tokens, 30 %",
+        },
+    ),
+)
+
+
+def read_curves() -> dict[str, list[tuple[float, float]]]:
+    """Of each run, (million tokens, MLM loss in nats) of its evaluations."""
+    curves = defaultdict(list)
+    with open(CURVES, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            curves[row["run"]].append((int(row["tokens"]) / 1e6, float(row["eval_mlm_loss"])))
+    return curves
+
+
+def draw() -> None:
+    curves = read_curves()
+    figure, axes = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
+    for axis, (title, unigram, labels) in zip(axes.flat, PANELS, strict=True):
+        for run, label in labels.items():
+            points = [(tokens, loss) for tokens, loss in curves[run] if tokens]
+            axis.plot(*zip(*points, strict=True), marker=".", label=label)
+        axis.axhline(unigram, color="grey", linestyle=":", label="unigram")
+        axis.set(title=title, xlabel="million tokens", ylabel="held-out MLM loss (nats)")
+        axis.legend(fontsize="small")
+    figure.savefig(PICTURE, dpi=90)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    draw()
