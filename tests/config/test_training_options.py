@@ -381,6 +381,18 @@ def test_schedules(tmp_path, tokenizer, name):
     assert seen.rates == expected
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, name):
+    changes = {"lr_scheduler_type": name, "lr_scheduler_kwargs": SCHEDULES[name] or None, "warmup_steps": 2}
+    trainer = make(tmp_path, tokenizer, steps=6, optim="muon", muon_learning_rate=3e-4, **changes)
+    trainer.create_optimizer_and_scheduler(6)
+    groups = {"momentum" in group: group for group in trainer.optimizer.param_groups}
+    for _ in range(6):
+        assert groups[True]["lr"] == pytest.approx(3 * groups[False]["lr"])
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+
+
 @pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
 def test_schedules_that_look_at_the_evaluation_resume_exactly(tmp_path, tokenizer, name):
     """The loss never falls by half, so that the rate changes; the state of the schedule is in the checkpoint."""

@@ -97,8 +97,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
         self._adamw = torch.optim.AdamW(other_groups, betas=betas, eps=eps, fused=True)
 
         muon_groups = [{"momentum": _MOMENTUM, **group} for group in matrix_groups]
-        # AdamW's groups come first: the learning rate that Trainer logs is that of the first group.
-        super().__init__([*self._adamw.param_groups, *muon_groups], {})
+        # AdamW's groups come first: the learning rate that Trainer logs is that of the first group. Schedules with a
+        # lowest rate read the default `lr` and make a ratio of it, which applies to Muon's rate too.
+        super().__init__([*self._adamw.param_groups, *muon_groups], {"lr": other_groups[0]["lr"]})
         self._share_with_adamw()
 
     def _share_with_adamw(self) -> None:
