@@ -456,6 +456,18 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     assert (trainer._finite.left_out, trainer._hours_before) == ([], 0.0)
 
 
+@pytest.mark.parametrize("damage", ["weights", "folder"])
+def test_a_damaged_checkpoint_that_is_named_is_refused(tmp_path, tokenizer, damage):
+    make(tmp_path, tokenizer, steps=6).train()
+    named = tmp_path / ("checkpoint-3" if damage == "weights" else "checkpoint-4")
+    if damage == "weights":
+        weights = bytearray((named / "model.safetensors").read_bytes())
+        weights[-1] ^= 1
+        (named / "model.safetensors").write_bytes(weights)
+    with pytest.raises(InputError, match=f"{named.name}: damaged: "):
+        make(tmp_path, tokenizer, steps=6).train(resume_from_checkpoint=str(named))
+
+
 def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):
     with pytest.raises(InputError, match="holds no checkpoint"):
         make(tmp_path, tokenizer).train(resume_from_checkpoint=True)

@@ -135,6 +135,18 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
     return manifest
 
 
+def verify_named(folder: Path) -> dict:
+    """`verify` of a checkpoint that the user names.
+
+    Raises:
+        InputError: it is damaged or missing.
+    """
+    try:
+        return verify(folder)
+    except DamagedCheckpoint as damage:
+        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="name another checkpoint") from None
+
+
 def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
     """Raises `DamagedCheckpoint` for the first file that differs from its entry (bytes, SHA-256)."""
     # Files that are not in the manifest

@@ -24,7 +24,11 @@ class RunCheckpoints:
         self._verified: set[str] = set()  # names of the checkpoints that this process wrote or verified
 
     def choose(self, resume_from_checkpoint: str | Path | bool | None) -> str | None:
-        """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder."""
+        """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder.
+
+        Raises:
+            InputError: the named one is damaged or missing; or the folder holds none.
+        """
         if not resume_from_checkpoint:
             return None
 
@@ -36,7 +40,13 @@ class RunCheckpoints:
                     "holds no checkpoint", where=self.folder, remedy="start without --resume_from_checkpoint"
                 )
         else:
-            chosen = Path(resume_from_checkpoint)
+            chosen = named = Path(resume_from_checkpoint)
+
+            def verify() -> None:
+                if self._ranks.rank == 0:
+                    checkpointing.verify_named(named)
+
+            self._ranks.run_on_all_ranks(verify)
 
         self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
