@@ -96,6 +96,21 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
     assert (corpus.train_file, corpus.dataset_name) == (None, "me/text")
 
 
+@pytest.mark.parametrize(
+    ("file", "given", "expected"),
+    [
+        ("max_steps: 5", ["--max_hours", "2"], (-1, 3.0, 2.0)),
+        ("max_steps: 5", ["--num-train-epochs", "7"], (-1, 7.0, None)),
+        ("num_train_epochs: 5", ["--max_steps=9"], (9, 3.0, None)),
+        ("max_hours: 5", ["--max_steps", "9"], (9, 3.0, None)),
+        ("max_steps: 5", ["--seed", "2"], (5, 3.0, None)),
+    ],
+)
+def test_the_length_of_a_run_on_the_command_line_replaces_that_of_the_file(tmp_path, file, given, expected):
+    args = parse(CLASSES, ["--config", write(tmp_path, file + "\n"), *given, "--use_cpu"])[2]
+    assert (args.max_steps, args.num_train_epochs, args.max_hours) == expected
+
+
 def test_a_value_may_end_in_an_equals_sign():
     corpus = parse(CLASSES, ["--train_file=https://host/a.txt?sig=YQ==", "--use_cpu"])[0]
     assert corpus.train_file == ["https://host/a.txt?sig=YQ=="]

@@ -23,8 +23,15 @@ from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
 
 _MAX_ARGUMENT_LENGTH = 4096  # characters of a word: no path is longer
-# An option of the YAML file → the option of the command line that replaces it, since both name the data
-_REPLACED_BY = {"dataset_name": "train_file", "dataset_config_name": "train_file", "train_file": "dataset_name"}
+# An option of the YAML file → options of the command line that replace it: both name the data, or the run's length
+_REPLACED_BY = {
+    "dataset_name": {"train_file"},
+    "dataset_config_name": {"train_file"},
+    "train_file": {"dataset_name"},
+    "max_steps": {"max_hours", "num_train_epochs"},
+    "num_train_epochs": {"max_hours", "max_steps"},
+    "max_hours": {"max_steps", "num_train_epochs"},
+}
 
 
 def option(default, help: str, choices: tuple | None = None):
@@ -122,7 +129,7 @@ def _read_values(parser: _Parser, words: list[str], default_config: str | None) 
         config = default_config
     if config is None:
         return known
-    given = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     return parser.parse_args(_yaml_words(parser, Path(config), given) + words)
 
 
@@ -176,7 +183,7 @@ def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:
                 raise InputError(f"{name} takes one value", remedy="")
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
-        if _REPLACED_BY.get(name) not in given:
+        if not _REPLACED_BY.get(name, set()) & given:
             words += map(expand_home, entry)
 
     return words
