@@ -209,7 +209,9 @@ def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
     identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments(), "normal")
     assert identity["precision"] == name
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
-    task = SimpleNamespace(task_args=ClassificationArguments("m"), fingerprint=dict, tokenizer=tiny_tokenizer())
+    task = SimpleNamespace(
+        task_args=ClassificationArguments("m", from_scratch=True), fingerprint=dict, tokenizer=tiny_tokenizer()
+    )
     assert identity_of(task, args, SimpleNamespace(config=tiny_config()))["precision"] == name
 
 

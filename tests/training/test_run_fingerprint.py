@@ -3,9 +3,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from tiny import tiny_tokenizer
 
-from bert_hf import InputError
+from bert_hf import BertForPreTraining, InputError
 from bert_hf.config.arguments import (
     ClassificationArguments,
     ExampleArguments,
@@ -68,6 +69,30 @@ def test_other_initial_weights_are_another_run(config, tmp_path):
     assert output_folder.start(args, other).finished
 
 
+def test_a_run_is_another_one_if_the_checkpoint_that_it_starts_from_has_other_weights(config, tmp_path, monkeypatch):
+    """Not if its folder is spelled differently. Records of earlier versions, without a checksum, stay readable."""
+    monkeypatch.chdir(tmp_path)
+    args = FineTuningArguments("out", learning_rate=3e-4, num_train_epochs=2, bf16=False, use_cpu=True)
+
+    def identities(spelled):
+        """(pre-training, fine-tuning) from the weights in the folder `start`."""
+        model = BertForPreTraining.from_pretrained(spelled)
+        task = SimpleNamespace(
+            task_args=ClassificationArguments(spelled), fingerprint=dict, tokenizer=tiny_tokenizer()
+        )
+        return identity(model.config, "run")[0], json.loads(json.dumps(identity_of(task, args, model)))
+
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        BertForPreTraining(config).save_pretrained("start")
+        if seed == 1:
+            first = identities("start")
+            assert identities("./start/") == first
+    for before, after in zip(first, identities("start"), strict=True):
+        assert list(differences(before, after)) == ["weights"]
+        assert differences({key: value for key, value in before.items() if key != "weights"}, after) == {}
+
+
 def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):
     made, args = identity(config, tmp_path / "run")
     recorded(tmp_path / "run", {**made, **OLD}, finished=True)
@@ -82,7 +107,9 @@ def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):
 def test_the_order_of_old_lists_is_kept_for_classifiers(config, tmp_path):
     args = FineTuningArguments(str(tmp_path), learning_rate=3e-4, num_train_epochs=2, bf16=False, use_cpu=True)
     task = SimpleNamespace(
-        task_args=ClassificationArguments("checkpoint"), fingerprint=dict, tokenizer=tiny_tokenizer()
+        task_args=ClassificationArguments("checkpoint", from_scratch=True),
+        fingerprint=dict,
+        tokenizer=tiny_tokenizer(),
     )
     made = identity_of(task, args, SimpleNamespace(config=config))
     old = [3e-4, 0.01, 1e-6, "OptimizerNames.ADAMW_TORCH_FUSED", False, False], [-1, 2, 0.1, "SchedulerType.LINEAR"]

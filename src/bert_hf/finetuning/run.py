@@ -1,5 +1,6 @@
 """The path that every fine-tuning run takes: defaults, identity, training, metrics of each part, card and report."""
 
+import os
 from pathlib import Path
 
 from transformers import PreTrainedModel, TrainerCallback
@@ -17,6 +18,7 @@ from bert_hf.data.tokenization import fingerprint_text
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
+from bert_hf.models.loading import weights_checksum
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization import global_batch_size, optimizer_name
@@ -102,8 +104,10 @@ def order_of(args: FineTuningArguments) -> str:
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
     """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
     task_args, config = task.task_args, model.config
+    checkpoint = str(task_args.model_name_or_path)
     return {
-        "checkpoint": task_args.model_name_or_path,
+        "checkpoint": os.path.normpath(checkpoint),
+        "weights": None if task_args.from_scratch else weights_checksum(checkpoint),
         "from_scratch": task_args.from_scratch,
         "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
         **task.fingerprint(),

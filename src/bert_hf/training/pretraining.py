@@ -1,5 +1,7 @@
 """Builds what a pre-training run consists of: model, collator, training and held-out examples, and its identity."""
 
+import os
+
 import torch
 from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
@@ -15,7 +17,7 @@ from bert_hf.data.samplers import Phase
 from bert_hf.data.tokenization import check_tokenizer, fingerprint_text
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
-from bert_hf.models.loading import find_checkpoint, load_network
+from bert_hf.models.loading import find_checkpoint, load_network, weights_checksum
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization import global_batch_size, optimizer_name
 from bert_hf.training.run_fingerprint import settings
@@ -197,12 +199,15 @@ def pretraining_identity(
         for key, value in sorted(config.to_dict().items())
         if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
     }
+    if starts_from := config.name_or_path:  # "" from scratch
+        model_settings["_name_or_path"] = os.path.normpath(starts_from)
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     examples = vars(example_args)
     unused = {name for name, switch in _OMITTED.items() if examples[switch] is None}
     return {
         "model": model_settings,
+        "weights": weights_checksum(starts_from) if starts_from else None,
         "initializer": initializer,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
