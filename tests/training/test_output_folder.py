@@ -71,6 +71,26 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, sch
         begin("warmup", schedule={"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 3})
 
 
+@pytest.mark.parametrize("examples", [{"seq_length_warmup": ["64:0.5"]}, {"final_mlm_probability": 0.1}])
+def test_a_run_with_phases_does_not_become_longer(tmp_path, examples):
+    recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
+    (tmp_path / "temporary").mkdir()
+    checkpointing.commit(
+        tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
+    )
+    named = str(tmp_path / "checkpoint-3")
+    args = PreTrainingArguments(str(tmp_path / "out"), resume_from_checkpoint=named, use_cpu=True, bf16=False)
+    try:
+        assert output_folder.start(args, recorded).checkpoint == named
+    finally:
+        output_folder.release_lock()
+
+    args.output_dir = str(tmp_path / "longer")
+    with pytest.raises(InputError, match="cannot become longer"):
+        output_folder.start(args, {**recorded, "schedule": {"max_steps": 60, "warmup_steps": 2}})
+    output_folder.release_lock()
+
+
 def test_a_full_disk_does_not_fail_the_release_of_the_lock(tmp_path):
     output_folder.take_lock(tmp_path)
     output_folder._lock.write("a name")

@@ -22,7 +22,7 @@ from bert_hf.errors import InputError
 from bert_hf.training import checkpointing
 from bert_hf.training.checkpointing import step_of
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.run_fingerprint import describe, differences, retired_keys
+from bert_hf.training.run_fingerprint import describe, differences, retired_keys, same
 from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import HANG_RECORD
 
@@ -166,11 +166,8 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
     name = named_checkpoint(args)
     if name is None:
         return None
-    try:
-        manifest = checkpointing.verify(Path(name))
-    except checkpointing.DamagedCheckpoint as damage:
-        raise InputError(f"damaged: {damage.fault}", where=name, remedy="name another checkpoint") from None
 
+    manifest = checkpointing.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     recorded = manifest.get("identity")  # a Trainer in a program of one's own records none
     if recorded and (found := differences(_without_length(recorded), _without_length(identity))):
@@ -179,7 +176,19 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
             where=name,
             remedy="--model_name_or_path begins a new run with its weights",
         )
+    if recorded and _has_phases(identity) and not same(recorded.get("schedule"), identity.get("schedule")):
+        raise InputError(
+            "a run whose sequence length or masked share changes cannot become longer: the change would be elsewhere",
+            where=name,
+            remedy="keep its number of steps; --model_name_or_path begins a new run with its weights",
+        )
     return name
+
+
+def _has_phases(identity: dict) -> bool:
+    """True for a pre-training run whose examples change at a share of its steps."""
+    examples = identity.get("examples") or {}
+    return any(examples.get(name) for name in ("seq_length_warmup", "long_seq_length", "final_mlm_probability"))
 
 
 def _without_length(identity: dict) -> dict:
