@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import hub, run
 from bert_hf.training.run import LogLines, LogLinesAboveBar
@@ -60,6 +61,27 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
     assert f"\nload {'name' if fails else 'me/name'}\n" in (tmp_path / "README.md").read_text()
     assert (tmp_path / "run.json").is_file() is not fails
     assert pushed == ([] if fails else [("me/name", "new")])
+
+
+def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypatch):
+    pushed = []
+    monkeypatch.setattr(run.hub, "create_repository", lambda folder, repo_id, **options: f"me/{repo_id}")
+    monkeypatch.setattr(run.hub, "push", lambda folder, repo_id, revision: pushed.append((folder, repo_id, revision)))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    hub.write_card(
+        folder, hub.Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU"), {}
+    )
+    run.write_record(folder, {"seed": 1}, finished=True)
+
+    args = PreTrainingArguments(str(folder), hub_revision="new", push_to_hub=True, hub_model_id="name", use_cpu=True)
+    before = (folder / "README.md").read_text()
+    try:
+        assert run.start_run(args, {"seed": 1}).finished
+    finally:
+        run.release_lock()
+    assert pushed == [(folder, "me/name", "new")]
+    assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/name"') != before
 
 
 def test_the_line_above_a_bar_is_the_same():

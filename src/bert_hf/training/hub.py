@@ -14,6 +14,7 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from matplotlib.figure import Figure
 
+from bert_hf.config.files import write_durably
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
 
@@ -150,6 +151,15 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     )
     text = f"---\n{data.to_yaml()}\n---\n\n{_body(folder, card, shown)}"
     ModelCard(_without_tokens(text)).save(folder / "README.md")
+
+
+def name_repository(folder: Path, repo_id: str) -> None:
+    """Replaces the folder's name by a repository's in the code of a card that was written without a push."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    before, fence, rest = card.partition("```python\n")
+    code, end, after = rest.partition("```")
+    code = code.replace(f'"{folder.name}"', f'"{repo_id}"')
+    write_durably(folder / "README.md", before + fence + code + end + after)
 
 
 def _without_tokens(text: str) -> str:

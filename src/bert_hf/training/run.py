@@ -38,9 +38,14 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def start_run(args: RunArguments, identity: dict) -> output_folder.RunStart:
-    """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer."""
+    """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer.
+
+    A run that is already complete is pushed here, as it was saved.
+    """
     run_start = output_folder.start(args, identity)
     run_start.push_to = take_over_push(args)
+    if run_start.finished and run_start.push_to and args.process_index == 0:
+        _push_finished(args, run_start.push_to)
     return run_start
 
 
@@ -175,6 +180,14 @@ def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: st
 
     if card.repo_id:
         logger.info(f"pushed to {hub.push(folder, card.repo_id, revision=revision)}")
+
+
+def _push_finished(args: RunArguments, repo_id: str) -> None:
+    """Pushes a complete run; its card then loads the model from the repository."""
+    folder, revision = folder_of(args), args.hub_revision
+    full_id = hub.create_repository(folder, repo_id, private=args.hub_private_repo, revision=revision)
+    hub.name_repository(folder, full_id)
+    logger.info(f"pushed to {hub.push(folder, full_id, revision=revision)}")
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:
