@@ -88,6 +88,15 @@ def test_every_length_of_the_run_is_counted(capsys):
     assert "(and the largest micro-batch at 128 that" in said
 
 
+def test_a_final_share_of_predictions_is_counted(capsys):
+    words = ["--config_name", "configs/model/base.json", "--max_steps", "1001", "--mlm_probability"]
+    printed = []
+    for share in (["0.3"], ["0.3", "--final_mlm_probability", "0.15", "--final_mlm_fraction", "1.0"], ["0.15"]):
+        assert estimate(*words, *share) == 0
+        printed.append(capsys.readouterr().out.replace(" ".join(share), ""))
+    assert printed[0] != printed[1] == printed[2]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -94,6 +94,6 @@ def plan_run(
         global_batch=batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,
-        masked=example_args.mlm_probability,
+        masked=example_args.mean_mlm_probability(),
         half=half,
     )

@@ -104,7 +104,7 @@ class PreTrainingReport:
             steps=args.max_steps,
             batch=batch,
             parameters=self.model.num_parameters(),
-            checkpoints=kept if args.save_strategy != "no" else 0,
+            checkpoints=kept if args.save_minutes or args.save_strategy != "no" else 0,
             folder=str(args.output_dir),
             device_bytes=device_memory(args.device),
             learning=learning,
