@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from accelerate.utils import DynamoBackend
 from huggingface_hub import get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, PreTrainedTokenizerBase, TrainingArguments
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -56,8 +58,10 @@ _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 
-_ATTENTIONS = ("eager", *ALL_ATTENTION_FUNCTIONS.valid_keys())
-_PRETRAINING_METRICS = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+# `paged` is for generation; FlexAttention has no dropout, and no gradients on a CPU
+_ATTENTIONS = ("eager", *(n for n in ALL_ATTENTION_FUNCTIONS.valid_keys() if not n.startswith(("paged", "flex"))))
+_MLM_METRICS = ("loss", "mlm_loss", "mlm_accuracy")
+_NSP_METRICS = ("nsp_loss", "nsp_accuracy")
 
 # ---- the options of each recipe
 
@@ -110,8 +114,10 @@ def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, arg
     # Options and folders
     yield check_output_folder(args.output_dir, args.overwrite_output_dir, RUN_RECORD)
     yield check_training_options(args, PreTrainingArguments, BY_PRETRAINING)
-    yield from check_machine(args, _PRETRAINING_METRICS)
+    yield from check_machine(args, _MLM_METRICS + (_NSP_METRICS if example_args.nsp else ()))
     yield check_corpus_text(corpus_args, example_args.nsp, splits=True)
+    if args.max_hours is not None and args.max_steps > 0:
+        raise InputError("it excludes --max_steps", where="--max_hours", remedy="leave one of the two out")
     attention = model_args.attn_implementation
     check_known(attention, _ATTENTIONS, f"no attention {attention!r}", "--attn_implementation")
 
@@ -276,7 +282,30 @@ def check_training_options(args, kind: type[TrainingArguments], by: frozenset[st
     line = check_options(args, defaults, by)
     check_optimizer(args, defaults)
     check_schedule(args, parsed["lr_scheduler_kwargs"])
+    _check_compiling(args)
+    _check_activation_checkpointing(parsed["gradient_checkpointing_kwargs"])
     return line
+
+
+def _check_compiling(args) -> None:
+    """Refuses a backend and a mode of torch.compile that do not exist."""
+    if backend := args.torch_compile_backend:
+        known = [each.value.lower() for each in DynamoBackend if each is not DynamoBackend.NO]
+        check_known(backend.lower(), known, f"no backend {backend!r}", "--torch_compile_backend")
+    if mode := args.torch_compile_mode:
+        from torch._inductor import list_mode_options  # takes seconds to import
+
+        check_known(mode, list_mode_options(), f"no mode {mode!r}", "--torch_compile_mode")
+
+
+def _check_activation_checkpointing(kwargs: dict | None) -> None:
+    """Refuses arguments that `torch.utils.checkpoint` does not take, by calling it."""
+    try:
+        checkpoint(torch.square, torch.ones(1, requires_grad=True), **{"use_reentrant": False, **(kwargs or {})})
+    except (TypeError, ValueError):
+        what = f"torch.utils.checkpoint does not take {kwargs}"
+        remedy = "it takes use_reentrant, preserve_rng_state, determinism_check, debug, early_stop"
+        raise InputError(what, where="--gradient_checkpointing_kwargs", remedy=remedy) from None
 
 
 def _json(name: str, value) -> dict | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
     MUON: (),
 }
 _ADAMS = ("adamw_torch_fused", "adamw_torch", MUON)  # take --adam_beta1, --adam_beta2, --adam_epsilon
+_BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")  # schedules that read the metric of an evaluation
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
@@ -230,6 +232,8 @@ def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
                 raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
 
     _check_optim_args(name, args.optim_args)
+    if name not in _ADAMS:
+        _check_optimizer_values(name, args)
 
 
 def _check_optim_args(name: str, given: str | None) -> None:
@@ -247,6 +251,17 @@ def _check_optim_args(name: str, given: str | None) -> None:
         if not (value.lower() in ("true", "false") if key in _SWITCHES else _is_number(value)):
             expected = "true or false" if key in _SWITCHES else "a number"
             raise InputError(f"{entry!r} is not {key}={expected}", where="--optim_args", remedy="correct the value")
+
+
+def _check_optimizer_values(name: str, args) -> None:
+    """Makes the optimizer for one parameter: it checks ranges and combinations itself."""
+    given = SimpleNamespace(**{**vars(args), "optim": OptimizerNames(name), "learning_rate": 1.0})
+    kind, options = Trainer.get_optimizer_cls_and_kwargs(given)  # pyright: ignore[reportArgumentType]
+    try:
+        kind([nn.Parameter(torch.zeros(1))], **options)
+    except ValueError as error:
+        what = f"{name} cannot be made: {error}"
+        raise InputError(what, where="--optim_args", remedy="correct the value") from None
 
 
 def _is_number(text: str) -> bool:
@@ -274,10 +289,15 @@ def check_schedule(args, kwargs: dict | None) -> None:
             remedy="leave one of the two out",
         )
 
-    try:  # two steps of a run of ten; the model does not matter
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-        get_scheduler(name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs)
-    except (TypeError, ValueError) as error:
+    try:  # a run of ten steps; the model does not matter
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=getattr(args, "learning_rate", None) or 1.0)
+        schedule = get_scheduler(
+            name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs
+        )
+        for _ in range(10):
+            optimizer.step()
+            schedule.step(*([1.0] if name in _BY_EVALUATION else []))
+    except (TypeError, ValueError, ArithmeticError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
         raise InputError(
             f"the schedule {name} cannot be made: {reason}",
