@@ -291,7 +291,7 @@ def check_schedule(args, kwargs: dict | None) -> None:
 
     try:  # a run of ten steps; the model does not matter
         optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=getattr(args, "learning_rate", None) or 1.0)
-        schedule = get_scheduler(
+        schedule: Any = get_scheduler(
             name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs
         )
         for _ in range(10):
