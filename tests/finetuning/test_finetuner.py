@@ -212,9 +212,10 @@ def checkpoint(tmp_path, tokenizer):
     return tmp_path / "bert"
 
 
-def fine_tune(checkpoint, folder, tokenizer, **options):
+def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
     task_args = TaskArguments(str(checkpoint), max_seq_length=32, write_predictions=True, **options)
-    args = FineTuningArguments(str(folder), use_cpu=True, report_to="none", bf16=False, disable_tqdm=True)
+    quiet = {"use_cpu": True, "report_to": "none", "bf16": False, "disable_tqdm": True}
+    args = FineTuningArguments(str(folder), **quiet, **(run_options or {}))
     task = RandomTask(task_args, tokenizer)
     try:
         model, about = load_task_model(task, args.seed)
@@ -240,6 +241,29 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
     with pytest.raises(InputError, match=r"another run: fine_tuning differ \(reinit_layers: 1, was 0\)"):
         fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, reinit_layers=1)
+
+
+def test_other_evaluations_are_another_run_where_they_choose_the_weights(checkpoint, tmp_path, tokenizer):
+    def again(**options):
+        return fine_tune(checkpoint, tmp_path / "run", tokenizer, options, min_steps=4).finished
+
+    assert not again()
+    assert again(eval_strategy="epoch")  # the default
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    with pytest.raises(InputError, match=r"evaluation differ \(eval_delay: 1, was 0\)"):
+        again(eval_delay=1)
+    with pytest.raises(InputError, match=r"evaluation differ \(eval_strategy: \S+STEPS, was \S+EPOCH; eval_steps: 3, was"):
+        again(eval_steps=3)
+
+    del record["identity"]["evaluation"]  # as an earlier version recorded it
+    (tmp_path / "run/run.json").write_text(json.dumps(record))
+    assert again(eval_delay=1)
+
+
+def test_other_evaluations_are_the_same_run_where_the_last_weights_are_kept(checkpoint, tmp_path, tokenizer):
+    last = {"load_best_model_at_end": False}
+    assert not fine_tune(checkpoint, tmp_path / "run", tokenizer, last, min_steps=4).finished
+    assert fine_tune(checkpoint, tmp_path / "run", tokenizer, {**last, "eval_strategy": "no"}, min_steps=4).finished
 
 
 def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):

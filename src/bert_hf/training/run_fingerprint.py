@@ -9,7 +9,7 @@ from typing import Any
 
 # Keys that earlier versions did not record; where a record lacks one, it is not compared.
 _ADDED = ("initializer", "precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
-_ADDED += ("weights",)
+_ADDED += ("evaluation", "weights")
 _SHOWN = 4  # differing entries that a message lists
 
 
