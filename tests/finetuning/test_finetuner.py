@@ -145,14 +145,27 @@ def test_rate_and_epochs_by_width(tmp_path, width, rate, epochs):
 
 
 def test_few_rows_get_whole_epochs_up_to_the_least_steps(tmp_path):
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=3)
-    resolve_by_rows(args, rows=100, min_steps=200)  # 4 steps an epoch
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
+    resolve_by_width(args, 768)
+    resolve_by_rows(args, rows=100, min_steps=None)  # 4 steps an epoch
     assert args.num_train_epochs == 50
     assert (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps) == ("steps", 0.1, "steps", 0.1)
 
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=3)
-    resolve_by_rows(args, rows=10_000, min_steps=200)
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none")
+    resolve_by_width(args, 768)
+    resolve_by_rows(args, rows=10_000, min_steps=None)
     assert (args.num_train_epochs, args.eval_strategy, args.save_strategy) == (3, "epoch", "epoch")
+
+
+@pytest.mark.parametrize(
+    ("given", "min_steps", "epochs"),
+    [(None, None, 50), (1, None, 1), (4, None, 4), (None, 0, 3), (None, 40, 10), (1, 40, 10), (20, 40, 20)],
+)
+def test_epochs_that_are_given_are_kept_unless_least_steps_are_given_too(tmp_path, given, min_steps, epochs):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", num_train_epochs=given)
+    resolve_by_width(args, 768)
+    resolve_by_rows(args, rows=100, min_steps=min_steps)  # 4 steps an epoch
+    assert args.num_train_epochs == epochs
 
 
 @pytest.mark.parametrize(
@@ -252,7 +265,9 @@ def test_other_evaluations_are_another_run_where_they_choose_the_weights(checkpo
     record = json.loads((tmp_path / "run/run.json").read_text())
     with pytest.raises(InputError, match=r"evaluation differ \(eval_delay: 1, was 0\)"):
         again(eval_delay=1)
-    with pytest.raises(InputError, match=r"evaluation differ \(eval_strategy: \S+STEPS, was \S+EPOCH; eval_steps: 3, was"):
+    with pytest.raises(
+        InputError, match=r"evaluation differ \(eval_strategy: \S+STEPS, was \S+EPOCH; eval_steps: 3, "
+    ):
         again(eval_steps=3)
 
     del record["identity"]["evaluation"]  # as an earlier version recorded it

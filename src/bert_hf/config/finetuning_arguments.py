@@ -9,6 +9,7 @@ from bert_hf.config.value_ranges import check_language
 
 # Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
+_MIN_STEPS = 200  # of a run whose number of epochs is not given
 _FEW_EVALUATIONS = 10  # a run of more epochs than this is evaluated this often
 
 
@@ -25,7 +26,9 @@ class FineTuningArguments(RunArguments):
     per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
     per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None, "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3). See also --min_steps."
+        None,
+        "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), and more where these are fewer "
+        "than --min_steps. A number that is given is kept, unless --min_steps is given too.",
     )
     weight_decay: float = option(0.01, "As in pre-training.")
     adam_epsilon: float = option(1e-6, "As in pre-training.")
@@ -50,6 +53,7 @@ class FineTuningArguments(RunArguments):
 
     def __post_init__(self):
         self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()
 
     def _resolve_strategies(self) -> None:
@@ -78,12 +82,16 @@ def resolve_by_width(args, hidden_size: int | None) -> None:
         args.num_train_epochs = epochs
 
 
-def resolve_by_rows(args, rows: int, min_steps: int) -> None:
+def resolve_by_rows(args, rows: int, min_steps: int | None) -> None:
     """Adds whole epochs up to `min_steps` optimizer steps, and evaluates a run of many epochs only a few times.
 
     Args:
         rows: model inputs of an epoch, over all ranks.
+        min_steps: None: 200 where the number of epochs is not given, else that number is kept.
     """
+    if min_steps is None:
+        min_steps = 0 if args.epochs_are_given else _MIN_STEPS
+
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     steps = max(1, math.ceil(rows / batch))
     if args.max_steps <= 0 and steps * args.num_train_epochs < min_steps:
@@ -120,7 +128,11 @@ class TaskArguments:
     )
     evaluate_test: bool = option(True, "Evaluate on the test rows at the end; false: leave them for later.")
     write_predictions: bool = option(False, "Write the predictions for the test rows into the output folder.")
-    min_steps: int = option(200, "Minimum number of optimizer steps; whole epochs are added to reach it.")
+    min_steps: int | None = option(
+        None,
+        "Minimum number of optimizer steps; whole epochs are added to reach it. "
+        f"By default {_MIN_STEPS} where --num_train_epochs is not given.",
+    )
     reinit_layers: int = option(0, "Re-initialize this many of the top layers.")
     reinit_pooler: bool = option(False, "Re-initialize the pooler.")
     layerwise_lr_decay: float = option(
