@@ -213,7 +213,7 @@ def test_the_catalogue_is_large_and_says_each_thing_once():
         ("pretrain", "--config_name good/model.json --train_file good/corpus --max_seq_length 32 --output_dir out"),
         ("pretrain", f"{PRETRAIN} --model_name_or_path good/bert --train_file good/text.txt"),
         ("pretrain", "--config_name good/model.json --max_seq_length 32 --output_dir out"),
-        ("finetune_classification", f"{TUNE} --train_file good/rows.tsv --test_file good/rows.tsv"),
+        ("finetune_classification", f"{TUNE} --train_file good/rows.tsv --validation_file good/rows.tsv"),
         ("train_tokenizer", "--train_file good/text.txt --output_dir out"),
         ("prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir out"),
         ("estimate", "--config_name good/model.json --max_steps 10 --max_seq_length 32"),

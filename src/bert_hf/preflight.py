@@ -463,6 +463,7 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
         raise InputError("nothing to train on is named", where="--train_file", remedy="give it too")
     source = task.source(task_args)
     _refuse_two_sources(task_args)
+    _refuse_rows_seen_before_the_test(task_args)
 
     # How many of the rows are held out
     held_out = 0 if task_args.validation_file else task_args.validation_split_percentage
@@ -477,6 +478,16 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
     parts = task.read_given(task_args)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
+
+
+def _refuse_rows_seen_before_the_test(task_args: TaskArguments) -> None:
+    """Refuses a test file that is trained on, or that chooses the weights. (Studies validate on training rows.)"""
+    tested = _resolved(task_args.test_file)
+    for option, files in (("--train_file", task_args.train_file), ("--validation_file", task_args.validation_file)):
+        for path, name in _resolved(files).items():
+            if path in tested:
+                remedy = "test on other rows, or leave --test_file out"
+                raise InputError(f"{option} and --test_file both name it", where=name, remedy=remedy)
 
 
 # ---- tokenizer and model

@@ -24,6 +24,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("choices")
     save_checkpoint(folder / "bert")
     (folder / "rows.jsonl").write_text(swag_lines())
+    (folder / "test.jsonl").write_text(swag_lines())
     (folder / "unlabelled.jsonl").write_text(swag_lines(label=-1))
     return folder
 
@@ -34,7 +35,7 @@ def tune(place, output, *words, file="rows.jsonl"):
 
 
 def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
-    given = ("--validation_file", str(place / "rows.jsonl"), "--test_file", str(place / "rows.jsonl"))
+    given = ("--validation_file", str(place / "rows.jsonl"), "--test_file", str(place / "test.jsonl"))
     assert tune(place, tmp_path / "run", *given) == 0
     said = capsys.readouterr().out
     assert "10 train, 10 validation, 10 test rows" in said
