@@ -1,5 +1,6 @@
-"""The task of classification: what its model card says and calls."""
+"""The task of classification: what its model card says and calls, and what is printed at the end."""
 
+import numpy as np
 import pytest
 import torch
 from tiny import tiny_config, tiny_tokenizer
@@ -47,3 +48,19 @@ def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
     assert said[0] == []
     assert "the beginning and the end of a text of more than 16 tokens. The pipeline" in said[1][0]
     assert "all of, in several windows whose logits are averaged, a text of more than 16 tokens" in said[2][0]
+
+
+def test_a_constant_classifier_is_not_called_ahead(tmp_path):
+    task = made_task(tmp_path)
+    metrics, baselines = {"test_f1": 0.667}, {"baseline_words_f1": 0.6}
+    logits = np.zeros((len(task.parts["test"]), 2))
+    logits[:, 1] = 1.0
+    said = task.report(metrics, baselines, logits)
+    assert "warning: the model predicts 'yes' for all 40 rows; train for longer" in said
+    assert "ahead" not in said
+
+    logits[0] = [1.0, 0.0]
+    said = task.report(metrics, baselines, logits)
+    assert "The model is ahead of the best baseline: f1 0.667 against 0.600 (words), by 0.067." in said
+    assert "warning" not in said
+    assert "is ahead of the best baseline" in task.report(metrics, baselines, None)

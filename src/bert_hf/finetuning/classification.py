@@ -209,10 +209,12 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        lines.append(who_is_ahead(metrics[f"{prefix}_{first}"], baselines, first))
-        if predictions is not None and not self.regression:
+        ahead = who_is_ahead(metrics[f"{prefix}_{first}"], baselines, first)
+        if predictions is None or self.regression:
+            lines.append(ahead)
+        else:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
-            lines.append(one_class_warning(guesses, self.labels))
+            lines.append(one_class_warning(guesses, self.labels) or ahead)  # F1 of one class for all may be "ahead"
             if len(self.labels) <= _FEW_CLASSES:
                 lines.append(confusion(self.targets(judged), guesses, self.labels))
         return "\n".join(line for line in lines if line)
