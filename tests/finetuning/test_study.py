@@ -17,6 +17,7 @@ from PIL import Image
 from bert_hf.errors import InputError
 from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.metrics import RANKING_METRICS
+from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.study import report
 from bert_hf.finetuning.study.arguments import split_argv
 from bert_hf.finetuning.study.comparison import paired_difference, summarize
@@ -556,7 +557,8 @@ def test_few_folds_have_no_interval(folds, interval):
         ("--task mrpc", "f1 accuracy combined_score", ["combined_score", "f1"]),
         ("--task", "spearmanr", ["spearmanr"]),
         ("", "pearson spearmanr combined_score", ["combined_score", "pearson"]),
-        ("", "f1 exact_match loss", ["f1", "exact_match"]),
+        ("", " ".join([*official_metrics({"q": ["a"]}, {"q": "a"}), "loss"]), ["f1", "exact"]),
+        ("", " ".join([*official_metrics({"q": ["a"]}, {"q": "a"}, {"q": 0.0}), "loss"]), ["best_f1", "best_exact"]),
     ],
 )
 def test_the_figure_of_the_benchmark_is_compared_first(options, names, expected, tmp_path, monkeypatch):
@@ -569,7 +571,8 @@ def test_the_figure_of_the_benchmark_is_compared_first(options, names, expected,
 
 def test_the_usual_figures_are_figures_of_the_metrics():
     known = {name for task in TASKS.values() for name in task.metric.metric_names}
-    assert set(_USUAL) <= known | {*RANKING_METRICS, "exact_match"}
+    of_answers = official_metrics({"q": ["a"]}, {"q": "a"}, odds={"q": 0.0})
+    assert set(_USUAL) <= known | {*RANKING_METRICS, *of_answers}
 
 
 def test_without_test_labels_validation_figures_are_compared(tmp_path):

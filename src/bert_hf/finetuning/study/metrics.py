@@ -12,8 +12,8 @@ from bert_hf.finetuning.study.plan import Cell, Settings
 
 # Metrics by which results are usually reported; a study compares the first two of them that its cells have.
 _USUAL = (
-    "combined_score", "f1", "average_precision", "matthews_correlation", "pearson", "spearmanr", "exact_match",
-    "accuracy",
+    "combined_score", "best_f1", "best_exact", "f1", "exact", "average_precision", "matthews_correlation", "pearson",
+    "spearmanr", "accuracy",
 )  # fmt: skip
 _OF_THE_CLOCK = ("_runtime", "_per_second", "_time")
 _BASELINE = "baseline_"
