@@ -29,6 +29,11 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     )
     args = parser.parse_args([expand_home(word) for word in (sys.argv[1:] if argv is None else argv)])
     check_ranges(args)
+
+    # The official script takes odds of 0 where there are none: any threshold from 0 up then has no effect
+    if args.na_prob_file is None and args.na_prob_thresh != parser.get_default("na_prob_thresh"):
+        remedy = "give --na_prob_file too, or leave it out"
+        raise InputError("no odds are compared with it", where="--na_prob_thresh", remedy=remedy)
     return args
 
 

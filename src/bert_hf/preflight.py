@@ -465,6 +465,10 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
     _refuse_two_sources(task_args)
     _refuse_rows_seen_before_the_test(task_args)
 
+    if not task.splits_test and task_args.test_split_percentage != TaskArguments.test_split_percentage:
+        what, remedy = "this task splits no test rows off", "leave it out, or give --test_file"
+        raise InputError(what, where="--test_split_percentage", remedy=remedy)
+
     # How many of the rows are held out
     held_out = 0 if task_args.validation_file else task_args.validation_split_percentage
     held_out += task_args.test_split_percentage if task.splits_test and not task_args.test_file else 0

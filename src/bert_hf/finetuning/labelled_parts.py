@@ -13,6 +13,10 @@ from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
 from bert_hf.finetuning.metrics import ClassificationMetric
 from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, three_parts
 
+# Options without effect on the files of --data_dir, whose layout is fixed
+_NOT_IN_DATA_DIR = ("dataset_name", "dataset_config_name", "encoding")
+_NOT_IN_DATA_DIR += ("text_column", "text_pair_column", "label_column")
+
 
 def is_regression(task_args: ClassificationArguments) -> bool:
     """Whether labels are numbers: by --problem_type, else by the task."""
@@ -33,6 +37,7 @@ def source_of(task_args: ClassificationArguments) -> str:
         what = "it is the folder of a task's own files" if task_args.task is None else "--train_file is given as well"
         raise InputError(what, where="--data_dir", remedy="give --task and --data_dir, or --train_file")
 
+    _refuse_without_effect(task_args)
     if (
         task_args.write_predictions
         and task_args.max_eval_samples
@@ -51,6 +56,18 @@ def source_of(task_args: ClassificationArguments) -> str:
     return named
 
 
+def _refuse_without_effect(task_args: ClassificationArguments) -> None:
+    """Refuses options that do nothing with the data that are named."""
+    for name in _NOT_IN_DATA_DIR if task_args.data_dir is not None else ():
+        if getattr(task_args, name) is not None:
+            what, remedy = "the layout of the files in --data_dir is known", "leave it out, or give --train_file"
+            raise InputError(what, where=f"--{name}", remedy=remedy)
+    if task_args.encoding is not None and not task_args.train_file:
+        raise InputError("a Hub dataset has its own", where="--encoding", remedy="leave it out, or give --train_file")
+    if task_args.drop_rare is not None and is_regression(task_args):
+        raise InputError("a regression has no classes", where="--drop_rare", remedy="leave it out")
+
+
 def class_names(parts: dict[str, LabelledTexts], task_args: ClassificationArguments) -> tuple[str, ...]:
     """Class names by id; empty for a regression."""
     return () if is_regression(task_args) else order_labels(set(parts["train"].class_names()), task_args.task)
@@ -66,7 +83,7 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
     source_of(task_args)
     parts, notes = _read(task_args)
     _check_pairs(parts)
-    if task_args.drop_rare is not None and not is_regression(task_args):
+    if task_args.drop_rare is not None:
         parts = drop_rare(parts, task_args.drop_rare)
     parts["train"].notes += notes
 

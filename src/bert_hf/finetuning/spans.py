@@ -225,7 +225,7 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
 
 
 def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
-    """Sets --version_2_with_negative where it is not given; checks it where it is false.
+    """Sets --version_2_with_negative where it is not given; checks it, and the threshold, where it is false.
 
     Test questions do not decide it, and may all be without an answer: they are unlabelled then.
     """
@@ -239,6 +239,11 @@ def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, lis
         what = f"question {without.id} has no answer, and --version_2_with_negative is false"
         remedy = "give true, or remove such questions"
         raise InputError(what, where=without.file, line=without.line, remedy=remedy)
+
+    if not task_args.version_2_with_negative and task_args.null_score_diff_threshold is not None:
+        what = "no question is predicted without an answer, and none is compared with it"
+        remedy = "leave it out, or give --version_2_with_negative true"
+        raise InputError(what, where="--null_score_diff_threshold", remedy=remedy)
 
 
 def _any_answer(questions: list[Question]) -> bool:

@@ -249,7 +249,10 @@ def _check_options(task_args: TokenClassificationArguments) -> None:
     if task_args.lstm_hidden_size is not None and task_args.feature_based is None:
         remedy = "give --feature_based too, or leave it out"
         raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
-    if task_args.feature_based is not None and (task_args.reinit_layers or task_args.reinit_pooler):
-        where = "--reinit_layers" if task_args.reinit_layers else "--reinit_pooler"
-        remedy = "leave one of the two out"
-        raise InputError("what it draws is not trained: --feature_based freezes BERT", where=where, remedy=remedy)
+    if task_args.feature_based is None:
+        return
+
+    for name in ("reinit_layers", "reinit_pooler", "layerwise_lr_decay"):
+        if getattr(task_args, name) != getattr(TokenClassificationArguments, name):
+            what, remedy = "--feature_based freezes BERT, whose layers are not trained", "leave one of the two out"
+            raise InputError(what, where=f"--{name}", remedy=remedy)
