@@ -1,7 +1,7 @@
 """Fine-tune a pre-trained BERT on multiple choice: one new vector scores each choice (Devlin et al. 2019, 4.4).
 
 accelerate launch --config_file accelerate_config.yaml recipes/finetune_multiple_choice.py \
-    --config configs/finetune/swag.yaml --model_name_or_path runs/pretrain-default --train_file train.csv
+    --config configs/finetune/swag.yaml --model_name_or_path google-bert/bert-base-uncased --train_file train.csv
 """
 
 import sys

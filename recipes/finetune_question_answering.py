@@ -1,7 +1,8 @@
 """Fine-tune a pre-trained BERT to find answers in a context: start and end of a span (Devlin et al. 2019, 4.2, 4.3).
 
 accelerate launch --config_file accelerate_config.yaml recipes/finetune_question_answering.py \
-    --model_name_or_path runs/pretrain-default --train_file train-v1.1.json --validation_file dev-v1.1.json
+    --model_name_or_path runs/pretrain-default --train_file train-v1.1.json --validation_file dev-v1.1.json \
+    --max_seq_length 128 --doc_stride 48
 """
 
 import sys

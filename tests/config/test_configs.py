@@ -55,8 +55,10 @@ def test_pretraining_runs_parse(path):
 @files("configs/finetune/*.yaml")
 def test_finetuning_runs_parse(path):
     recipe = re.search(r"recipes/(\w+)\.py", path.read_text())
-    parse(FINETUNING_RECIPES[recipe[1]], ["--config", str(path)])
+    task_args, args = parse(FINETUNING_RECIPES[recipe[1]], ["--config", str(path)])
     check_style(path)
+    if args.learning_rate is not None or task_args.max_seq_length > 128:  # of BERT-base: not for a small checkpoint
+        assert "--model_name_or_path google-bert/bert-base-" in path.read_text().partition("\n")[0]
 
 
 def check_style(path):
