@@ -1,6 +1,8 @@
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,40 @@ def test_other_errors_are_not_hidden():
         raise KeyError("ours")
 
     with pytest.raises(KeyError):
+        main()
+
+
+PRINTS = """
+import sys
+from bert_hf.errors import one_line_errors
+
+@one_line_errors
+def main(lines):
+    for number in range(lines):
+        print("line", number)
+    return 0
+
+sys.exit(main(int(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("option", ["-B", "-u"])  # -u: without a buffer
+@pytest.mark.parametrize("lines", [1, 10_000])  # one is written when the interpreter exits
+def test_a_closed_pipe_ends_a_recipe_quietly(option, lines):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as stdout:
+        command = [sys.executable, option, "-c", PRINTS, str(lines)]
+        ended = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_the_broken_pipe_of_a_worker_is_not_hidden():
+    @one_line_errors
+    def main():
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    with pytest.raises(BrokenPipeError):
         main()
 
 

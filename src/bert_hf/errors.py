@@ -3,6 +3,7 @@
 2    bad input, a full disk, a folder that cannot be written: `InputError`, or an `OSError`
 70   a loss or a gradient that is not finite
 75   a rank or a worker process died, or no progress was made; the same command resumes the run
+141  the reader of standard output has closed the pipe, as `head` does; nothing is printed
 143  stopped by a signal after everything was saved; the same command resumes the run
 """
 
@@ -12,12 +13,13 @@ import errno
 import functools
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 
-BAD_INPUT, NOT_FINITE, UNAVAILABLE, STOPPED = 2, 70, 75, 143
+BAD_INPUT, NOT_FINITE, UNAVAILABLE, PIPE_CLOSED, STOPPED = 2, 70, 75, 141, 143
 
 
 @dataclass(eq=False)
@@ -152,8 +154,14 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
         try:
-            return main(*args, **kwargs)
+            code = main(*args, **kwargs)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, because an error of it is not caught when the interpreter exits
+            return code
         except (Exception, RunInterrupted) as error:
+            if isinstance(error, BrokenPipeError) and _reader_of_stdout_is_gone():
+                sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is still buffered would fail again
+                return PIPE_CLOSED
             line = error_line(error)
             if line is None:
                 raise
@@ -165,6 +173,16 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             return code
 
     return guarded
+
+
+def _reader_of_stdout_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads; a `BrokenPipeError` may also be that of a worker's pipe."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError, AttributeError):  # no file behind it
+        return False
 
 
 def print_to_stderr(line: str) -> None:
