@@ -6,7 +6,6 @@ import json
 import pytest
 
 from bert_hf.finetuning.squad.metric import (
-    SquadMetric,
     best_threshold,
     evaluate_files,
     exact_and_f1,
@@ -131,15 +130,3 @@ def test_equal_odds_count_in_the_order_of_their_file(tmp_path):
         assert (metrics["best_exact"], metrics["best_exact_thresh"]) == (20.0 * best, threshold)
         found.add(metrics["best_exact"])
     assert len(found) > 1  # the order matters
-
-
-def test_the_metric_equals_the_figures():
-    predictions = [{"id": name, "prediction_text": TEXTS[name], "no_answer_probability": ODDS[name]} for name in TEXTS]
-    references = [{"id": name, "answers": answers} for name, answers in GOLD.items()]
-    assert SquadMetric().compute(predictions=predictions, references=references) == official_metrics(GOLD, TEXTS, ODDS)
-
-    for each in predictions:
-        each["no_answer_probability"] = None
-    texts = {name: text for name, text in TEXTS.items() if name != "a"}
-    found = SquadMetric().compute(predictions=predictions[1:], references=references[1:], unpredicted={"a": GOLD["a"]})
-    assert found == pytest.approx(official_metrics(GOLD, texts))

@@ -9,9 +9,6 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import datasets
-import evaluate
-
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, print_to_stderr
 from bert_hf.finetuning.squad.files import read_odds, read_predictions, read_questions
@@ -141,40 +138,6 @@ def best_threshold(
         if total > best:
             best, at = total, odds[name]
     return best, at
-
-
-class SquadMetric(evaluate.Metric):
-    """SQuAD's official metrics as an `evaluate.Metric` (see `official_metrics`).
-
-    A prediction is `{"id", "prediction_text", "no_answer_probability"}`, a reference `{"id", "answers"}` with the
-    texts of the gold answers. `no_answer_probability` None: without odds. `unpredicted`: gold answers by id of
-    questions that have no prediction; they count 0.
-
-    >>> predictions = [{"id": "1", "prediction_text": "the Alps", "no_answer_probability": None}]
-    >>> SquadMetric().compute(predictions=predictions, references=[{"id": "1", "answers": ["Alps"]}])["exact"]
-    100.0
-    """
-
-    def __init__(self, **kwargs):
-        super().__init__(keep_in_memory=True, **kwargs)
-
-    def _info(self) -> evaluate.MetricInfo:
-        text = datasets.Value("string")
-        prediction = {"id": text, "prediction_text": text, "no_answer_probability": datasets.Value("float64")}
-        features = datasets.Features(
-            {"predictions": prediction, "references": {"id": text, "answers": datasets.List(text)}}
-        )
-        return evaluate.MetricInfo(
-            description="SQuAD: exact match, F1", citation="", inputs_description="", features=features
-        )
-
-    def _compute(
-        self, *, predictions=None, references=None, unpredicted=None, threshold: float = 1.0, **kwargs
-    ) -> dict[str, float]:
-        gold = {row["id"]: row["answers"] for row in references or ()} | (unpredicted or {})
-        texts = {row["id"]: row["prediction_text"] for row in predictions or ()}
-        odds = {row["id"]: row["no_answer_probability"] for row in predictions or ()}
-        return official_metrics(gold, texts, None if None in odds.values() else odds, threshold)
 
 
 def evaluate_files(data: str, predictions: str, odds: str | None = None, threshold: float = 1.0) -> dict[str, float]:
