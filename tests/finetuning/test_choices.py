@@ -194,6 +194,14 @@ def task(tmp_path, words):
     return ChoiceTask(TaskArguments(train_file=[str(tmp_path / "rows.jsonl")], max_seq_length=32), words)
 
 
+def test_near_duplicates_of_training_rows_are_counted(tmp_path, words):
+    (tmp_path / "rows.jsonl").write_text(swag_lines())
+    files = [str(tmp_path / "rows.jsonl")]
+    task_args = TaskArguments(train_file=files, validation_file=files, max_seq_length=32)
+    *_, line = ChoiceTask(task_args, words).describe().splitlines()
+    assert line == "near-duplicates of training rows: 8 of 10 validation rows, 0 of 2 test rows"
+
+
 def test_accuracy_counts_labelled_rows(task):
     logits = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
     assert task.evaluate("test", logits, np.array([1, 1, -100])) == {"accuracy": 0.5}

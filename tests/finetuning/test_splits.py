@@ -169,7 +169,7 @@ def test_rows_of_other_files_that_equal_training_rows_are_counted(rng):
     copies = [text.upper() for text in train.texts[:3]]
     validation = LabelledTexts([*copies, *distinct_texts(rng, 4)], ["ham"] * 7)
     test = LabelledTexts(distinct_texts(rng, 5), None)
-    assert describe_overlap(train, {"validation": validation, "test": test}) == (
+    assert describe_overlap(train.joined(), {"validation": validation.joined(), "test": test.joined()}) == (
         "near-duplicates of training rows: 3 of 7 validation rows, 0 of 5 test rows"
     )
 

@@ -253,6 +253,14 @@ def test_document_context_is_of_the_document(tmp_path):
     assert "each file counts as one document" in TokenClassificationTask(task_args, tiny_tokenizer()).describe()
 
 
+def test_near_duplicates_of_training_sentences_are_counted(tmp_path):
+    (tmp_path / "a.conll").write_text("Anna B-X\nsleeps O\n\nBen B-X\nruns O\n")
+    (tmp_path / "b.conll").write_text("anna B-X\nsleeps O\n\nCarl B-X\nreads O\n")
+    given = {"train_file": [str(tmp_path / "a.conll")], "validation_file": [str(tmp_path / "b.conll")]}
+    task = TokenClassificationTask(asked_for(tmp_path, **given, test_file=None), tiny_tokenizer())
+    assert "near-duplicates of training rows: 1 of 2 validation rows" in task.describe().splitlines()
+
+
 def test_validation_sentences_are_split_off(tmp_path):
     rng = np.random.default_rng(0)
     words = ["".join(rng.choice(list(LETTERS), 5)) for _ in range(400)]

@@ -22,6 +22,7 @@ from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
+from bert_hf.finetuning.splitting.splits import describe_overlap
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
@@ -58,7 +59,12 @@ class ChoiceTask(DownstreamTask):
             cut = [f"{count:,} {name}" for name, count in (("contexts", contexts), ("choices", choices)) if count]
             if cut:
                 line += f"; {' and '.join(cut)} of {part} were cut to {self.task_args.max_seq_length} tokens"
-        return line
+
+        texts = {
+            part: [" ".join([row.context, row.question, *row.choices]) for row in rows]
+            for part, rows in self.parts.items()
+        }
+        return f"{line}\n{describe_overlap(texts.pop('train'), texts)}"
 
     def encoded(self, part: str) -> datasets.Dataset:
         return self._encoded[part].features

@@ -168,8 +168,8 @@ def read_all_parts(task_args: ClassificationArguments) -> dict[str, LabelledText
     """
     given = read_given_parts(task_args)
     train = given["train"]
-    if others := {name: rows for name, rows in given.items() if name != "train"}:
-        train.notes.append(describe_overlap(train, others))
+    if others := {name: rows.joined() for name, rows in given.items() if name != "train"}:
+        train.notes.append(describe_overlap(train.joined(), others))
     regression = is_regression(task_args)
     shares = {"validation": task_args.validation_split_percentage, "test": task_args.test_split_percentage}
 

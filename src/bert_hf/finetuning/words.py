@@ -18,7 +18,7 @@ from bert_hf.data.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splitting.splits import draw_groups
+from bert_hf.finetuning.splitting.splits import describe_overlap, draw_groups
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
@@ -99,6 +99,9 @@ class TokenClassificationTask(DownstreamTask):
 
             if self.task_args.document_context and len(set(rows.documents)) == len(set(rows.files)):
                 lines.append(f"{part}: no borders of documents in the data; each file counts as one document")
+
+        texts = {part: [" ".join(words) for words in rows.words] for part, rows in self.parts.items()}
+        lines.append(describe_overlap(texts.pop("train"), texts))
         return "\n".join(lines)
 
     # ---- features

@@ -1,9 +1,11 @@
 """Splits labelled rows into training, validation and test rows, near-duplicates in the same part."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.texts import LabelledTexts, join_rows
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splitting.stratification import STAYS, class_strata, deal, number_strata
 
@@ -187,13 +189,13 @@ def describe_groups(groups: np.ndarray) -> str:
     return f"near-duplicates: {several.sum():,} rows in {len(several):,} groups, the largest of {several.max():,} rows"
 
 
-def describe_overlap(train: LabelledTexts, given: dict[str, LabelledTexts]) -> str:
-    """One line: how many rows of other files are near-duplicates of training rows.
+def describe_overlap(train: Sequence[str], given: Mapping[str, Sequence[str]]) -> str:
+    """One line: how many rows of other parts are near-duplicates of training rows.
 
     Args:
-        given: the rows of each other part, by name.
+        train: the text of each row. given: likewise of each other part, by name.
     """
-    groups = row_groups(join_rows([train, *given.values()]))
+    groups = near_duplicate_groups([*train, *(text for texts in given.values() for text in texts)])
     groups = np.split(groups, np.cumsum([len(train), *map(len, given.values())]))
     counts = [
         f"{np.isin(own, groups[0]).sum():,} of {len(own):,} {name} rows"
