@@ -176,7 +176,7 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def _reader_of_stdout_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads; a `BrokenPipeError` may also be that of a worker's pipe."""
+    """Whether standard output is a pipe without a reader; a `BrokenPipeError` may also be that of a worker's pipe."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
