@@ -182,6 +182,26 @@ def test_any_change_is_another_fingerprint(documents, words, tokenizer, tmp_path
     assert made["left out"].manifest["documents"] == 19
 
 
+def test_another_text_column_is_another_corpus(words, tmp_path):
+    """The file is the same; it is refused in the folder of the other column, and no run takes one for the other."""
+    (tmp_path / "a.jsonl").write_text('{"title": "One. Two.", "body": "Three. Four."}\n')
+
+    def made(column, folder):
+        return prepare([TextFile(str(tmp_path / "a.jsonl"), column)], words, tmp_path / folder)
+
+    title, body = made("title", "t"), made("body", "b")
+    assert title.fingerprint != body.fingerprint
+    assert title.manifest["made_from"]["text_column"] == "title"
+    with pytest.raises(InputError, match=r"another corpus is in the folder \(other text_column\)"):
+        made("body", "t")
+    assert made("title", "t").fingerprint == title.fingerprint
+
+
+def test_a_corpus_without_a_named_column_has_the_settings_it_always_had(documents, words, tmp_path):
+    corpus = prepare(inputs(documents), words, tmp_path / "c")
+    assert sorted(corpus.manifest["made_from"]) == ["format", "inputs", "language", "tokenizer", "vocab_size"]
+
+
 class Cut(Texts):
     """Ends in the middle, as a killed process does."""
 

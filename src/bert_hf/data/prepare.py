@@ -56,7 +56,7 @@ def prepare(
         InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
     """
     folder = Path(folder)
-    shared = _shard_settings(tokenizer, language, options or {})
+    shared = _shard_settings(tokenizer, language, {**_text_column(inputs), **(options or {})})
     recipe = {**shared, "inputs": [source.name for source in inputs]}
     _claim(folder, recipe, tokenizer)
 
@@ -79,6 +79,14 @@ def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, op
         "vocab_size": len(tokenizer),
         **options,
     }
+
+
+def _text_column(inputs: Sequence[Source]) -> dict:
+    """The column that the sources read, where one is named: a corpus made without it keeps its fingerprint."""
+    named = [getattr(source, "text_column", None) for source in inputs]
+    if not any(named):
+        return {}
+    return {"text_column": named[0] if len(set(named)) == 1 else named}
 
 
 # ---- the folder
