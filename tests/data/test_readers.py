@@ -258,15 +258,79 @@ def test_columns_without_a_name_are_no_columns_of_one_name(tmp_path):
     ("first", "column", "texts"),
     [
         ("text", None, ["one two."]),
-        ("Kommentar", None, ["one two."]),
+        ("Kommentar", "Kommentar", ["one two."]),
+        ("tweet_text", None, ["one two."]),
         ("text of the message", "text of the message", ["one two."]),
         ("It rains again", None, ["It rains again", "one two."]),
         ("Rain!", None, ["Rain!", "one two."]),
+        ("Hello world", None, ["Hello world", "one two."]),
+        ("2024", None, ["2024", "one two."]),
+        ("我今天很高兴，我们去公园。", None, ["我今天很高兴，我们去公园。", "one two."]),
+        ("你好", None, ["你好", "one two."]),
+        ("내용", "내용", ["one two."]),
+        ("नमस्ते दुनिया।", None, ["नमस्ते दुनिया।", "one two."]),
+        ("كيف حالك؟", None, ["كيف حالك؟", "one two."]),
     ],
 )
 def test_a_table_of_one_column_may_have_no_header(tmp_path, name, first, column, texts):
     (tmp_path / name).write_text(f"{first}\none two.\n")
     assert read_documents([str(tmp_path / name)], column) == texts
+
+
+@pytest.mark.parametrize("word", ["Hello", "नमस्ते", "Kommentar"])
+def test_a_word_that_may_be_a_name_or_a_text_is_asked_about(tmp_path, word):
+    """Neither a text is lost, nor a name read as one."""
+    (tmp_path / "a.csv").write_text(f"{word}\none two.\n")
+    message = f"a.csv:1: is '{word}' the name of the column, or a text?; --text_column {word}, if it is the name; "
+    with pytest.raises(InputError, match=re.escape(f"{message}else begin the file with the line `text`")):
+        read_documents([str(tmp_path / "a.csv")])
+    with pytest.raises(InputError, match=re.escape(f"no column 'body'; --text_column, one of: {word}")):
+        read_documents([str(tmp_path / "a.csv")], "body")
+
+
+H1 = "text,label\nGo home now.,ham\ntext,ham\nWin a prize.,spam\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "texts"),
+    [
+        (H1, "text", ["Go home now.", "text", "Win a prize."]),
+        (H1, None, ["Go home now.", "text", "Win a prize."]),
+        (H1, "label", ["ham", "ham", "spam"]),
+        ("ham,text\nspam,Win.\nham,Home.\n", None, ["text", "Win.", "Home."]),
+        ("question,Who is it\nanswer,Me.\nquestion,Why?\n", None, ["Who is it", "Me.", "Why?"]),
+        ("Etikett,Nachricht\nham,Nein.\nspam,Ja.\n", "Nachricht", ["Nein.", "Ja."]),
+        (",body\n0,Nein.\n1,Ja.\n", "body", ["Nein.", "Ja."]),
+    ],
+)
+def test_two_columns_with_a_header_or_labels_first(tmp_path, content, column, texts):
+    (tmp_path / "a.csv").write_text(content)
+    assert read_documents([str(tmp_path / "a.csv")], column) == texts
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "message"),
+    [
+        (
+            "Win a prize.,spam\nGo home.,ham\nWin a prize.,spam\n",
+            None,
+            "a.csv:1: which column holds the text, and is this line a header?; begin the file with a line such as "
+            "text,label",
+        ),
+        (
+            "win,spam\nhome,ham\nwin,spam\nno,ham\n",  # labels are fewer than texts
+            None,
+            "a.csv:1: which column holds the text, and is this line a header?; --text_column, one of: win, spam, if "
+            "it is; else begin the file with a line such as text,label",
+        ),
+        ("Etikett,Nachricht\nham,Nein.\nspam,Ja.\n", None, "--text_column, one of: Etikett, Nachricht, if it is; "),
+        ("ham,Nein.\nspam,Ja.\nham,Doch.\n", "message", "no column 'message'; --text_column, one of: label, text"),
+    ],
+)
+def test_labels_never_become_the_text(tmp_path, content, column, message):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_documents([str(tmp_path / "a.csv")], column)
 
 
 @pytest.mark.parametrize("header", ["id,text", "id,text,year"])

@@ -35,6 +35,9 @@ def texts(path, **columns):
             Text("a, b", None, "1"), Text("c\nd", None, "2"), Text("", None, "3"),
         ]),
         ("a.tsv", 'text\tlabel\n"a" b\t1\n', {}, [Text('"a" b')]),
+        ("a.tsv", "ham\tone two\nspam\tthree\nham\t\n", {}, [Text("one two"), Text("three"), Text("")]),
+        ("a.csv", "One two.\nthree\n", {}, [Text("One two."), Text("three")]),
+        ("a.csv", "Name,Rest\nx,y\n", {"text": "Rest", "id": "Name"}, [Text("y", None, "x")]),
     ],
 )  # fmt: skip
 def test_a_text_a_line_or_row(tmp_path, name, content, columns, expected):

@@ -24,12 +24,11 @@ import pyarrow.parquet as pq
 from bert_hf.config.files import decode_utf8, parse_json
 from bert_hf.data.checksums import file_checksum, json_checksum, text_checksum
 from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
+from bert_hf.data.table_header import PLAIN_TEXT_NAMES, column_names
 from bert_hf.errors import InputError, did_you_mean
 
 KINDS = (".txt", ".jsonl", ".json", ".parquet", ".csv", ".tsv")
 TABLES = {".csv": ",", ".tsv": "\t"}  # their separators
-TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # usual names of the column that holds the text
-_NAME_WORDS = 2  # words of the name of a column; more are a text
 PIECE = 1 << 20  # characters (of a line of plain text: bytes)
 _MAGIC_BYTES = {
     "gzip": b"\x1f\x8b", "xz": b"\xfd7zXZ\0", "zip": b"PK\x03\x04", "zstandard": b"\x28\xb5\x2f\xfd",
@@ -358,30 +357,27 @@ def json_rows(
         yield number, row
 
 
-def read_separated(path: str | Path, separator: str, text_column: str | None = None) -> Iterator[tuple[int, dict]]:
+def read_separated(
+    path: str | Path, separator: str, named: tuple[str, ...] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
     """(line number, row by column) of a file with a header, of headerless label<TAB>text, or of a text a row.
 
     Args:
-        text_column: the column that the user named.
+        named: the columns that the user named.
 
     Raises:
-        InputError: see `separated_fields`, `check_header` and `by_column`.
+        InputError: see `separated_fields`, `column_names` and `by_column`; also where a header has a column twice.
     """
     rows = separated_fields(path, separator)
-    _, header = next(rows, (0, []))
-    check_header(header, separator, path)
-    if len(header) == 1 and header[0] != text_column and _is_sentence(header[0]):
-        return by_column(separated_fields(path, separator), ["text"], path)
-    if len(header) != 2:
-        return by_column(rows, header, path)
+    line, first = next(rows, (0, []))
+    _refuse_other_separator(first, separator, path)
+    names, header = column_names(first, (row for _, row in rows), named, path, line)
 
-    # label<TAB>text without a header: the first field of the first row is a label, so it comes again
-    headerless = any(row[0] == header[0] for _, row in rows)
     rows = separated_fields(path, separator)
-    if headerless:
-        return by_column(rows, ["label", "text"], path)
-    next(rows)
-    return by_column(rows, header, path)
+    if header:
+        _refuse_equal_names(names, path)
+        next(rows, None)
+    return by_column(rows, names, path)
 
 
 def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -403,27 +399,20 @@ def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, li
         raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
 
 
-def check_header(header: list[str], separator: str, path: str | Path) -> None:
-    """Refuses a header that is not separated as the name of the file says, or that has a column twice.
-
-    Raises:
-        InputError: one of both.
-    """
+def _refuse_other_separator(first: list[str], separator: str, path: str | Path) -> None:
+    """Refuses a table that is not separated as the name of its file says: labels would become a part of the text."""
     others = {"\t": "a tab", ";": "';'", "|": "'|'"}
-    other = next((sign for sign in others if separator == "," and len(header) == 1 and sign in header[0]), None)
+    other = next((sign for sign in others if separator == "," and len(first) == 1 and sign in first[0]), None)
     if other is not None:
         remedy = "name the file .tsv" if other == "\t" else "separate the columns by commas"
         remedy += ", or begin a table of texts alone with the line `text`"
         raise InputError(f"the header has one column, and holds {others[other]}", where=path, remedy=remedy)
 
+
+def _refuse_equal_names(header: list[str], path: str | Path) -> None:
     for name, count in Counter(header).items():
         if name and count > 1:
             raise InputError(f"two columns are called {name!r}", where=path, remedy="rename one of them")
-
-
-def _is_sentence(cell: str) -> bool:
-    """Whether the first cell of a table of one column is a text, and not the name of the column."""
-    return len(cell.split()) > _NAME_WORDS or cell.rstrip().endswith((".", "!", "?", "…"))
 
 
 def by_column(
@@ -443,9 +432,9 @@ def by_column(
 
 def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[Piece]:
     """The text column of a table, a document a row: a labelled data set read as raw text, without its labels."""
-    for number, row in read_separated(path, separator, text_column):
+    for number, row in read_separated(path, separator, (text_column,) if text_column else ()):
         if text_column is None:
-            usual = [name for name in row if name.lower() in TEXT_NAMES]
+            usual = [name for name in row if name.lower() in PLAIN_TEXT_NAMES]
             text_column = usual[0] if len(usual) == 1 else choose_column(list(row), list(row), path, number)
         if text_column not in row:
             raise _no_text(text_column, list(row), path, number)

@@ -9,18 +9,16 @@ from bert_hf.data.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.readers import (
     KINDS,
     TABLES,
-    TEXT_NAMES,
     TextFile,
-    by_column,
-    check_header,
     choose_column,
     no_column,
     open_parquet,
     read_lines,
     read_rows,
-    separated_fields,
+    read_separated,
     whole_text,
 )
+from bert_hf.data.table_header import PLAIN_TEXT_NAMES
 from bert_hf.errors import InputError
 
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
@@ -92,10 +90,8 @@ def read_texts(path: str, columns: Columns) -> Iterator[Text]:
         elif kind in (".jsonl", ".json"):
             yield from _row_texts(read_rows(path), path, columns)
         elif kind in TABLES:
-            rows = separated_fields(path, TABLES[kind])  # in .tsv quotes are part of the text
-            _, header = next(rows, (0, []))
-            check_header(header, TABLES[kind], path)
-            yield from _row_texts(by_column(rows, header, path), path, columns)
+            named = tuple(column for column in columns if column is not None)
+            yield from _row_texts(read_separated(path, TABLES[kind], named), path, columns)
         elif kind == ".parquet":
             yield from _parquet_texts(path, columns)
         else:
@@ -137,7 +133,7 @@ def _row_texts(rows: Iterator[tuple[int | None, dict]], path: str, columns: Colu
 def _find_text(names: list[str], strings: list[str], columns: Columns, path: str, line: int | None = None) -> str:
     """The column that plainly holds the text: the only one with a usual name, `text`, or the only one of strings."""
     strings = [name for name in strings if name not in (columns.pair, columns.id)]
-    usual = [name for name in strings if name.lower() in TEXT_NAMES]
+    usual = [name for name in strings if name.lower() in PLAIN_TEXT_NAMES]
     return usual[0] if len(usual) == 1 else choose_column(names, strings, path, line)
 
 

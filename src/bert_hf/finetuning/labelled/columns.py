@@ -11,22 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from bert_hf.data.table_header import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from bert_hf.errors import InputError, did_you_mean
 
-TEXT_NAMES = (
-    "text", "texts", "sentence", "message", "sms", "content", "comment", "review", "tweet", "body", "utterance",
-    "question", "query", "document", "headline",
-)  # fmt: skip
-LABEL_NAMES = ("label", "labels", "class")
-OTHER_LABEL_NAMES = (
-    "category", "target", "score", "quality", "sentiment", "polarity", "rating", "stars", "intent", "topic",
-    "emotion", "stance", "is_duplicate", "similarity",
-)  # fmt: skip
-PAIR_NAMES = (
-    ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
-    ("question", "context"), ("query", "passage"), ("query", "document"), ("claim", "evidence"), ("text", "textpair"),
-    ("headline", "body"),
-)  # fmt: skip
 _SAMPLE = 2000  # values from which it is told whether a column holds text
 _FEW_ROWS = 20  # up to so many rows any number of different labels is believed
 

@@ -12,17 +12,24 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bert_hf.data.table_header import (
+    ID_NAMES,
+    LABEL_NAMES,
+    OTHER_LABEL_NAMES,
+    PAIR_NAMES,
+    TEXT_NAMES,
+    is_number,
+    may_be_name,
+)
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.columns import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 
 _USUAL_DELIMITER = {".csv": ",", ".tsv": "\t"}
 _DELIMITERS = ("\t", ",", ";", "|")
 _RFC_4180 = (",", ";")  # with these, quotes are quoting; with tabs and bars they are mostly text
 _SAMPLE = 1 << 18  # characters from which the delimiter is found
 _PLAIN = 0.8  # share of rows of equal width, below which a delimiter is taken for a sign of the text
-_USUAL_NAMES = {*TEXT_NAMES, "id", "index", "idx"}
+_USUAL_NAMES = {*TEXT_NAMES, *ID_NAMES}
 _OTHER_NAMES = {*OTHER_LABEL_NAMES, *(name for pair in PAIR_NAMES for name in pair)}
-_NAME_LENGTH = 40  # characters of the name of a column
 _NAME_WORDS = 2  # words of it, where the column could be text; "it is plain" is more likely one
 _IDENTIFIER = re.compile(r"[A-Za-z]+[0-9]+|[A-Za-z0-9]+(_[A-Za-z0-9]+)+")  # v1, tweet_text
 _OFTEN = 10  # rows of each class below a header whose names are not known
@@ -273,11 +280,11 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     if len(once) < len(cells):
         return False
     numbers = any(
-        not _is_number(name) and others and all(_is_number(row[column]) for row in others)
+        not is_number(name) and others and all(is_number(row[column]) for row in others)
         for column, name in enumerate(first)
     )
     usual = numbers or any(name.lower() in _USUAL_NAMES for name in once)
-    if usual and all(map(_may_be_name, cells)):
+    if usual and all(map(may_be_name, cells)):
         return True
 
     if len(first) == 1 or len(set(cells)) < len(cells):
@@ -285,7 +292,7 @@ def _has_header(rows: list[list[str]], named: tuple[str, ...]) -> bool:
     if named and set(named) <= {f"column_{number}" for number in range(1, len(first) + 1)}:
         return False
     numbered = [str(number) for number in range(len(first))]  # as pandas numbers columns that have no names
-    short = all(_may_be_name(cell) and len(cell.split()) <= _NAME_WORDS for cell in cells)
+    short = all(may_be_name(cell) and len(cell.split()) <= _NAME_WORDS for cell in cells)
     return bool(cells) and (first == numbered or (short and _are_names(first, cells, others)))
 
 
@@ -299,15 +306,3 @@ def _are_names(first: list[str], cells: list[str], others: list[list[str]]) -> b
 def _all_come_often(values: list[str]) -> bool:
     """Whether the values are classes, each of so many rows that one more class of a single row is unlikely."""
     return bool(values) and min(Counter(values).values()) >= _OFTEN
-
-
-def _may_be_name(cell: str) -> bool:
-    return len(cell) <= _NAME_LENGTH and not _is_number(cell) and cell[-1] not in ".!?,;:…"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
