@@ -10,7 +10,8 @@ from transformers.utils import logging
 
 from bert_hf.config.arguments import OutputArguments, parse
 from bert_hf.errors import one_line_errors
-from bert_hf.probe.arguments import ProbeArguments, check_probe
+from bert_hf.probe.arguments import ProbeArguments
+from bert_hf.probe.checks import check_probe
 from bert_hf.probe.data import read_data
 from bert_hf.probe.network import open_subject
 from bert_hf.probe.parts import ProbeRun

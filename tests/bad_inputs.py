@@ -306,6 +306,13 @@ COMMAND_LINE = [
         "arguments: --labels and --tune_labels must be at least 4; change the option it names"),
     Bad("one fold", "probe", f"{PROBE} --train_file good/rows.tsv --folds 1",
         "arguments: --folds must be at least 2, not 1; change the option it names"),
+    Bad("a parameter to reset that is not there", "probe", f"{PROBE} --train_file good/rows.tsv --tune_reset bert.poolr",
+        "--tune_reset: no parameter's name begins with 'bert.poolr'; give e.g. bert.encoder.layer.1."),
+    Bad("fewer rows of a label than folds", "probe", f"{PROBE} --train_file a.tsv",
+        "a: a label has 2 rows that differ in their words, too few for 5 folds; give more rows, or fewer --folds",
+        {"a.tsv": "label\ttext\n" + "".join(f"{one}\t{word}\n" for one, word in zip("aaaaabb", _WORDS, strict=False))}),
+    Bad("held-out rows of several columns", "probe", f"{PROBE} --validation_file a.jsonl",
+        "a.jsonl:1: which column holds the text?; --validation_text_column, one of: a, b", {"a.jsonl": '{"a": "a b.", "b": "c d."}\n'}, later=True),
     Bad("a file without minimal pairs", "probe", f"{PROBE} --blimp pairs.jsonl",
         "pairs.jsonl: no minimal pairs in it; give sentence_good and sentence_bad", {"pairs.jsonl": "\n"}),
     Bad("a line without a minimal pair", "probe", f"{PROBE} --blimp pairs.jsonl",
@@ -313,10 +320,10 @@ COMMAND_LINE = [
         {"pairs.jsonl": '{"sentence_good": "a b"}\n'}, later=True),
     Bad("rows to probe of one label", "probe", f"{PROBE} --train_file a.tsv",
         "a.tsv: only one label: ham; give rows of two labels or more",
-        {"a.tsv": "label\ttext\nham\tone\nham\ttwo\n"}, later=True),
+        {"a.tsv": "label\ttext\nham\tone\nham\ttwo\n"}),
     Bad("rows to probe whose labels are numbers", "probe", f"{PROBE} --train_file a.tsv",
         "a.tsv: the labels are numbers such as 0.5, and the probe needs classes; name another --label_column, or leave the file out",
-        {"a.tsv": "label\ttext\n0.5\tone\n1\ttwo\n"}, later=True),
+        {"a.tsv": "label\ttext\n0.5\tone\n1\ttwo\n"}),
 ]
 
 NUMBERS = [

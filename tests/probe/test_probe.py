@@ -23,10 +23,13 @@ from bert_hf.errors import InputError
 from bert_hf.probe import tuning
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import (
+    NO_TEXT,
     HeldOutText,
     LabelledTask,
     MaskedExample,
     MinimalPair,
+    ProbeData,
+    check_folds,
     draw_rows,
     outer_folds,
     read_held_out,
@@ -48,7 +51,8 @@ from bert_hf.probe.features import (
 from bert_hf.probe.geometry import effective_rank, mean_pairwise_cosine, probe_geometry, share_along, vocabulary_use
 from bert_hf.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
 from bert_hf.probe.language import Disturber, frequency_bands, language_outputs, probe_masked_lm, probe_next_sentence
-from bert_hf.probe.network import Subject, batches_by_length
+from bert_hf.probe.network import Subject, batches_by_length, check_reset
+from bert_hf.probe.parts import ProbeRun
 from bert_hf.probe.tuning import classify, fine_tune, metrics, probe_few_labels
 
 CLS, SEP, MASK = 2, 3, 4
@@ -495,7 +499,7 @@ def test_folds_and_choices_keep_near_duplicates_on_one_side():
         assert not set(task.groups[train]) & set(task.groups[test])
     task.groups[1::2] = 0
     with pytest.raises(InputError, match="a label has 1 rows that differ in their words"):
-        outer_folds(task, 5, seed=0)
+        check_folds(task, 5)
     task = toy_task(200)
     for a, b in inner_splits(task.labels[:100], task.groups[:100], seed=0):
         assert not set(task.groups[:100][a]) & set(task.groups[:100][b])
@@ -570,8 +574,6 @@ def test_the_classifier_starts_from_the_checkpoint_or_from_nothing(subject):
     reset = subject.load_classifier(2, 0, random=False, reset=("bert.encoder.layer.1.",)).bert.state_dict()
     changed = {name.split(".")[2] for name in reset if not torch.equal(reset[name], checkpoint[name])}
     assert changed == {"1"}
-    with pytest.raises(InputError, match="no parameter's name begins with"):
-        subject.load_classifier(2, 0, random=False, reset=("bert.poolr",))
     drawn = [subject.load_classifier(2, draw, random=True).bert.state_dict() for draw in (0, 1)]
     name = "encoder.layer.0.output.dense.weight"
     assert not torch.equal(drawn[0][name], checkpoint[name])
@@ -619,7 +621,7 @@ def test_pairs_of_texts_and_a_sample_of_rows(tmp_path, subject):
     (tmp_path / "train.tsv").write_text("gold\tfirst\tsecond\n" + lines)
     probe_args = ProbeArguments(
         train_file=[str(tmp_path / "train.tsv")], text_column="first", text_pair_column="second",
-        label_column="gold", max_rows=30,
+        label_column="gold", max_rows=30, parts=["vocabulary"],
     )  # fmt: skip
     (task,) = read_tasks(probe_args)
     assert task.name == f"{tmp_path.name}-train"
@@ -633,8 +635,54 @@ def test_pairs_of_texts_and_a_sample_of_rows(tmp_path, subject):
 
 def test_rows_in_another_encoding(tmp_path):
     (tmp_path / "rows.tsv").write_bytes("label\ttext\nyes\tcafé one\nno\ttwo\n".encode("latin-1"))
-    probe_args = ProbeArguments(train_file=[str(tmp_path / "rows.tsv")], encoding="latin-1")
+    probe_args = ProbeArguments(train_file=[str(tmp_path / "rows.tsv")], encoding="latin-1", parts=["mlm"])
     assert read_tasks(probe_args)[0].texts == ["café one", "two"]
+
+
+def test_each_task_has_its_own_name(tmp_path):
+    """A result is kept by the name of its task."""
+    paths = [tmp_path / "a/data.tsv", tmp_path / "b/data-2.tsv", tmp_path / "c/data.tsv", tmp_path / "d/data.tsv"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("label\ttext\nyes\tone\nno\ttwo\n")
+    probe_args = ProbeArguments(train_file=list(map(str, paths)), parts=["vocabulary"])
+    assert [task.name for task in read_tasks(probe_args)] == ["data", "data-2", "data-3", "data-4"]
+
+
+def test_a_class_of_fewer_rows_than_folds_is_refused_as_the_rows_are_read(tmp_path):
+    (tmp_path / "a.tsv").write_text("label\ttext\nyes\tone\nno\ttwo\n")
+    with pytest.raises(InputError, match="a: a label has 1 rows that differ in their words, too few for 5 folds"):
+        read_tasks(ProbeArguments(train_file=[str(tmp_path / "a.tsv")]))
+
+
+def test_parameters_to_reset_are_checked_before_anything_is_computed(subject):
+    check_reset(subject.config, ["bert.pooler", "bert.encoder.layer.1.", "classifier"])
+    with pytest.raises(InputError, match=r"--tune_reset: no parameter's name begins with 'bert.poolr'"):
+        check_reset(subject.config, ["bert.pooler", "bert.poolr"])
+
+
+def test_a_task_of_too_few_rows_is_noted(subject):
+    probe_args = ProbeArguments(train_file=["toy.tsv"], parts=["features", "few_labels"], labels=[80])
+    found = ProbeRun(probe_args, subject, ProbeData([toy_task(40)], NO_TEXT, []), report=lambda _: None).run()
+    assert (found["features"], found["few_labels"]) == ({}, {})
+    assert found["notes"] == [
+        "features: toy has too few rows to draw 80 of them",
+        "few_labels: toy has too few rows to draw 100 of them",
+    ]
+
+
+def test_held_out_rows_of_several_columns(subject, tmp_path):
+    """The column of the held-out text is not that of the labelled rows; the error names the option that decides."""
+    row = '{{"a": "w{0} w1 w2", "b": "w{0} w3. w4 w5."}}\n'
+    (tmp_path / "text.jsonl").write_text("".join(row.format(number) for number in range(10, 20)))
+    options = {"validation_file": [str(tmp_path / "text.jsonl")], "cache_dir": str(tmp_path / "cache")}
+    with pytest.raises(InputError, match=r"which column holds the text\?; --validation_text_column, one of: a, b"):
+        read_held_out(ProbeArguments(text_column="sms", **options), subject.tokenizer)
+    lengths = {}
+    for column in ("a", "b"):
+        held_out = read_held_out(ProbeArguments(validation_text_column=column, **options), subject.tokenizer)
+        lengths[column] = held_out.counts.sum()
+    assert lengths == {"a": 30, "b": 60}  # with full stops
 
 
 def test_batches_hold_every_row_once_and_stay_small():

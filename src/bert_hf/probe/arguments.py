@@ -1,13 +1,10 @@
-"""Declares the options of `recipes/probe.py` and checks them before a network is loaded."""
+"""Declares the options of `recipes/probe.py`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bert_hf.config.arguments import OutputArguments, option
-from bert_hf.data.input_files import expand
+from bert_hf.config.arguments import option
+from bert_hf.config.value_ranges import check_language
 from bert_hf.errors import InputError, check_known
-from bert_hf.preflight import check_output_folder, not_checked, read_model_config
-from bert_hf.training.output_folder import require_output_dir
 
 PARTS = ("vocabulary", "geometry", "features", "few_labels", "mlm", "nsp", "grammar")
 NEEDS = {  # part → the options of which it needs at least one
@@ -31,11 +28,13 @@ class ProbeArguments:
     parts: list[str] | None = option(None, f"Parts to run: {', '.join(PARTS)}. By default all that have data.")
 
     train_file: list[str] | None = option(None, "Labelled files (CSV, TSV, JSON lines); each is a separate task.")
-    text_column: str | None = option(None, "Column of the text; by default what the data plainly hold.")
+    text_column: str | None = option(None, "Column of the labelled text; by default what the data plainly hold.")
     text_pair_column: str | None = option(None, "Column of the second text, where a row is a pair.")
     label_column: str | None = option(None, "Column of the label; by default what the data plainly hold.")
     encoding: str | None = option(None, "Encoding of the labelled files, where it is not UTF-8: latin-1, cp1252, …")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
+    validation_text_column: str | None = option(None, "Column of the held-out text, where its rows have several.")
+    language: str | None = option(None, "ISO 639 code of the held-out text, for its sentences; English without it.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
 
     max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
@@ -61,6 +60,7 @@ class ProbeArguments:
 
     def __post_init__(self):
         self.labels = self.labels or [10, 50, 100, 500]
+        check_language(self.language)
 
         counts = "max_rows max_eval_samples max_pairs tune_steps tune_batch_size tune_draws random_draws"
         for name in counts.split():
@@ -95,21 +95,3 @@ class ProbeArguments:
 
     def _has_data(self, part: str) -> bool:
         return any(getattr(self, name) for name in NEEDS[part])
-
-
-def check_probe(probe_args: ProbeArguments, output_args: OutputArguments) -> Iterator[str]:
-    """Checks options, paths and the model's shape; yields a line for each check that passes (see `preflight.py`)."""
-    if probe_args.model_name_or_path is None:
-        raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
-
-    yield f"parts: {', '.join(probe_args.chosen_parts())}"
-    yield check_output_folder(
-        require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, "probe.json"
-    )
-
-    files = [path for option in (probe_args.train_file, probe_args.blimp) for path in option or ()]
-    yield f"files: {len(expand(files)):,} of labelled rows and minimal pairs"
-    if read_model_config(None, probe_args.model_name_or_path, probe_args.max_seq_length) is not None:
-        yield "model: its shape is a BERT's"
-    else:
-        yield not_checked(probe_args.model_name_or_path)

@@ -1,5 +1,7 @@
 """Reads the data of the probe: labelled rows with their folds, draws of few labels, held-out text, minimal pairs."""
 
+import dataclasses
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,18 +69,24 @@ class LabelledTask:
 
 
 def read_tasks(probe_args: ProbeArguments) -> list[LabelledTask]:
-    """One task for each word of `--train_file`.
+    """One task for each word of `--train_file`, for the parts that read labelled rows.
 
     Raises:
-        InputError: a file cannot be read, or has one label only.
+        InputError: a file cannot be read, has one label only, or too few rows of a label for the folds.
     """
-    tasks: list[LabelledTask] = []
+    parts = set(probe_args.chosen_parts())
+    if not parts - {"nsp", "grammar"}:
+        return []
+
+    tasks: dict[str, LabelledTask] = {}
     for pattern in probe_args.train_file or ():
         task = _read_task(pattern, probe_args)
-        taken = sum(task.name == other.name for other in tasks)
-        task.name = f"{task.name}-{taken + 1}" if taken else task.name
-        tasks.append(task)
-    return tasks
+        if parts & {"features", "few_labels"}:
+            check_folds(task, probe_args.folds)
+        numbered = (f"{task.name}-{number}" for number in itertools.count(2))
+        task.name = next(name for name in itertools.chain([task.name], numbered) if name not in tasks)
+        tasks[task.name] = task
+    return list(tasks.values())
 
 
 def _read_task(pattern: str, probe_args: ProbeArguments) -> LabelledTask:
@@ -110,16 +118,20 @@ def _task_name(pattern: str) -> str:
     return f"{path.parent.name}-{stem}" if stem in ("train", "dev", "test") else stem
 
 
-def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(training rows, test rows) of each fold: stratified, near-duplicates in one of the two.
+def check_folds(task: LabelledTask, folds: int) -> None:
+    """Refuses a task with a class of fewer rows, or fewer rows that differ in their words, than there are folds.
 
     Raises:
-        InputError: a class has fewer rows, or fewer rows that differ in their words, than there are folds.
+        InputError: with the number of rows.
     """
     fewest = min(len(np.unique(task.groups[task.labels == one])) for one in range(task.classes))
     if fewest < folds:
         what = f"a label has {fewest} rows that differ in their words, too few for {folds} folds"
         raise InputError(what, where=task.name, remedy="give more rows, or fewer --folds")
+
+
+def outer_folds(task: LabelledTask, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(training rows, test rows) of each fold: stratified, near-duplicates in one of the two (see `check_folds`)."""
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
     return list(splitter.split(task.texts, task.labels, task.groups))
 
@@ -191,10 +203,20 @@ NO_TEXT = HeldOutText([], np.zeros(0, np.int64), None, pairs=False)
 
 
 def read_held_out(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) -> HeldOutText:
-    """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text."""
-    corpus = load_or_prepare_corpus(
-        CorpusArguments(cache_dir=probe_args.cache_dir), tokenizer, probe_args.validation_file
+    """Examples of `--validation_file`: the pairs and masks on which `pretrain.py` evaluates the same text, where its
+    other options of text and examples have their defaults.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
+    corpus_args = CorpusArguments(
+        cache_dir=probe_args.cache_dir, text_column=probe_args.validation_text_column, language=probe_args.language
     )
+    try:
+        corpus = load_or_prepare_corpus(corpus_args, tokenizer, probe_args.validation_file)
+    except InputError as error:  # here --text_column is that of the labelled rows
+        remedy = error.remedy.replace("--text_column", "--validation_text_column")
+        raise dataclasses.replace(error, remedy=remedy) from None
     window = corpus.window(corpus.windows()[0])
     pairs = len(window) > 1 and bool((window.sentences > 1).any())
     examples = PreTrainingExamples(
@@ -321,7 +343,7 @@ def read_data(probe_args: ProbeArguments, tokenizer: PreTrainedTokenizerBase) ->
         InputError: see the readers.
     """
     parts = set(probe_args.chosen_parts())
-    tasks = read_tasks(probe_args) if parts - {"nsp", "grammar"} else []
+    tasks = read_tasks(probe_args)
     wants_text = probe_args.validation_file and (parts & {"mlm", "nsp"} or ("geometry" in parts and not tasks))
     held_out = read_held_out(probe_args, tokenizer) if wants_text else NO_TEXT
     files = probe_args.blimp if "grammar" in parts else None

@@ -67,10 +67,7 @@ class Subject:
         Args:
             draw: the seed of its new layer, or of all weights.
             random: all weights are drawn.
-            reset: beginnings of the names of parameters that are drawn, too.
-
-        Raises:
-            InputError: no parameter's name has such a beginning.
+            reset: beginnings of the names of parameters that are drawn, too (see `check_reset`).
         """
         if reset and not random:
             return self._load_reset(classes, draw, reset)
@@ -88,11 +85,6 @@ class Subject:
     def _load_reset(self, classes: int, draw: int, reset: tuple[str, ...]) -> PreTrainedModel:
         """The checkpoint's classifier with the named parameters from the one with random weights."""
         weights = self.load_classifier(classes, draw, random=False).state_dict()
-        for beginning in reset:
-            if not any(name.startswith(beginning) for name in weights):
-                what = f"no parameter's name begins with {beginning!r}"
-                raise InputError(what, where="--tune_reset", remedy="give e.g. bert.encoder.layer.1.")
-
         classifier = self.load_classifier(classes, draw, random=True)
         kept = {name: weight for name, weight in weights.items() if not name.startswith(reset)}
         classifier.load_state_dict(kept, strict=False)
@@ -107,15 +99,30 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     """Finds and checks checkpoint and tokenizer; sets threads.
 
     Raises:
-        InputError: nothing can be loaded from there, or tokenizer, length and shape do not fit.
+        InputError: nothing can be loaded from there, or tokenizer, length, shape and options do not fit.
     """
     where = str(probe_args.model_name_or_path)
     folder, config, device = open_checkpoint(where, probe_args.max_seq_length)
+    check_reset(config, probe_args.tune_reset)
     tokenizer = load_tokenizer(probe_args.tokenizer_name or where)
     check_tokenizer(tokenizer, config.vocab_size)
     if device.type == "cpu":
         keep_freed_memory()
     return Subject(where, folder, config, tokenizer, device, probe_args.seed)
+
+
+def check_reset(config: BertConfig, beginnings: Sequence[str] | None) -> None:
+    """Refuses beginnings with which no parameter's name begins, before anything is computed.
+
+    Raises:
+        InputError: with the first such beginning.
+    """
+    with torch.device("meta"):
+        names = AutoModelForSequenceClassification.from_config(config).state_dict()
+    for beginning in beginnings or ():
+        if not any(name.startswith(beginning) for name in names):
+            what = f"no parameter's name begins with {beginning!r}"
+            raise InputError(what, where="--tune_reset", remedy="give e.g. bert.encoder.layer.1.")
 
 
 # ---- batches

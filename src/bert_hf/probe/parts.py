@@ -43,7 +43,7 @@ class ProbeRun:
         self.checkpoint = subject.load()  # first: it finds out which parameters the checkpoint lacks
 
     def run(self) -> dict:
-        """The metrics of all parts; `notes` names the parts that could not be measured, and why."""
+        """The metrics of all parts; `notes` names the parts and tasks that could not be measured, and why."""
         found = self._facts()
         for part in self.probe_args.chosen_parts():
             self.report(f"{part} …")
@@ -52,6 +52,7 @@ class ProbeRun:
             note = self._unmeasurable(part)
             if note is None:
                 found[part] = getattr(self, part)()
+                found["notes"] += self._without_rows(part, found[part])
             else:
                 found["notes"].append(note)
 
@@ -90,6 +91,14 @@ class ProbeRun:
         if part == "nsp" and len(self.held_out.examples) < MIN_NSP_PAIRS:
             return f"nsp: the held-out text gives {len(self.held_out.examples)} pairs, fewer than {MIN_NSP_PAIRS}"
         return None
+
+    def _without_rows(self, part: str, metrics: dict) -> list[str]:
+        """A note for each task that has too few rows for a part."""
+        fewest = {"features": min(self.probe_args.labels or [0]), "few_labels": self.probe_args.tune_labels}
+        if part not in fewest:
+            return []
+        unmeasured = [task.name for task in self.tasks if task.name not in metrics]
+        return [f"{part}: {name} has too few rows to draw {fewest[part]} of them" for name in unmeasured]
 
     def _describe(self, task: LabelledTask) -> dict:
         shares = {name: float((task.labels == number).mean()) for number, name in enumerate(task.label_names)}
