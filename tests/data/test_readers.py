@@ -31,6 +31,25 @@ BROKEN_GZIP = (
 PLAIN = "First one.\nSecond one.\n\n\n  \nAnother document.\n"
 
 
+def test_a_file_is_read_once(tmp_path, monkeypatch):
+    """Read twice, its documents would be trained on and held out."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("One.")
+    (tmp_path / "link.txt").symlink_to("a.txt")
+    assert expand(["b.txt", "a.txt"]) == ["b.txt", "a.txt"]
+    for patterns, line in [
+        (["a.txt", "a.txt"], "a.txt: the file is named twice; name it once (a glob may cover it)"),
+        (["a.txt", "./a.txt"], "./a.txt: the file is named twice, first as a.txt; name it once (a glob may cover it)"),
+        (["b.txt", "*.txt"], "b.txt: the file is named twice; name it once (a glob may cover it)"),
+        (["[al]*.txt"], "link.txt: the file is named twice, first as a.txt; name it once (a glob may cover it)"),
+        (["memory://a", "memory://a"], "memory://a: the file is named twice; name it once (a glob may cover it)"),
+    ]:
+        with pytest.raises(InputError) as error:
+            expand(patterns)
+        assert str(error.value) == line
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
 def test_plain_text_and_json_lines_compressed_or_not(tmp_path, suffix):
     pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[suffix]

@@ -43,16 +43,34 @@ def is_url(path: str | Path) -> bool:
     return "://" in str(path)
 
 
-def expand(patterns: list[str]) -> list[str]:
+def expand(patterns: list[str], folders: bool = False) -> list[str]:
     """The files that paths, URLs and globs name, in the order given, those of a glob sorted.
 
+    Args:
+        folders: folders are accepted, and remain as they are.
+
     Raises:
-        InputError: a path or a glob names no file, or an empty file.
+        InputError: a path or a glob names no file, an empty file, or a file that was named before.
     """
     files = []
     for pattern in patterns:
-        files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+        if folders and os.path.isdir(pattern):
+            files.append(pattern)
+        else:
+            files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+    _refuse_repeated(files)
     return files
+
+
+def _refuse_repeated(files: list[str]) -> None:
+    """Refuses a file that is read twice, also by another path: held out once, it would be trained on as well."""
+    paths: dict[str, str] = {}
+    for path in files:
+        real = path if is_url(path) else os.path.realpath(path)
+        if real in paths:
+            what = "the file is named twice" + (f", first as {paths[real]}" if paths[real] != path else "")
+            raise InputError(what, where=path, remedy="name it once (a glob may cover it)")
+        paths[real] = path
 
 
 def _expand_path(pattern: str) -> list[str]:

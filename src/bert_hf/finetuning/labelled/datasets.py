@@ -45,14 +45,13 @@ def read_labelled(
     """
     named = named or NamedColumns()
     read: list[LabelledTexts] = []
-    for pattern in files:
-        if Path(pattern).is_dir():
-            read.append(_read_folder(Path(pattern), encoding))
+    for path in expand(files, folders=True):
+        if Path(path).is_dir():
+            read.append(_read_folder(Path(path), encoding))
             continue
-        for path in expand([pattern]):
-            rows = _read_file(path, named, encoding, like, needs_labels)
-            like = like or rows.columns
-            read.append(rows)
+        rows = _read_file(path, named, encoding, like, needs_labels)
+        like = like or rows.columns
+        read.append(rows)
 
     _check_files_agree(read, named.problem_type)
     return join_rows(read)

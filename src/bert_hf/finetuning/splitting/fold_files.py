@@ -117,9 +117,8 @@ def _manifest(made: list[dict[str, LabelledTexts]], split_args: SplitArguments) 
 def _checksums(patterns: list[str]) -> dict[str, str | None]:
     """The checksum of each file by its name; None of a folder or URL."""
     found: dict[str, str | None] = {}
-    for pattern in patterns:
-        for path in [pattern] if Path(pattern).is_dir() else expand([pattern]):
-            found[Path(path).name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
+    for path in expand(patterns, folders=True):
+        found[Path(path).name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
     return found
 
 
