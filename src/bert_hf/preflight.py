@@ -169,6 +169,10 @@ def check_tokenizer_training(tokenizer_args, corpus_args, output_args) -> Iterat
     if is_prepared(corpus_args.train_file):
         what, remedy = "a prepared corpus, and not text", "its tokenizer is in its folder tokenizer/"
         raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
+    if tokenizer_args.tokenizer_name is not None:
+        what, remedy = "a tokenizer is trained here, and none is loaded", "leave it out"
+        raise InputError(what, where="--tokenizer_name", remedy=remedy)
+    _refuse_held_out_text(corpus_args)
     yield check_corpus_text(corpus_args)
     yield check_output_folder(
         require_output_dir(output_args.output_dir), output_args.overwrite_output_dir, "tokenizer.json"
@@ -189,6 +193,7 @@ def check_preparing(tokenizer_args, corpus_args, example_args, prepare_args, out
     if not prepare_args.check and is_prepared(corpus_args.train_file):
         what, remedy = "a prepared corpus, and not text", "give the files that it was made from"
         raise InputError(what, where=corpus_args.train_file[0], remedy=remedy)
+    _refuse_held_out_text(corpus_args)
     yield check_corpus_text(corpus_args)
     if prepare_args.deduplicate or not (prepare_args.check or tokenizer_args.tokenizer_name):
         check_writable(corpus_args.cache_dir, "--cache_dir")
@@ -386,6 +391,13 @@ def _refuse_two_sources(args: CorpusArguments | TaskArguments) -> None:
     if args.train_file and args.dataset_name:
         what = "--train_file names the data already, and the dataset would not be read"
         raise InputError(what, where="--dataset_name", remedy="give one of both")
+
+
+def _refuse_held_out_text(corpus_args: CorpusArguments) -> None:
+    """For the recipes that read one text."""
+    if corpus_args.validation_file:
+        what, remedy = "only --train_file is read here", "give it to pretrain.py; to prepare it, call it --train_file"
+        raise InputError(what, where="--validation_file", remedy=remedy)
 
 
 def _refuse_training_text_held_out(corpus_args: CorpusArguments) -> None:
