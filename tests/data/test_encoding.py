@@ -38,6 +38,36 @@ def test_long_white_space_after_a_letter_takes_linear_time():
     assert split_sentences("A" + "\u00a0" * 300_000 + "b") == ["A", "b"]
 
 
+@pytest.mark.parametrize(
+    ("language", "space", "sentences"),
+    [
+        ("zh", "", ["我今天很高兴，我们去公园。", "“你好！”", "他说。"]),
+        ("ja", "", ["今日は天気がいいです。", "「行こう。」", "本当ですか？"]),
+        ("hi", "", ["नमस्ते।", "कैसे हो॥"]),
+        ("ar", "", ["كيف؟"]),
+        ("my", "", ["ကောင်းတယ်။"]),
+        ("ko", " ", ["한다!", "했다."]),
+        ("en", " ", ["It was Dr. Smith.", "He said: 'It rains in Washington (D.C.) today.'", "Is it?"]),
+    ],
+)
+@pytest.mark.parametrize("length", [20, 2_000, 30_000])
+def test_a_long_line_has_the_same_sentences(monkeypatch, language, space, sentences, length):
+    """`sentencex` gets parts of it, since its time is quadratic where no spaces are between sentences."""
+    parts = []
+    segment = encoding.sentencex.segment
+    monkeypatch.setattr(encoding.sentencex, "segment", lambda code, part: parts.append(part) or segment(code, part))
+
+    expected = sentences * (length // sum(map(len, sentences)) + 1)
+    line = space.join(expected)
+    assert split_sentences(line, language) == expected
+    assert "".join(parts) == line
+    if space or length < encoding.LONG_LINE:
+        assert parts == [line]
+    else:
+        assert len(parts) >= 3
+        assert max(map(len, parts)) < encoding.LONG_LINE + 50
+
+
 def test_a_panic_keeps_the_line(monkeypatch):
     class PanicException(BaseException):
         pass

@@ -16,11 +16,14 @@ import sentencex
 from tokenizers import Tokenizer
 
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
+LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence
 GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
+# The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
+_UNSPACED_END = re.compile(r"(?:[。．｡！？؟۔।॥။።]|(?<=[^\x00-\x7f])[!?])+[\"'”’」』）》】〉]*(?!\s)")
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:
@@ -38,9 +41,25 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        for sentence in _segments(line, language) if len(line) > 1 else [line]:
-            sentences.extend(_cut_long(sentence.strip()))
+        for part in _parts(line):
+            for sentence in _segments(part, language) if len(part) > 1 else [part]:
+                sentences.extend(_cut_long(sentence.strip()))
     return sentences
+
+
+def _parts(line: str) -> Iterator[str]:
+    """A line in parts that end with the first sentence after `LONG_LINE` characters; joined, they are the line.
+
+    The time of `sentencex` (1.0.32) is quadratic in the sentences of a line between which there is no space. A line of
+    other sentences is one part: there the rules of the language decide alone. (They keep a quotation of several
+    sentences whole, and a part may end inside it.)
+    """
+    begin = 0
+    while end := _UNSPACED_END.search(line, begin + LONG_LINE - 1):
+        yield line[begin : end.end()]
+        begin = end.end()
+    if begin < len(line):
+        yield line[begin:]
 
 
 def _segments(line: str, language: str) -> list[str]:
