@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from tiny import TinyStore, tiny_config
 from transformers import TrainerCallback, TrainingArguments
 
-from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
+from bert_hf import BertForPreTraining, DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.models import flops
 from bert_hf.training import checkpointing
@@ -82,7 +82,7 @@ def test_no_pickle_is_written(tmp_path, tokenizer):
 def test_a_missing_optimizer_is_an_error(tmp_path, tokenizer):
     make(tmp_path, tokenizer, steps=3).train()
     (tmp_path / "checkpoint-3/optimizer.safetensors").unlink()
-    with pytest.raises(checkpointing.DamagedCheckpoint, match="optimizer"):
+    with pytest.raises(InputError, match="damaged: checkpoint-3/optimizer"):
         make(tmp_path, tokenizer, steps=6).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
 
 
