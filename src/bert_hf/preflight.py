@@ -58,8 +58,8 @@ _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 
-# `paged` is for generation; FlexAttention has no dropout, and no gradients on a CPU
-_ATTENTIONS = ("eager", *(n for n in ALL_ATTENTION_FUNCTIONS.valid_keys() if not n.startswith(("paged", "flex"))))
+# `paged` is for generation
+_ATTENTIONS = ("eager", *(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if not name.startswith("paged")))
 _MLM_METRICS = ("loss", "mlm_loss", "mlm_accuracy")
 _NSP_METRICS = ("nsp_loss", "nsp_accuracy")
 
@@ -120,6 +120,9 @@ def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, arg
         raise InputError("it excludes --max_steps", where="--max_hours", remedy="leave one of the two out")
     attention = model_args.attn_implementation
     check_known(attention, _ATTENTIONS, f"no attention {attention!r}", "--attn_implementation")
+    if attention == "flex_attention" and (args.use_cpu or not torch.accelerator.is_available()):
+        what, remedy = "FlexAttention has no gradients on a CPU", "use sdpa"
+        raise InputError(what, where="--attn_implementation", remedy=remedy)
 
     # Tokenizer
     named = tokenizer_args.tokenizer_name or model_args.model_name_or_path
@@ -132,6 +135,9 @@ def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, arg
     if config is None:
         yield not_checked(model_args.model_name_or_path)
         return
+    dropout = config.attention_probs_dropout_prob if model_args.dropout is None else model_args.dropout
+    if attention == "flex_attention" and dropout:
+        raise InputError("FlexAttention has no dropout", where="--attn_implementation", remedy="give --dropout 0")
     if model_args.model_name_or_path is None:
         config.vocab_size = len(tokenizer) if tokenizer is not None else tokenizer_args.vocab_size
     elif tokenizer is not None:

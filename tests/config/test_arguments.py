@@ -101,7 +101,7 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
     [
         ("max_steps: 5", ["--max_hours", "2"], (-1, 3.0, 2.0)),
         ("max_steps: 5", ["--num-train-epochs", "7"], (-1, 7.0, None)),
-        ("num_train_epochs: 5", ["--max_steps=9"], (9, 3.0, None)),
+        ("num_train_epochs: 5", ["--max_steps=9"], (9, 5.0, None)),
         ("max_hours: 5", ["--max_steps", "9"], (9, 3.0, None)),
         ("max_steps: 5", ["--seed", "2"], (5, 3.0, None)),
     ],

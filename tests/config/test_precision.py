@@ -16,6 +16,7 @@ from bert_hf.config.arguments import (
     ClassificationArguments,
     ExampleArguments,
     FineTuningArguments,
+    ModelArguments,
     PreTrainingArguments,
 )
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
@@ -206,7 +207,7 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
 def test_the_identity_of_a_run_names_its_precision(tmp_path, given, name):
     args = asked(tmp_path, **given)
     text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
-    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments(), "normal")
+    identity = pretraining_identity(args, tiny_config(), tiny_tokenizer(), text, ExampleArguments(), ModelArguments())
     assert identity["precision"] == name
     args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
     task = SimpleNamespace(

@@ -74,14 +74,23 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
     )
     run.write_record(folder, {"seed": 1}, finished=True)
 
-    args = PreTrainingArguments(str(folder), hub_revision="new", push_to_hub=True, hub_model_id="name", use_cpu=True)
+    def start(name):
+        args = PreTrainingArguments(str(folder), hub_revision="new", push_to_hub=True, hub_model_id=name, use_cpu=True)
+        try:
+            assert run.start_run(args, {"seed": 1}).finished
+        finally:
+            run.release_lock()
+
     before = (folder / "README.md").read_text()
-    try:
-        assert run.start_run(args, {"seed": 1}).finished
-    finally:
-        run.release_lock()
+    start("name")
     assert pushed == [(folder, "me/name", "new")]
     assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/name"') != before
+
+    start("name")  # nothing is left to do
+    assert len(pushed) == 1
+    start("other")
+    assert pushed[1:] == [(folder, "me/other", "new")]
+    assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/other"')
 
 
 def test_the_line_above_a_bar_is_the_same():

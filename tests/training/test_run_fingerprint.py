@@ -11,6 +11,7 @@ from bert_hf.config.arguments import (
     ClassificationArguments,
     ExampleArguments,
     FineTuningArguments,
+    ModelArguments,
     PreTrainingArguments,
 )
 from bert_hf.finetuning.run import identity_of
@@ -25,11 +26,12 @@ OLD = {  # what version 0.1.0 recorded of the run below
 }
 
 
-def identity(config, folder, rate=5e-4, initializer="truncated_normal", examples=None, **changes):
+def identity(config, folder, rate=5e-4, initializer="truncated_normal", examples=None, checkpoint=None, **changes):
     changes = {"warmup_steps": 10_000, **changes}
     args = PreTrainingArguments(str(folder), max_steps=8, learning_rate=rate, bf16=False, use_cpu=True, **changes)
     text = SimpleNamespace(fingerprint="training"), SimpleNamespace(fingerprint="held out")
-    made = pretraining_identity(args, config, tiny_tokenizer(), text, examples or ExampleArguments(), initializer)
+    model_args = ModelArguments(model_name_or_path=checkpoint, initializer=initializer)
+    made = pretraining_identity(args, config, tiny_tokenizer(), text, examples or ExampleArguments(), model_args)
     return json.loads(json.dumps(made)), args
 
 
@@ -80,17 +82,26 @@ def test_a_run_is_another_one_if_the_checkpoint_that_it_starts_from_has_other_we
         task = SimpleNamespace(
             task_args=ClassificationArguments(spelled), fingerprint=dict, tokenizer=tiny_tokenizer()
         )
-        return identity(model.config, "run")[0], json.loads(json.dumps(identity_of(task, args, model)))
+        return identity(model.config, "run", checkpoint=spelled)[0], json.loads(
+            json.dumps(identity_of(task, args, model))
+        )
 
     for seed in (1, 2):
         torch.manual_seed(seed)
         BertForPreTraining(config).save_pretrained("start")
         if seed == 1:
-            first = identities("start")
-            assert identities("./start/") == first
+            first = identities("./start/")
+            for before, after in zip(first, identities("start"), strict=True):
+                assert before != after
+                assert differences(before, after) == {}
     for before, after in zip(first, identities("start"), strict=True):
         assert list(differences(before, after)) == ["weights"]
         assert differences({key: value for key, value in before.items() if key != "weights"}, after) == {}
+
+
+def test_a_published_configuration_names_no_checkpoint_that_is_read(config, tmp_path):
+    config.name_or_path = "google-bert/bert-base-uncased"
+    assert identity(config, tmp_path)[0]["weights"] is None
 
 
 def test_a_run_recorded_with_lists_is_the_same_run(config, tmp_path):

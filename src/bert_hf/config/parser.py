@@ -29,7 +29,6 @@ _REPLACED_BY = {
     "dataset_config_name": {"train_file"},
     "train_file": {"dataset_name"},
     "max_steps": {"max_hours", "num_train_epochs"},
-    "num_train_epochs": {"max_hours", "max_steps"},
     "max_hours": {"max_steps", "num_train_epochs"},
 }
 

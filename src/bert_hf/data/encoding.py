@@ -23,7 +23,9 @@ _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as 
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
-_UNSPACED_END = re.compile(r"(?:[。．｡！？؟۔।॥။።]|(?<=[^\x00-\x7f])[!?])+[\"'”’」』）》】〉]*(?!\s)")
+# (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
+_STOPS = "。．｡！？؟۔।॥။።"
+_UNSPACED_END = re.compile(rf"(?:[{_STOPS}]|(?<=[^\x00-\x7f])[!?])[{_STOPS}!?]*+[\"'”’」』）》】〉]*+(?!\s)")
 
 
 def split_sentences(text: str, language: str | None = "en") -> list[str]:

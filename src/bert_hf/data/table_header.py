@@ -1,15 +1,13 @@
 """Decides whether the first row of a table names its columns, for tables that are too large to be held in memory.
 
-A first row that is wrongly taken for a header is lost, so where neither names nor values tell, the user is asked. (The
-reader of labelled rows, which holds all rows, decides in `finetuning.labelled.separated`, by the same names.)
+A first row that is wrongly taken for a header is lost, so where neither names nor values tell, the table is refused.
+(The reader of labelled rows, which holds all rows, decides in `finetuning.labelled.separated`, by the same names.)
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bert_hf.data.writing_systems import script_of
 from bert_hf.errors import InputError
 
 PLAIN_TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # such a column is the text, whatever others hold
@@ -31,9 +29,9 @@ ID_NAMES = ("id", "index", "idx")
 _USUAL = {*TEXT_NAMES, *LABEL_NAMES, *OTHER_LABEL_NAMES, *(name for pair in PAIR_NAMES for name in pair), *ID_NAMES}
 
 _NAME_LENGTH = 40  # characters of the name of a column
+_NAME_WORDS = 2  # words of it, where the column could be a text
 _STOPS = ".!?,;:…。！？，；：、؟،؛।॥"  # no name ends with one
 _IDENTIFIER = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)+")  # tweet_text
-_UNSPACED = frozenset({"Cjk", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan"})  # scripts
 _MOST_CLASSES = 100  # different values of a column of labels
 _FEW_ROWS = 20  # up to so many rows any number of classes is believed that is smaller
 
@@ -46,11 +44,11 @@ def column_names(
     Three columns and more have a header. One without is called `text`, and two without are called `label`, `text`:
 
         text, tweet_text                  a header, as is a column that the user named
-        Go home. / 你好 / Hello world     a text
-        Hello                             asked: it is either
+        Go home. / It rains again         a text
+        Hello / Review Text / 文本        refused: it is either
         text<TAB>label                    a header
         ham<TAB>Ok lar                    a label and a text, where `ham` comes again in a column of few values
-        Ok lar<TAB>ham                    asked
+        Ok lar<TAB>ham                    refused
 
     Args:
         rows: those after the first; read as far as needed.
@@ -88,11 +86,11 @@ def _names_one_column(cell: str, named: Sequence[str], where: str | Path, line: 
     """Whether the first cell of a table of one column is its name, and not a text."""
     if cell.lower() in _USUAL or _IDENTIFIER.fullmatch(cell):
         return True
-    if not _is_word(cell):
+    if not _is_name_or_text(cell):
         return False
     if named:  # the reader says that the named column is not there
         return True
-    remedy = f"--text_column {cell}, if it is the name; else begin the file with the line `text`"
+    remedy = f"--text_column {cell!r}, if it is the name; else begin the file with the line `text`"
     raise InputError(f"is {cell!r} the name of the column, or a text?", where=where, line=line, remedy=remedy)
 
 
@@ -144,9 +142,6 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _is_word(cell: str) -> bool:
-    """Whether a cell is one word, of a script that puts spaces between words: a name, or a short text."""
-    if not cell or not may_be_name(cell):
-        return False
-    letters = all(character in "_-" or unicodedata.category(character)[0] in "LMN" for character in cell)
-    return letters and not any(script_of(character) in _UNSPACED for character in cell)
+def _is_name_or_text(cell: str) -> bool:
+    """Whether a cell could be either: `Review Text`, `Hello world`, `文本`."""
+    return bool(cell) and may_be_name(cell) and len(cell.split()) <= _NAME_WORDS

@@ -1,7 +1,7 @@
 """The path that every fine-tuning run takes: defaults, identity, training, metrics of each part, card and report."""
 
-import os
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedModel, TrainerCallback
 
@@ -21,7 +21,7 @@ from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.models.loading import weights_checksum
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
-from bert_hf.training.optimization import global_batch_size, optimizer_name
+from bert_hf.training.optimization import check_schedule, global_batch_size, optimizer_name
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.run_fingerprint import settings
 
@@ -50,6 +50,8 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
     resolve_by_width(args, model.config.hidden_size)
+    schedule_options: Any = args.lr_scheduler_kwargs  # parsed by TrainingArguments
+    check_schedule(args, schedule_options)  # now with its rate
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
     _refuse_without_effect(args, task)
     line = choose_best_metric(args, task)
@@ -107,7 +109,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
     task_args, config = task.task_args, model.config
     checkpoint = str(task_args.model_name_or_path)
     return {
-        "checkpoint": os.path.normpath(checkpoint),
+        "checkpoint": checkpoint,
         "weights": None if task_args.from_scratch else weights_checksum(checkpoint),
         "from_scratch": task_args.from_scratch,
         "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],

@@ -153,12 +153,12 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     ModelCard(_without_tokens(text)).save(folder / "README.md")
 
 
-def name_repository(folder: Path, repo_id: str) -> None:
-    """Replaces the folder's name by a repository's in the code of a card that was written without a push."""
+def replace_repository(folder: Path, name: str, repo_id: str) -> None:
+    """Replaces the name from which the code of a card loads the model, that of the folder or of another repository."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     before, fence, rest = card.partition("```python\n")
     code, end, after = rest.partition("```")
-    code = code.replace(f'"{folder.name}"', f'"{repo_id}"')
+    code = code.replace(f'"{name}"', f'"{repo_id}"')
     write_durably(folder / "README.md", before + fence + code + end + after)
 
 

@@ -289,8 +289,9 @@ def check_schedule(args, kwargs: dict | None) -> None:
             remedy="leave one of the two out",
         )
 
+    rate = getattr(args, "learning_rate", None)  # None: fine-tuning chooses it later, and checks again
     try:  # a run of ten steps; the model does not matter
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=getattr(args, "learning_rate", None) or 1.0)
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0 if rate is None else rate)
         schedule: Any = get_scheduler(
             name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs
         )

@@ -217,9 +217,13 @@ def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
     return record["identity"] if record else None
 
 
-def write_record(folder: Path, identity: dict, finished: bool) -> None:
-    """Writes `run.json`."""
-    record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished}
+def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | None = None) -> None:
+    """Writes `run.json`.
+
+    Args:
+        pushed: where to, if it was: `to` and `revision` as they were given, and the full id of the `repository`.
+    """
+    record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished, "pushed": pushed}
     write_durably(folder / RUN_RECORD, json.dumps(record, indent=2) + "\n")
 
 

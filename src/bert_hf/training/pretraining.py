@@ -1,7 +1,5 @@
 """Builds what a pre-training run consists of: model, collator, training and held-out examples, and its identity."""
 
-import os
-
 import torch
 from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
@@ -183,13 +181,12 @@ def pretraining_identity(
     tokenizer: PreTrainedTokenizerBase,
     text: tuple[Corpus, Corpus],
     example_args: ExampleArguments,
-    initializer: str,
+    model_args: ModelArguments,
 ) -> dict:
     """The settings that make a pre-training run another one; logging, saving, workers, ranks and hub are left out.
 
     Args:
         text: training and held-out documents.
-        initializer: `--initializer`.
     """
     # Model, tokenizer, data
     tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
@@ -199,16 +196,15 @@ def pretraining_identity(
         for key, value in sorted(config.to_dict().items())
         if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
     }
-    if starts_from := config.name_or_path:  # "" from scratch
-        model_settings["_name_or_path"] = os.path.normpath(starts_from)
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
+    checkpoint = model_args.model_name_or_path
     examples = vars(example_args)
     unused = {name for name, switch in _OMITTED.items() if examples[switch] is None}
     return {
         "model": model_settings,
-        "weights": weights_checksum(starts_from) if starts_from else None,
-        "initializer": initializer,
+        "weights": weights_checksum(checkpoint) if checkpoint else None,
+        "initializer": model_args.initializer,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,

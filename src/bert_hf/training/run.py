@@ -19,7 +19,14 @@ from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.training import checkpointing, hub, output_folder
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.output_folder import folder_of, named_checkpoint, recorded, release_lock, write_record
+from bert_hf.training.output_folder import (
+    folder_of,
+    named_checkpoint,
+    read_record,
+    recorded,
+    release_lock,
+    write_record,
+)
 from bert_hf.training.preemption import handle_signals
 
 
@@ -164,12 +171,12 @@ def finish(
     folder = folder_of(trainer.args)
     results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     hub.write_curves(trainer.state.log_history, folder, baselines)
-    _publish(trainer.args, card, results, push_to)
-    write_record(folder, identity, finished=True)
+    pushed = _publish(trainer.args, card, results, push_to)
+    write_record(folder, identity, finished=True, pushed=pushed)
 
 
-def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: str | None) -> None:
-    """Writes the card, and pushes the run where `push_to` names a repository."""
+def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: str | None) -> dict | None:
+    """Writes the card, and pushes the run where `push_to` names a repository; returns the record of the push."""
     folder, revision = folder_of(args), args.hub_revision
     card.repo_id = push_to
     try:
@@ -178,16 +185,25 @@ def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: st
     finally:
         hub.write_card(folder, card, results)
 
-    if card.repo_id:
-        logger.info(f"pushed to {hub.push(folder, card.repo_id, revision=revision)}")
+    if not card.repo_id:
+        return None
+    logger.info(f"pushed to {hub.push(folder, card.repo_id, revision=revision)}")
+    return {"to": push_to, "revision": revision, "repository": card.repo_id}
 
 
-def _push_finished(args: RunArguments, repo_id: str) -> None:
-    """Pushes a complete run; its card then loads the model from the repository."""
+def _push_finished(args: RunArguments, push_to: str) -> None:
+    """Pushes a complete run, unless it was pushed to there; its card then loads the model from the repository."""
     folder, revision = folder_of(args), args.hub_revision
-    full_id = hub.create_repository(folder, repo_id, private=args.hub_private_repo, revision=revision)
-    hub.name_repository(folder, full_id)
+    record = read_record(folder / output_folder.RUN_RECORD) or {}
+    before = record.get("pushed") or {}
+    if (before.get("to"), before.get("revision")) == (push_to, revision):
+        return
+
+    full_id = hub.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
+    hub.replace_repository(folder, before.get("repository", folder.name), full_id)
     logger.info(f"pushed to {hub.push(folder, full_id, revision=revision)}")
+    pushed = {"to": push_to, "revision": revision, "repository": full_id}
+    write_record(folder, record["identity"], finished=True, pushed=pushed)
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:

@@ -4,12 +4,14 @@ An identity is a dict of settings. A value may be a group, itself a dict (`optim
 version 0.1.0 hold a list instead of such a dict: its values have the order of today's names.
 """
 
+import os
 from enum import Enum
 from typing import Any
 
 # Keys that earlier versions did not record; where a record lacks one, it is not compared.
 _ADDED = ("initializer", "precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
 _ADDED += ("evaluation", "weights")
+_PATHS = ("checkpoint", "_name_or_path")  # may be spelled differently: runs/mine, ./runs/mine/
 _SHOWN = 4  # differing entries that a message lists
 
 
@@ -44,7 +46,7 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
         if key in _ADDED and key not in recorded:
             continue
         before = recorded.get(key)
-        if not same(before, value):
+        if not _same_entry(key, before, value):
             found[key] = _entries(key, before, value)
     return found
 
@@ -59,8 +61,15 @@ def same(recorded: Any, present: Any) -> bool:
     if isinstance(present, dict) and isinstance(recorded, dict):
         present = {key: value for key, value in present.items() if key in recorded or key not in _ADDED}
         names = {**recorded, **present}
-        return all(same(recorded.get(name), present.get(name)) for name in names)  # None: not set, or not recorded
+        return all(_same_entry(name, recorded.get(name), present.get(name)) for name in names)
     return recorded == present
+
+
+def _same_entry(name: str, recorded: Any, present: Any) -> bool:
+    """`same` of the entry of this name; None: not set, or not recorded."""
+    if name in _PATHS and recorded and present:
+        return os.path.normpath(recorded) == os.path.normpath(present)
+    return same(recorded, present)
 
 
 def describe(found: dict[str, list[str]]) -> str:
@@ -83,5 +92,5 @@ def _entries(key: str, before: Any, now: Any) -> list[str]:
     if not isinstance(before, dict):
         return [f"{key}: {now}, was {before}"]
 
-    names = [name for name in {**before, **now} if not same(before.get(name), now.get(name))]
+    names = [name for name in {**before, **now} if not _same_entry(name, before.get(name), now.get(name))]
     return [f"{name}: {now.get(name)}, was {before.get(name)}" for name in names] or [f"{key}: other entries"]
