@@ -61,6 +61,21 @@ PANELS = (
             "mini-long-mask0.4-final0.2": "60 million tokens, 40 %, then 20 %",
             "mini-30m": "30 million tokens, 15 %",
             "mini-mask0.3": "15 million tokens, 30 %",
+            "mini-15m-warmup0.1": "the same, longer warm-up",
+        },
+    ),
+    (
+        "mini, Wikipedia, 6 million tokens",
+        6.996,
+        {
+            "mini-6m": "warm-up 2 %",
+            "mini-6m-seed2": "the same, seed 2",
+            "mini-6m-rates0.67": "2 %, rates × 0.67",
+            "mini-6m-rates1.5": "2 %, rates × 1.5",
+            "mini-6m-warmup0.1": "10 %",
+            "mini-6m-warmup0.2": "20 %",
+            "mini-6m-warmup0.2-seed2": "the same, seed 2",
+            "mini-6m-warmup0.2-rates1.5": "20 %, rates × 1.5",
         },
     ),
 )
@@ -77,8 +92,9 @@ def read_curves() -> dict[str, list[tuple[float, float]]]:
 
 def draw() -> None:
     curves = read_curves()
-    figure, axes = pyplot.subplots(2, 2, figsize=(12, 9), layout="constrained")
-    for axis, (title, unigram, labels) in zip(axes.flat, PANELS, strict=True):
+    figure, axes = pyplot.subplots(3, 2, figsize=(12, 13), layout="constrained")
+    axes[-1, -1].remove()
+    for axis, (title, unigram, labels) in zip(axes.flat, PANELS, strict=False):
         for run, label in labels.items():
             points = [(tokens, loss) for tokens, loss in curves[run] if tokens]
             axis.plot(*zip(*points, strict=True), marker=".", label=label)

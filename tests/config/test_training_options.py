@@ -32,7 +32,7 @@ from bert_hf.config.training_options import (
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.preflight import check_training_options
 from bert_hf.training import hub, output_folder, run, watchdog
-from bert_hf.training.optimization import OPTIMIZERS, BertAdam, optimizer_name
+from bert_hf.training.optimization import OPTIMIZERS, BertAdam, check_schedule, optimizer_name
 
 KINDS = {PreTrainingArguments: BY_PRETRAINING, FineTuningArguments: BY_FINETUNING}
 FIELDS = {field.name for kind in (TrainingArguments, *KINDS) for field in dataclasses.fields(kind)}
@@ -391,6 +391,15 @@ def test_schedules_of_muon_keep_the_ratio_of_both_rates(tmp_path, tokenizer, nam
         assert groups[True]["lr"] == pytest.approx(3 * groups[False]["lr"])
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
+
+
+def test_a_schedule_is_checked_with_the_rate_of_the_run():
+    """Fine-tuning checks it again when it has chosen its rate by the model's width."""
+    args = SimpleNamespace(lr_scheduler_type="polynomial", learning_rate=None)
+    check_schedule(args, {"lr_end": 0.01})
+    args.learning_rate = 1e-3
+    with pytest.raises(InputError, match="must be smaller than initial lr"):
+        check_schedule(args, {"lr_end": 0.01})
 
 
 @pytest.mark.parametrize("name", ["reduce_lr_on_plateau", "greedy"])
