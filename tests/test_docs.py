@@ -95,7 +95,15 @@ def reader(tmp_path_factory):
     for name in ("runs/corpus", "wiki/corpus"):
         prepare([Texts(tuple(documents))], tokenizer, folder / name)
     config = tiny_config(vocab_size=len(tokenizer), max_position_embeddings=128)
-    for name in ("pretrain-default", "mini", "mine", "bert-mini-cpu", "bert-mini-cpu-long", "adapted-0"):
+    for name in (
+        "pretrain-default",
+        "mini",
+        "mine",
+        "bert-mini-cpu",
+        "bert-mini-cpu-long",
+        "adapted-0",
+        "sst2-adapted",
+    ):
         BertForPreTraining(config).save_pretrained(folder / "runs" / name)
         save_tokenizer(tokenizer, folder / "runs" / name)
     BertForSequenceClassification(config).save_pretrained(folder / "runs/spam-messages")
@@ -123,6 +131,9 @@ def _write_texts(folder: Path, documents: list[str]) -> None:
         "comments.csv": ("label,comment\n" + labelled.replace("\t", ",")).encode(),
         "glue/MRPC/train.tsv": f"{MRPC}1\t1\t2\tA man runs.\tHe runs.\n0\t3\t4\tIt rains.\tNo.\n".encode(),
         "glue/MRPC/dev.tsv": f"{MRPC}0\t1\t2\tA.\tB.\n".encode(),
+        "glue/SST-2/train.tsv": b"sentence\tlabel\n" + b"a good film \t1\na bad film \t0\n" * 9,
+        "glue/SST-2/dev.tsv": b"sentence\tlabel\na fine film . \t1\na dull film . \t0\n",
+        "glue/SST-2/test.tsv": b"index\tsentence\n0\tno film .\n",
         "glue/MRPC/test.tsv": f"index\t{MRPC.partition(chr(9))[2]}0\t1\t2\tA.\tB.\n".encode(),
     }
     for name, content in contents.items():
