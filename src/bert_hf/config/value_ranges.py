@@ -96,3 +96,12 @@ def check_language(language: str | None) -> None:
     if language is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
         what = f"{language!r} is no ISO 639 code of a language"
         raise InputError(what, where="--language", remedy="give e.g. de")
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number, as Python reads it."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

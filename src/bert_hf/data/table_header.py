@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bert_hf.config.value_ranges import is_number
 from bert_hf.errors import InputError
 
 PLAIN_TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # such a column is the text, whatever others hold
@@ -131,15 +132,6 @@ def _is_short(cell: str) -> bool:
 def may_be_name(cell: str) -> bool:
     """Whether a cell that is not empty may be the name of a column."""
     return _is_short(cell) and not is_number(cell)
-
-
-def is_number(cell: str) -> bool:
-    """Whether it is a number, which is no name."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _is_name_or_text(cell: str) -> bool:

@@ -18,12 +18,11 @@ from bert_hf.data.tokenization import fingerprint_text
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
-from bert_hf.models.loading import weights_checksum
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization import check_schedule, global_batch_size, optimizer_name
 from bert_hf.training.output_folder import RunStart, folder_of
-from bert_hf.training.run_fingerprint import settings
+from bert_hf.training.run_fingerprint import settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 

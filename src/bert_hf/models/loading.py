@@ -5,7 +5,6 @@ follows what a configuration names (code, kernels, shards anywhere on the disk);
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -271,15 +270,6 @@ def weight_files(folder: Path) -> list[Path]:
         where=folder,
         remedy="convert it where you trust it: load it with transformers and call save_pretrained",
     )
-
-
-def weights_checksum(where: str | Path) -> str:
-    """SHA-256 of the weights of a checkpoint, a folder or Hub id: what tells it from another one of the same name."""
-    digest = hashlib.sha256()
-    for path in weight_files(find_checkpoint(where, weights=False)):
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 def _shards(index: Path) -> list[str]:

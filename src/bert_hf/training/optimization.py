@@ -13,6 +13,7 @@ from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.training_args import OptimizerNames
 
 from bert_hf.config.arguments import MUON
+from bert_hf.config.value_ranges import is_number
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.training.muon import MuonWithAdamW, encoder_matrices
 
@@ -248,7 +249,7 @@ def _check_optim_args(name: str, given: str | None) -> None:
             remedy = f"{name} takes {', '.join(known)}" if known else f"leave the option out: {name} takes none"
             raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=remedy)
 
-        if not (value.lower() in ("true", "false") if key in _SWITCHES else _is_number(value)):
+        if not (value.lower() in ("true", "false") if key in _SWITCHES else is_number(value)):
             expected = "true or false" if key in _SWITCHES else "a number"
             raise InputError(f"{entry!r} is not {key}={expected}", where="--optim_args", remedy="correct the value")
 
@@ -262,14 +263,6 @@ def _check_optimizer_values(name: str, args) -> None:
     except ValueError as error:
         what = f"{name} cannot be made: {error}"
         raise InputError(what, where="--optim_args", remedy="correct the value") from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def check_schedule(args, kwargs: dict | None) -> None:

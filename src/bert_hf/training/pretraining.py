@@ -15,10 +15,10 @@ from bert_hf.data.samplers import Phase
 from bert_hf.data.tokenization import check_tokenizer, fingerprint_text
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
-from bert_hf.models.loading import find_checkpoint, load_network, weights_checksum
+from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization import global_batch_size, optimizer_name
-from bert_hf.training.run_fingerprint import settings
+from bert_hf.training.run_fingerprint import settings, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -8,11 +8,20 @@ import os
 from enum import Enum
 from typing import Any
 
+from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.models.loading import find_checkpoint, weight_files
+
 # Keys that earlier versions did not record; where a record lacks one, it is not compared.
 _ADDED = ("initializer", "precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
 _ADDED += ("evaluation", "weights")
 _PATHS = ("checkpoint", "_name_or_path")  # may be spelled differently: runs/mine, ./runs/mine/
 _SHOWN = 4  # differing entries that a message lists
+
+
+def weights_checksum(checkpoint: str) -> str:
+    """Of the weights that a run starts from: it distinguishes two checkpoints of one folder or Hub id."""
+    files = weight_files(find_checkpoint(checkpoint, weights=False))
+    return text_checksum(" ".join(map(file_checksum, files)))[:16]
 
 
 def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:

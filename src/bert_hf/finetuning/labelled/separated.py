@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bert_hf.config.value_ranges import is_number
 from bert_hf.data.table_header import (
     ID_NAMES,
     LABEL_NAMES,
     OTHER_LABEL_NAMES,
     PAIR_NAMES,
     TEXT_NAMES,
-    is_number,
     may_be_name,
 )
 from bert_hf.errors import InputError
