@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bert_hf.errors import one_line_errors
 from bert_hf.models.cost import report
-from bert_hf.preflight import parse_estimating
+from bert_hf.preflight.recipes import parse_estimating
 from bert_hf.training.estimate import plan_run, planned_shape, trained_tokens
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"

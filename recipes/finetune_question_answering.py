@@ -12,7 +12,7 @@ from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.model import load_task_model
 from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
 from bert_hf.finetuning.spans import SpanTask
-from bert_hf.preflight import parse_finetuning
+from bert_hf.preflight.recipes import parse_finetuning
 from bert_hf.training.run import command
 
 

@@ -20,7 +20,7 @@ from bert_hf.data.requested_corpus import (
     text_sources,
 )
 from bert_hf.errors import one_line_errors
-from bert_hf.preflight import parse_preparing
+from bert_hf.preflight.recipes import parse_preparing
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 

@@ -17,7 +17,7 @@ from bert_hf.finetuning.splitting.fold_files import (
     write_folds,
 )
 from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
-from bert_hf.preflight import parse_splitting
+from bert_hf.preflight.recipes import parse_splitting
 from bert_hf.training.output_folder import claim_output_dir
 
 

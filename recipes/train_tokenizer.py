@@ -16,7 +16,7 @@ from bert_hf.data.round_trip import measure
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.preflight import parse_tokenizer_training
+from bert_hf.preflight.recipes import parse_tokenizer_training
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 

@@ -30,7 +30,7 @@ from bert_hf.config.training_options import (
     defaults_of,
 )
 from bert_hf.errors import InputError, RunInterrupted
-from bert_hf.preflight import check_training_options
+from bert_hf.preflight.options import check_training_options
 from bert_hf.training import hub, output_folder, run, watchdog
 from bert_hf.training.optimization import OPTIMIZERS, BertAdam, check_schedule, optimizer_name
 

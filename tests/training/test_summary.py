@@ -15,7 +15,7 @@ from tiny import tiny_config
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
 from bert_hf.data.corpus_store import Corpus
-from bert_hf.preflight import PREPARING_ARGUMENTS
+from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
 from bert_hf.training.model_card import pretraining_card, untrained_positions
 from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout

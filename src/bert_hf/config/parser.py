@@ -78,9 +78,10 @@ def parse(
         classes: dataclasses, of distinct field names.
         argv: the words of the command line without the program's name; `sys.argv[1:]` when None.
         default_config: the YAML used when neither `--config` nor any other flag is given.
-        preflight: checks the options (see `preflight.py`) before a `TrainingArguments` is built, which joins the other
-            ranks. It gets what is returned, with plain values in place of a `TrainingArguments`, and yields a line for
-            each check that passed. With it there is a flag `--check`, which prints these lines and ends the command.
+        preflight: checks the options (see `bert_hf.preflight`) before a `TrainingArguments` is built, which joins
+            the other ranks. It gets what is returned, with plain values in place of a `TrainingArguments`, and yields
+            a line for each check that passed. With it there is a flag `--check`, which prints these lines and ends
+            the command.
 
     Returns:
         The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.

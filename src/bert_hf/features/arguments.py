@@ -9,7 +9,8 @@ from bert_hf.config.arguments import OutputArguments, option
 from bert_hf.data.input_files import expand, is_url
 from bert_hf.errors import InputError
 from bert_hf.features.texts import Columns, read_texts
-from bert_hf.preflight import check_output_folder, not_checked, read_model_config
+from bert_hf.preflight.checkpoints import not_checked, read_model_config
+from bert_hf.preflight.options import check_output_folder
 from bert_hf.training.output_folder import require_output_dir
 
 POOLINGS = ("none", "cls", "mean", "max")
@@ -75,7 +76,7 @@ def chosen_layers(layers: list[int], depth: int) -> list[int]:
 
 
 def check_features(feature_args: FeatureArguments, output_args: OutputArguments) -> Iterator[str]:
-    """Checks options, paths, all texts and the model's shape; a line for each check (see `preflight.py`)."""
+    """Checks options, paths, all texts and the model's shape; a line for each check (see `bert_hf.preflight`)."""
     if feature_args.model_name_or_path is None:
         raise InputError("no checkpoint is named", where="--model_name_or_path", remedy="give a BERT checkpoint")
     if feature_args.train_file is None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.data.input_files import expand
 from bert_hf.errors import InputError
-from bert_hf.preflight import check_output_folder, not_checked, read_model_config
+from bert_hf.preflight.checkpoints import not_checked, read_model_config
+from bert_hf.preflight.options import check_output_folder
 from bert_hf.probe.arguments import ProbeArguments
 from bert_hf.probe.data import read_tasks
 from bert_hf.probe.network import check_reset

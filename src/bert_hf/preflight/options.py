@@ -1,0 +1,139 @@
+"""Checks of training options, of the machine, and of the folder that a run writes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from accelerate.utils import DynamoBackend
+from huggingface_hub import get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from torch.utils.checkpoint import checkpoint
+from transformers import BertConfig, TrainingArguments
+from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+from bert_hf.config.files import check_writable, read_input_text
+from bert_hf.config.hardware import free_disk
+from bert_hf.config.training_options import check_options, defaults_of
+from bert_hf.data.planned_run import SAVED_A_PARAMETER
+from bert_hf.errors import InputError, check_known
+from bert_hf.models.flops import parameter_count
+from bert_hf.training.optimization import check_optimizer, check_schedule
+from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
+
+
+def check_machine(args, metrics: tuple[str, ...]) -> Iterator[str]:
+    """Refuses precisions, metrics, checkpoints, trackers and repositories that do not exist.
+
+    Args:
+        metrics: names of the metrics of an evaluation.
+    """
+    # Precision
+    if args.bf16 and args.fp16:
+        raise InputError("--bf16 and --fp16 exclude each other", where="--fp16", remedy="choose one")
+    if args.fp16 and (args.use_cpu or not torch.accelerator.is_available()):
+        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+
+    # Metrics, checkpoint
+    best = args.metric_for_best_model
+    if best is not None:
+        check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
+    if args.resume_from_checkpoint and args.resume_from_checkpoint.lower() != "true":
+        folder = Path(args.resume_from_checkpoint)
+        if not folder.is_dir():
+            raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
+
+    # Trackers, Hub
+    known = {*get_available_reporting_integrations(), "all", "none"}
+    for tracker in [args.report_to] if isinstance(args.report_to, str) else args.report_to or []:
+        if tracker not in known:
+            remedy = f"install it, or use one of: {', '.join(sorted(known))}"
+            raise InputError(f"no tracker {tracker!r} is installed", where="--report_to", remedy=remedy)
+    if args.push_to_hub:
+        yield _check_push(args.hub_model_id or Path(args.output_dir).name)
+
+
+def _check_push(repo_id: str) -> str:
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError:
+        remedy = "give YOU/NAME of letters, digits, '-', '_' and '.'"
+        raise InputError(f"{repo_id!r} is no name of a repository", where="--hub_model_id", remedy=remedy) from None
+    if get_token() is None:
+        remedy = "set HF_TOKEN or `hf auth login`"
+        raise InputError("you are not logged in to the Hub", where="--push_to_hub", remedy=remedy)
+    return f"push: to {repo_id}"
+
+
+def check_training_options(args, kind: type[TrainingArguments], by: frozenset[str]) -> str:
+    """Refuses training options that do not work, and combinations of them that contradict each other."""
+    parsed = {name: _json(name, getattr(args, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
+    defaults = defaults_of(kind)
+    line = check_options(args, defaults, by)
+    check_optimizer(args, defaults)
+    check_schedule(args, parsed["lr_scheduler_kwargs"])
+    _check_compiling(args)
+    _check_activation_checkpointing(parsed["gradient_checkpointing_kwargs"])
+    return line
+
+
+def _check_compiling(args) -> None:
+    """Refuses a backend and a mode of torch.compile that do not exist."""
+    if backend := args.torch_compile_backend:
+        known = [each.value.lower() for each in DynamoBackend if each is not DynamoBackend.NO]
+        check_known(backend.lower(), known, f"no backend {backend!r}", "--torch_compile_backend")
+    if mode := args.torch_compile_mode:
+        from torch._inductor import list_mode_options  # takes seconds to import
+
+        check_known(mode, list_mode_options(), f"no mode {mode!r}", "--torch_compile_mode")
+
+
+def _check_activation_checkpointing(kwargs: dict | None) -> None:
+    """Refuses arguments that `torch.utils.checkpoint` does not take, by calling it."""
+    try:
+        checkpoint(torch.square, torch.ones(1, requires_grad=True), **{"use_reentrant": False, **(kwargs or {})})
+    except (TypeError, ValueError):
+        what = f"torch.utils.checkpoint does not take {kwargs}"
+        remedy = "it takes use_reentrant, preserve_rng_state, determinism_check, debug, early_stop"
+        raise InputError(what, where="--gradient_checkpointing_kwargs", remedy=remedy) from None
+
+
+def _json(name: str, value) -> dict | None:
+    """The value of an option that is JSON, or names a file of it."""
+    if not isinstance(value, str) or not value:
+        return value or None
+    text = value if value.startswith("{") else read_input_text(value)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f"--{name}" if text is value else value
+        raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
+
+
+def check_output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
+    """The folder of a run: new, empty, or one of ours (which holds a file `known_by`), and writable."""
+    folder = Path(output_dir)
+    line = check_writable(output_dir)
+    if not (folder / known_by).is_file():
+        refuse_foreign_files(folder, overwrite, known_by)
+    return line
+
+
+def check_disk_space(config: BertConfig, args) -> Iterator[str]:
+    """Checks that two checkpoints fit on the disk: the newest, and the one being written (a resumed run has one)."""
+    parameters = parameter_count(config)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {parameters:,} parameters"
+
+    # Bytes that are still to be written
+    never = args.save_strategy is None and args.save_steps is None and not args.save_minutes
+    if never or args.save_strategy == "no":
+        need = 4 * parameters
+    else:
+        need = (1 if (Path(args.output_dir) / RUN_RECORD).is_file() else 2) * SAVED_A_PARAMETER * parameters
+
+    free = free_disk(Path(args.output_dir).expanduser())
+    if free < need:
+        what = f"two checkpoints take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
+        raise InputError(what, where=args.output_dir, remedy="free some space, or give another --output_dir")
+    yield f"disk: {need / 1e9:,.2f} GB for checkpoints, {free / 1e9:,.2f} GB free"

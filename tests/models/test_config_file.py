@@ -1,0 +1,24 @@
+"""Shapes of networks, read from files."""
+
+from pathlib import Path
+
+import pytest
+from bad_inputs import shape
+
+from bert_hf.errors import InputError
+from bert_hf.models.config_file import read_checked_config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs/model").glob("*.json")), ids=lambda path: path.stem)
+def test_our_own_shapes_are_good(path):
+    assert read_checked_config(path, 512).max_position_embeddings == 512
+
+
+def test_another_architecture_may_be_tuned(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(shape(model_type="roberta"))
+    assert read_checked_config(path, bert_alone=False) is None
+    with pytest.raises(InputError, match=r"config\.json:2: model_type is 'roberta', and not 'bert'"):
+        read_checked_config(path)
