@@ -40,7 +40,8 @@ import psutil
 
 from bert_hf.data.encoding import batch_text_pieces, load_encoder, split_sentences
 from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import TextFile, documents
+from bert_hf.data.readers import documents
+from bert_hf.data.sources import TextFile
 
 SMALL = 20e6  # bytes of text, up to which a run is repeated
 EVERY = 0.05  # seconds between two looks at the memory

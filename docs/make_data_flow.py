@@ -39,7 +39,7 @@ class Lane:
 
 
 DATA = (
-    Stage("Raw text", (".txt .jsonl .parquet,", "or a Hub dataset"), "readers.py", "data"),
+    Stage("Raw text", (".txt .jsonl .parquet,", "or a Hub dataset"), "sources.py", "data"),
     Stage("Tokenizer", ("WordPiece vocabulary,", "trained or loaded"), "tokenization.py", "data"),
     Stage("Corpus", ("documents as token ids,", "Arrow shards on disk"), "corpus_store.py", "data"),
     Stage("Dataset", ("example number →", "sentence pair (A, B)"), "sentence_pairs.py", "data"),

@@ -53,7 +53,7 @@ def make_good(folder: Path) -> None:
 
     from bert_hf import BertForPreTraining
     from bert_hf.data.prepare import prepare
-    from bert_hf.data.readers import TextFile
+    from bert_hf.data.sources import TextFile
     from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
 
     folder.mkdir()

@@ -20,7 +20,7 @@ from transformers import BertForSequenceClassification
 from bert_hf import BertForPreTraining, train_tokenizer
 from bert_hf.config import arguments, finetuning_arguments
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
+from bert_hf.data.sources import Texts
 from bert_hf.data.tokenization import save_tokenizer
 from bert_hf.probe import arguments as probe_arguments
 

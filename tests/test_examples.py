@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import TextFile
+from bert_hf.data.sources import TextFile
 from bert_hf.data.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
 
 ROOT = Path(__file__).parents[1]

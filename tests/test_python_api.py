@@ -15,8 +15,8 @@ from transformers import Trainer, TrainingArguments
 import bert_hf
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples, train_tokenizer
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
 from bert_hf.data.samplers import ExampleNumber
+from bert_hf.data.sources import Texts
 from bert_hf.data.text_corpus import TextCorpus
 
 FAMILIES = {"ours": (PreTrainer, bert_hf.BertForPreTraining), "stock": (Trainer, transformers.BertForPreTraining)}

@@ -292,7 +292,7 @@ def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, tokenizer):
     from bert_hf.data.prepare import prepare
-    from bert_hf.data.readers import Texts
+    from bert_hf.data.sources import Texts
 
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     text = ("w1 w2 w3.\nw4 w5 w6.", "w7 w8.\nw9 w10.", "w11.\nw12.", "w13.\nw14.")

@@ -25,7 +25,7 @@ class Prepare(PipelineStep):
 
     def run(self, data=None, rank: int = 0, world_size: int = 1) -> None:
         from bert_hf.data.prepare import prepare  # here: only the workers need it
-        from bert_hf.data.readers import TextFile
+        from bert_hf.data.sources import TextFile
         from bert_hf.data.tokenization import load_tokenizer
 
         inputs = [TextFile(file) for file in self.files]

@@ -28,7 +28,8 @@ from bert_hf.data import encoding, readers
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.encoding import split_sentences
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import TextFile, Texts, cut_pieces, documents
+from bert_hf.data.readers import cut_pieces, documents
+from bert_hf.data.sources import TextFile, Texts
 
 SPECIALS = 5  # special tokens at the beginning of `VOCABULARY`
 WHOLE_FILES = settings(max_examples=max(50, settings.default.max_examples // 40))

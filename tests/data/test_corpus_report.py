@@ -11,8 +11,8 @@ from bert_hf.data.length_charts import histogram
 from bert_hf.data.pair_shortcuts import shortcuts
 from bert_hf.data.planned_run import PlannedRun, planned_findings
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
 from bert_hf.data.repetitions import window_hashes
+from bert_hf.data.sources import Texts
 from bert_hf.data.tokenization import train_tokenizer
 
 TOPICS = {

@@ -12,7 +12,8 @@ import pytest
 
 from bert_hf.config.arguments import PrepareArguments
 from bert_hf.data.deduplication import SHINGLE, document_rows, find_duplicates
-from bert_hf.data.readers import Piece, Texts, cut_pieces
+from bert_hf.data.readers import Piece, cut_pieces
+from bert_hf.data.sources import Texts
 from bert_hf.errors import InputError
 
 
@@ -140,7 +141,7 @@ def test_the_seed_of_python_s_hashes_does_not_matter(planted):
     code = """if True:
         import json, sys
         from bert_hf.data.deduplication import find_duplicates
-        from bert_hf.data.readers import Texts
+        from bert_hf.data.sources import Texts
         sources = [Texts(tuple(texts)) for texts in json.loads(sys.stdin.read())]
         print({source: sorted(own) for source, own in find_duplicates(sources, "near").items()})
     """

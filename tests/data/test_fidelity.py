@@ -18,7 +18,7 @@ from transformers import BertTokenizer
 from bert_hf.config.arguments import ExampleArguments
 from bert_hf.data.masking import prediction_count
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import TextFile
+from bert_hf.data.sources import TextFile
 
 AGREE = (  # statistics that carry a standard error
     "documents with a short target",

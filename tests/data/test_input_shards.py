@@ -13,9 +13,10 @@ from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.input_shards import InputShards
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Piece, TextFile, Texts
+from bert_hf.data.readers import Piece
 from bert_hf.data.samplers import Phase
 from bert_hf.data.shard_writer import ShardWriter, finished_shard
+from bert_hf.data.sources import TextFile, Texts
 from bert_hf.data.tokenization import train_tokenizer
 
 

@@ -17,13 +17,14 @@ from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data import input_shards, requested_corpus
 from bert_hf.data.encoding import split_sentences
 from bert_hf.data.prepare import OWNED, prepare
-from bert_hf.data.readers import Piece, TextFile, Texts
+from bert_hf.data.readers import Piece
 from bert_hf.data.requested_corpus import (
     is_prepared,
     load_or_prepare_corpus,
     load_or_train_tokenizer,
     load_train_and_held_out,
 )
+from bert_hf.data.sources import TextFile, Texts
 from bert_hf.data.text_sample import sample, sample_inputs
 from bert_hf.data.tokenization import train_tokenizer
 from bert_hf.data.worker_pool import map_ahead
@@ -255,7 +256,7 @@ def test_a_killed_worker_is_one_line(words, tmp_path):
 
 def test_workers_import_nothing_heavy():
     """A worker process of `prepare` imports these: half a second, and not ten."""
-    modules = "bert_hf.data.encoding, bert_hf.data.readers, bert_hf.data.input_shards"
+    modules = "bert_hf.data.encoding, bert_hf.data.sources, bert_hf.data.input_shards"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

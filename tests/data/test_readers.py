@@ -16,7 +16,8 @@ import pytest
 
 from bert_hf.data import readers
 from bert_hf.data.input_files import compression, expand, kind_of
-from bert_hf.data.readers import Piece, TextFile, Texts, cut_pieces, documents, hub_shards, read_lines
+from bert_hf.data.readers import Piece, cut_pieces, documents, read_lines
+from bert_hf.data.sources import TextFile
 from bert_hf.errors import InputError
 from bert_hf.features.texts import Columns, read_texts
 
@@ -185,31 +186,6 @@ def test_plain_text_is_read_over_http(tmp_path):
         read = read_documents([f"http://127.0.0.1:{server.server_port}/a.txt"])
         server.shutdown()
     assert read == ["First one.\nSecond one.", "Another document."]
-
-
-def test_checksums_depend_on_content_and_names_on_no_machine(tmp_path):
-    for folder in "ab":
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x.txt").write_text("same")
-    first, second = (TextFile(str(tmp_path / folder / "x.txt")) for folder in "ab")
-    assert (first.name, first.checksum()) == (second.name, second.checksum())
-    assert first.stamp() != second.stamp()
-    (tmp_path / "b" / "x.txt").write_text("other")
-    assert first.checksum() != second.checksum()
-    assert Texts(("a", "b")).checksum() != Texts(("ab",)).checksum()
-
-
-def test_hub_shards_are_sources(tmp_path, monkeypatch):
-    """Through `datasets` itself, on a folder in place of a Hub id."""
-    for name in "ab":
-        pq.write_table(pa.table({"text": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
-    shards = hub_shards(str(tmp_path))
-    assert [shard.index for shard in shards] == [0, 1]
-    assert [piece.text for shard in shards for piece in shard.read()] == ["a1", "a2", "b1", "b2"]
-    with pytest.raises(InputError, match="no column 'body'"):
-        list(hub_shards(str(tmp_path), text_column="body")[0].read())
-    with pytest.raises(InputError, match="cannot be read"):
-        hub_shards(str(tmp_path / "none"))
 
 
 def test_a_row_without_text_is_no_document(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from bert_hf import Corpus, InputError, PreTrainingExamples, train_tokenizer
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
+from bert_hf.data.sources import Texts
 from bert_hf.data.text_corpus import TextCorpus, open_corpus, texts_of
 
 

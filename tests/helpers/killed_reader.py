@@ -3,7 +3,7 @@
 import os
 import signal
 
-from bert_hf.data.readers import Texts
+from bert_hf.data.sources import Texts
 
 
 class KillsItsReader(Texts):

@@ -18,7 +18,7 @@ from transformers import BertForPreTraining
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
+from bert_hf.data.sources import Texts
 from bert_hf.errors import InputError
 from bert_hf.probe import tuning
 from bert_hf.probe.arguments import ProbeArguments

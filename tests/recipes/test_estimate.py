@@ -10,8 +10,8 @@ from helpers.token_stores import write
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.data import corpus_store
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
 from bert_hf.data.samplers import phases_of_run
+from bert_hf.data.sources import Texts
 from bert_hf.data.tokenization import train_tokenizer
 from bert_hf.training.estimate import trained_tokens
 

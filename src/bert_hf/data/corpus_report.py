@@ -18,10 +18,10 @@ from bert_hf.data.markup import find_markup
 from bert_hf.data.pair_shortcuts import shortcuts
 from bert_hf.data.planned_run import PlannedRun, planned_findings
 from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Texts
 from bert_hf.data.repetitions import repeated_documents, repeated_sentences, window_hashes
 from bert_hf.data.requested_corpus import open_prepared, prepared_folder, sentence_language, text_sources
 from bert_hf.data.round_trip import measure
+from bert_hf.data.sources import Texts
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import backend, load_tokenizer, train_tokenizer
 from bert_hf.data.writing_systems import OTHER_SCRIPTS, scripts_with_marks

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_hf.data.readers import Source
+from bert_hf.data.sources import Source
 from bert_hf.data.worker_pool import map_ahead
 
 METHOD = 1  # changes with whatever changes the result

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_hf.data.checksums import json_checksum
-from bert_hf.data.readers import Piece, Texts
+from bert_hf.data.readers import Piece
+from bert_hf.data.sources import Texts
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
 # that the text has many subjects: a NOT_NEXT segment from the same package is hard to tell from the next sentence.

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bert_hf.data.checksums import json_checksum
 from bert_hf.data.encoding import batch_text_pieces, encode_group, leave_out
-from bert_hf.data.readers import Source
 from bert_hf.data.shard_writer import ShardWriter, finished_shard
+from bert_hf.data.sources import Source
 
 SHARD_TOKENS = 64_000_000  # a shard ends with the document that fills it; four make a window
 

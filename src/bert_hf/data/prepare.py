@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.input_shards import InputShards
-from bert_hf.data.readers import Source
 from bert_hf.data.shard_writer import FORMAT, MANIFEST, remove_leftovers, write_json, write_manifest
+from bert_hf.data.sources import Source
 from bert_hf.data.tokenization import TOKENIZER_FILES, fingerprint_text, save_tokenizer
 from bert_hf.data.worker_pool import map_ahead, worker_errors
 from bert_hf.errors import InputError

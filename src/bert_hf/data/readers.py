@@ -1,29 +1,24 @@
-"""Reads raw text as documents: from files of any common kind, local or behind a URL, and from Hub datasets.
+"""Reads files of any common kind, local or behind a URL: their lines, their rows, and their text as documents.
 
-A source is one input. It has a `name`, a `checksum()` of its content, and `read()`, which yields its documents in
-order, as `Piece`s of at most `PIECE` characters, however long a document is. Sources are sent to worker processes.
+A document is one `Piece` or several, of at most `PIECE` characters each, however long the document is.
 """
 
 import codecs
 import contextlib
 import csv
-import json
 import lzma
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import decode_utf8, parse_json
-from bert_hf.data.checksums import file_checksum, json_checksum, text_checksum
-from bert_hf.data.input_files import access_errors, compression, is_url, kind_of, open_bytes, path_without_query
+from bert_hf.data.input_files import compression, is_url, kind_of, open_bytes
 from bert_hf.data.table_header import PLAIN_TEXT_NAMES, column_names
 from bert_hf.errors import InputError, did_you_mean
 
@@ -35,8 +30,6 @@ _MAGIC_BYTES = {
     "bzip2": b"BZh", "Parquet": b"PAR1", "Arrow": b"ARROW1", "PDF": b"%PDF-", "a pickle": b"\x80\x04",
     "UTF-16": b"\xff\xfe", "UTF-16 (big-endian)": b"\xfe\xff",
 }  # fmt: skip
-# Fields of a server's answer that change when the file does
-_VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 DAMAGED = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what reading a compressed file may raise
 
 
@@ -70,162 +63,17 @@ def documents(pieces: Iterable[Piece]) -> Iterator[str]:
             held = []
 
 
-# ---- sources
-
-
-class Source(Protocol):
-    """One input of a corpus."""
-
-    @property
-    def name(self) -> str:
-        """Its name: the same on every machine."""
-        ...
-
-    def checksum(self) -> str:
-        """SHA-256 of its content, or of what identifies its content."""
-        ...
-
-    def read(self) -> Iterator[Piece]:
-        """Its documents."""
-        ...
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Documents that are in memory already."""
-
-    texts: tuple[str, ...]
-    name: str = "texts"
-
-    def checksum(self) -> str:
-        """SHA-256 of all that `read` yields."""
-        return json_checksum(self.texts)
-
-    def read(self) -> Iterator[Piece]:
-        """The documents."""
-        for text in self.texts:
-            yield from cut_pieces(text)
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
-
-    In plain text blank lines separate documents; elsewhere a row is a document. `text_column` defaults to "text", in a
-    table to the only column with a usual name, or to the only column that holds strings.
-    """
-
-    path: str
-    text_column: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The last part of its path: the same on every machine."""
-        return path_without_query(self.path).name
-
-    def stamp(self) -> list:
-        """Enough to notice that the file changed, without reading it: path, size, modification time."""
-        if is_url(self.path):
-            return [self.path, self.checksum()]
-        stat = Path(self.path).stat()
-        return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
-
-    def checksum(self) -> str:
-        """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
-        with access_errors(self.path):
-            if not is_url(self.path):
-                return file_checksum(self.path)
-
-            system, path = fsspec.url_to_fs(self.path)
-            info = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
-            return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
-
-    def read(self) -> Iterator[Piece]:
-        """Its documents.
-
-        Raises:
-            InputError: what is wrong with it, and in which line.
-        """
-        with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
-            yield from _read_file(self.path, self.text_column)
-
-
-@dataclass(frozen=True)
-class HubShard:
-    """One shard of the `train` split of a Hub dataset, streamed; no script of the dataset is run."""
-
-    dataset: str
-    config: str | None
-    index: int
-    shards: int
-    text_column: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Dataset and number of the shard."""
-        return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
-
-    def stamp(self) -> list:
-        """See `TextFile.stamp`."""
-        return [self.name, self.checksum()]
-
-    def checksum(self) -> str:
-        """SHA-256 of the shard's name and the dataset's revision."""
-        import huggingface_hub
-
-        with access_errors(self.dataset, _HUB_REMEDY):
-            revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
-        return text_checksum(f"{self.name} {revision}")
-
-    def read(self) -> Iterator[Piece]:
-        """Its rows, a document each."""
-        with access_errors(self.dataset, _HUB_REMEDY):
-            shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
-            rows = ((None, row) for row in shard)
-            for text in _row_texts(rows, self.text_column, self.dataset):
-                if text:
-                    yield from cut_pieces(text)
-
-
-_HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
-
-
-def _load_streaming(dataset: str, config: str | None):
-    import datasets
-
-    return datasets.load_dataset(dataset, config, split="train", streaming=True)
-
-
-def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
-    """Each split of a Hub dataset, or of a folder of its files, as a `datasets.Dataset`.
+def read_file(path: str, text_column: str | None) -> Iterator[Piece]:
+    """The documents of a file or URL; its kind is known by its name, a name without one is plain text.
 
     Raises:
-        InputError: it cannot be loaded, or has no rows in a split `train`.
+        InputError: unknown kind, or content that is not of that kind; with the line.
     """
-    import datasets
-
-    with access_errors(dataset, _HUB_REMEDY):
-        splits: Any = datasets.load_dataset(dataset, config)
-    filled = [split for split, rows in splits.items() if len(rows)]
-    if "train" not in filled:
-        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
-        raise InputError(what, where=dataset, remedy="give --train_file")
-    return splits
-
-
-def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
-    """The shards of a Hub dataset's `train` split."""
-    with access_errors(dataset, _HUB_REMEDY):
-        count = _load_streaming(dataset, config).num_shards
-    return [HubShard(dataset, config, index, count, text_column) for index in range(count)]
-
-
-def _read_file(path: str, text_column: str | None) -> Iterator[Piece]:
     kind = kind_of(path)
     if kind == ".parquet":
         yield from _read_parquet(path, text_column)
     elif kind in (".jsonl", ".json"):
-        for text in _row_texts(read_rows(path), text_column, path):
+        for text in row_texts(read_rows(path), text_column, path):
             yield from cut_pieces(text)
     elif kind in TABLES:
         yield from _read_table(path, TABLES[kind], text_column)
@@ -442,7 +290,7 @@ def _read_table(path: str, separator: str, text_column: str | None) -> Iterator[
             yield from cut_pieces(row[text_column])
 
 
-def _row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None, where: str | Path) -> Iterator[str]:
+def row_texts(rows: Iterable[tuple[int | None, dict]], text_column: str | None, where: str | Path) -> Iterator[str]:
     """The text of each (line number, row); rows whose text is null are skipped."""
     for line, row in rows:
         if text_column is None:

@@ -21,10 +21,11 @@ from bert_hf.data.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.default_corpus import Documentation
 from bert_hf.data.input_files import compression, expand, is_url, kind_of
 from bert_hf.data.prepare import RECIPE, prepare
-from bert_hf.data.readers import KINDS, TextFile, hub_shards
+from bert_hf.data.readers import KINDS
 from bert_hf.data.remote_shards import RemoteShards
 from bert_hf.data.round_trip import measure
 from bert_hf.data.shard_writer import FORMAT, MANIFEST, write_json
+from bert_hf.data.sources import TextFile, hub_shards
 from bert_hf.data.text_sample import sample_inputs
 from bert_hf.data.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 from bert_hf.data.worker_pool import worker_errors

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_hf.data.readers import Source
+from bert_hf.data.sources import Source
 from bert_hf.errors import InputError
 
 _GOLDEN = (5**0.5 - 1) / 2

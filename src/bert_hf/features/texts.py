@@ -9,7 +9,6 @@ from bert_hf.data.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.readers import (
     KINDS,
     TABLES,
-    TextFile,
     choose_column,
     no_column,
     open_parquet,
@@ -18,6 +17,7 @@ from bert_hf.data.readers import (
     read_separated,
     whole_text,
 )
+from bert_hf.data.sources import TextFile
 from bert_hf.data.table_header import PLAIN_TEXT_NAMES
 from bert_hf.errors import InputError
 

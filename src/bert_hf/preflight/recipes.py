@@ -1,4 +1,4 @@
-"""What each recipe parses and checks, in order."""
+"""The options that each recipe parses, and the order of its checks."""
 
 import functools
 from collections.abc import Iterator
