@@ -49,7 +49,7 @@ def fine_tune(place, output, *words):
     return recipe("finetune_question_answering")(
         [
             "--model_name_or_path", str(place / "bert"), "--max_seq_length", "32", "--doc_stride", "12",
-            "--output_dir", str(place / output), "--max_steps", "6", "--eval_steps", "2", "--min_steps", "0",
+            "--output_dir", str(place / output), "--max_steps", "6", "--eval_steps", "2",
             "--per_device_train_batch_size", "16", "--use_cpu", "--bf16", "false", "--disable_tqdm", "true", *words,
         ]
     )  # fmt: skip
@@ -223,7 +223,7 @@ def test_two_ranks_predict_what_one_process_predicts(place):
     """Windows are dealt to the ranks, and the last batch is filled up: each window must count once, in its place."""
     words = [
         "--model_name_or_path", str(place / "bert"), *files_of(place, "2"), "--max_seq_length", "32",
-        "--doc_stride", "12", "--max_steps", "1", "--min_steps", "0", "--learning_rate", "1e-9", "--use_cpu",
+        "--doc_stride", "12", "--max_steps", "1", "--learning_rate", "1e-9", "--use_cpu",
         "--bf16", "false", "--per_device_eval_batch_size", "5", "--null_score_diff_threshold", "0",
     ]  # fmt: skip
     for output, machine, batch in (("one", "accelerate_config", "8"), ("two", "configs/accelerate/cpu_ddp", "4")):

@@ -31,6 +31,14 @@ _REPLACED_BY = {
     "max_steps": {"max_hours", "num_train_epochs"},
     "max_hours": {"max_steps", "num_train_epochs"},
 }
+# An option → others of the command line with which it has no effect
+_NO_EFFECT_WITH = {
+    **dict.fromkeys(
+        ("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"),
+        ("tokenizer_name", "model_name_or_path"),
+    ),
+    "min_steps": ("max_steps",),
+}
 
 
 def option(default, help: str, choices: tuple | None = None):
@@ -123,13 +131,14 @@ def _read_values(parser: _Parser, words: list[str], default_config: str | None) 
     words = [expand_home(word) for word in words]
     known, unknown = parser.parse_known_args(words)
     _refuse_unknown(parser, unknown)
+    given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    _refuse_without_effect(given)
 
     config = known.config
     if config is None and not words:
         config = default_config
     if config is None:
         return known
-    given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     return parser.parse_args(_yaml_words(parser, Path(config), given) + words)
 
 
@@ -161,6 +170,19 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
         near = difflib.get_close_matches(name, parser._option_string_actions, 1)
         remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
         raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
+
+
+def _refuse_without_effect(given: set[str]) -> None:
+    """Refuses an option that another one of the command line makes useless. (A YAML file serves many runs.)
+
+    Args:
+        given: the options of the command line.
+    """
+    for name, others in _NO_EFFECT_WITH.items():
+        for other in others:
+            if {name, other} <= given:
+                what, remedy = f"it has no effect with --{other}", "leave one of the two out"
+                raise InputError(what, where=f"--{name}", remedy=remedy)
 
 
 def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:
