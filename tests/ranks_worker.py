@@ -3,7 +3,8 @@
     python tests/ranks_worker.py OUT
 
 Writes OUT/rank_R.safetensors: the first dropout mask, the rows of two shuffled epochs in each of two `train`, and of a
-run with activation checkpointing, with pairs and without, whether DDP looks for unused weights, and the update.
+run with activation checkpointing, with pairs and without, whether DDP looks for unused weights, and the update; the
+weights after three steps of Muon, and how many matrices this rank has orthogonalised.
 """
 
 import os
@@ -14,12 +15,14 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
+from torch import nn
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
 from bert_hf.models import functional
+from bert_hf.training import muon
 
 COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
@@ -83,6 +86,28 @@ def rows_read(out: Path) -> torch.Tensor:
     return torch.tensor(seen).view(2, 2, -1)
 
 
+def steps_of_muon() -> dict[str, torch.Tensor]:
+    """Three steps with gradients that are the same on all ranks, in both precisions."""
+    calls, orthogonalize = [], muon.orthogonalize
+    muon.orthogonalize = lambda *args: calls.append(1) or orthogonalize(*args)
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        generator = torch.Generator().manual_seed(0)
+        shapes = [(8, 8), (8, 32), (32, 8), (8, 8), (16, 8)]
+        weights = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+        other = nn.Parameter(torch.zeros(4))
+        rates = {"lr": 0.1, "weight_decay": 0.01}
+        optimizer = muon.MuonWithAdamW([{"params": weights, **rates}], [{"params": [other], **rates}], dtype=dtype)
+        for _ in range(3):
+            for weight in weights:
+                weight.grad = torch.randn(weight.shape, generator=generator)
+            optimizer.step()
+        found |= {f"{dtype}/{index}": weight.detach() for index, weight in enumerate(weights)}
+
+    muon.orthogonalize = orthogonalize
+    return {**found, "calls": torch.tensor(len(calls))}
+
+
 def main(out: str) -> None:
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,6 +115,7 @@ def main(out: str) -> None:
     tensors |= {f"alone/{name}": value for name, value in update_of(folder / "alone", False).items()}
     if "alone/failed" not in tensors:  # the ranks are still in step
         tensors |= {"mask": first_mask(folder / "mask"), "rows": rows_read(folder / "rows")}
+    tensors |= {f"muon/{name}": value for name, value in steps_of_muon().items()}
     rank = os.environ.get("RANK", "0")
     save_file(
         {name: value.contiguous().clone() for name, value in tensors.items()}, folder / f"rank_{rank}.safetensors"

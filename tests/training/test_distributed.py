@@ -155,6 +155,17 @@ def test_the_order_of_the_rows_is_one_order(ranks):
             assert sorted(rows[:, train, epoch].flatten().tolist()) == list(range(16)), (train, epoch)
 
 
+def test_ranks_share_the_orthogonalisation_and_update_alike(single, ranks):
+    names = [name for name in single if name.startswith("muon/torch")]
+    assert len(names) == 10
+    for name in names:
+        assert torch.equal(ranks[0][name], single[name]), name
+        assert torch.equal(ranks[1][name], single[name]), name
+    assert single["muon/calls"] == 30  # 5 matrices, 3 steps, 2 precisions
+    assert ranks[0]["muon/calls"] + ranks[1]["muon/calls"] == 30
+    assert min(ranks[0]["muon/calls"], ranks[1]["muon/calls"]) >= 12
+
+
 def test_seeds_of_ranks_differ_from_those_of_neighbouring_seeds():
     seeds = {seed_of_rank(seed, rank) for seed in range(40, 45) for rank in range(64)}
     assert len(seeds) == 5 * 64

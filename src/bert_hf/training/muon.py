@@ -8,10 +8,11 @@ matrices alone; the update here is the same, in the precision of the run.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 # Coefficients of the quintic iteration (Jordan et al. 2024): steep at zero, singular values end in about [0.7, 1.2].
@@ -45,6 +46,45 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
         x = torch.addmm(x, polynomial, x, beta=_A)
 
     return x.T if rows > columns else x
+
+
+def orthogonalize_all(matrices: Iterable[Tensor], shapes: list[torch.Size], dtype: torch.dtype) -> Iterator[Tensor]:
+    """`orthogonalize` of each matrix; the ranks of a run, which all have the same matrices, share the work.
+
+    Each rank computes a part of the results and sends them to the others, so n ranks need about 1/n of the time of
+    one, and all of them get the same bytes.
+
+    Args:
+        matrices: taken one by one, so that they need not be in memory together.
+        shapes: theirs.
+        dtype: as that of `orthogonalize`.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        yield from (orthogonalize(matrix, dtype) for matrix in matrices)
+        return
+
+    owners = share_out([math.prod(shape) * min(shape) for shape in shapes], dist.get_world_size())
+    rank = dist.get_rank()
+    results = [
+        orthogonalize(matrix, dtype).contiguous() if owner == rank else torch.empty_like(matrix, dtype=dtype)
+        for matrix, owner in zip(matrices, owners, strict=True)
+    ]
+    sent: list[Any] = [
+        dist.broadcast(result, owner, async_op=True) for result, owner in zip(results, owners, strict=True)
+    ]
+    for result, work in zip(results, sent, strict=True):
+        work.wait()
+        yield result
+
+
+def share_out(costs: list[int], ranks: int) -> list[int]:
+    """The rank that does each piece of work: the most expensive first, each to the rank that has least to do."""
+    owners = [0] * len(costs)
+    load = [0] * ranks
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):
+        owners[index] = load.index(min(load))
+        load[owners[index]] += costs[index]
+    return owners
 
 
 def encoder_matrices(model: nn.Module) -> list[str]:
@@ -126,19 +166,21 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
     def _step_matrices(self, group: dict) -> None:
         rate = group["lr"]
-        momentum = group["momentum"]
-        for weight in group["params"]:
-            if weight.grad is None:
-                continue
+        weights = [weight for weight in group["params"] if weight.grad is not None]
+        averages = (self._averaged_gradient(weight, group["momentum"]) for weight in weights)
+        updates = orthogonalize_all(averages, [weight.shape for weight in weights], self._dtype)
 
-            state = self.state[weight]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(weight)
-
-            average = state["momentum_buffer"]
-            average.lerp_(weight.grad, 1 - momentum)
-            update = orthogonalize(weight.grad.lerp(average, momentum), self._dtype)  # Nesterov momentum
-
+        for weight, update in zip(weights, updates, strict=True):
             scale = 0.2 * math.sqrt(max(weight.shape))
             weight.mul_(1 - rate * group["weight_decay"])
             weight.add_(update, alpha=-rate * scale)
+
+    def _averaged_gradient(self, weight: Any, momentum: float) -> Tensor:
+        """The gradients of a matrix, averaged with Nesterov's momentum; updates the momentum buffer."""
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+
+        average = state["momentum_buffer"]
+        average.lerp_(weight.grad, 1 - momentum)
+        return weight.grad.lerp(average, momentum)
