@@ -13,6 +13,7 @@ from helpers.argument_classes import FINETUNE, PRETRAIN
 from helpers.recipe_runs import recipe
 from tiny import tiny_config
 
+from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
@@ -189,6 +190,7 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
 
     class Model:
         config = tiny_config()
+        name_or_path = ""
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
     said = []
@@ -203,3 +205,24 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
     falling = ExampleArguments(mlm_probability=0.4, final_mlm_probability=0.15, final_mlm_fraction=0.2)
     card = pretraining_card(args, text, falling, Model, tokenizer, corpus, "", "")
     assert card.training["masking"] == "40%, then 15% in the last 20% of the steps, 80/10/10"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "base"), [("", None), ("google-bert/bert-tiny", "google-bert/bert-tiny"), (".", None)]
+)
+def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, checkpoint, base):
+    """A folder of this machine is no id of the Hub; the positions of a checkpoint are not random."""
+    corpus = Corpus(None, {"fingerprint": "f" * 64, "unknown_share": 0.0, "shards": []})
+    corpus.tokens = 7
+    model = BertForPreTraining(tiny_config())
+    assert not model.name_or_path
+    model.name_or_path = checkpoint
+
+    args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
+    text = CorpusArguments(dataset_name="wikimedia/wikipedia")
+    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "")
+
+    assert card.base_model == base
+    assert card.training.get("checkpoint", "") == checkpoint
+    assert ("position embeddings" in card.training) == (not checkpoint)
+    assert card.source == "wikimedia/wikipedia"

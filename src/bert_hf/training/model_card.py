@@ -1,5 +1,7 @@
 """The model card of a pre-trained model: its corpus, settings and limits; `hub.py` writes it with the metrics."""
 
+from pathlib import Path
+
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
@@ -26,22 +28,24 @@ def pretraining_card(
         machine: device, threads and precision. command: the one that started the run.
     """
     config = model.config
+    checkpoint = model.name_or_path  # that the run continues; "" where it began with new weights
 
     return hub.Card(
         title=folder_of(args).name,
         pipeline_tag="fill-mask",
         command=command,
         machine=machine,
-        source=corpus_args.corpus_source,
+        source=corpus_args.corpus_source or corpus_args.dataset_name,
         license=corpus_args.corpus_license,
         language=corpus_args.language,
+        base_model=None if not checkpoint or Path(checkpoint).exists() else checkpoint,
         corpus={
             "documents": f"{len(corpus):,}",
             "tokens": f"{corpus.tokens:,}",
             "fingerprint": corpus.manifest["fingerprint"][:16],
             "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
         },
-        training=_settings(args, example_args, config, tokenizer),
+        training=_settings(args, example_args, model, tokenizer),
         held_out=hub.held_out_text(
             corpus_args.validation_file, "--validation_file", "documents held out of the same text"
         ),
@@ -50,8 +54,11 @@ def pretraining_card(
     )
 
 
-def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config: PreTrainedConfig, tokenizer) -> dict:
+def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model: PreTrainedModel, tokenizer) -> dict:
     """The table of settings."""
+    config = model.config
+    positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
+    beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if example_args.whole_word_mask else ""
     final_share = ""
@@ -59,6 +66,7 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config
         final_share = f", then {final:.0%} in the last {example_args.final_mlm_fraction:.0%} of the steps"
 
     return {
+        **beginning,
         "layers × hidden size, heads": (
             f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
         ),
@@ -69,7 +77,6 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, config
         "optimizer": optimizer,
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
-        "position embeddings": f"{getattr(config, 'position_initializer', 'random')} at the start",
         "masking": f"{example_args.mlm_probability:.0%}{final_share}{whole_words}, 80/10/10",
         "next-sentence prediction": example_args.nsp,
         "seed": args.seed,
