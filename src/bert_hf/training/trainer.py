@@ -281,11 +281,16 @@ class PreTrainer(ResumableTrainer):
         if self.model.training:
             self._add_to_log_sums(inputs, losses, targets)
 
-        weights = (1.0, getattr(self.args, "nsp_loss_weight", 1.0))
-        shares = zip((losses.mlm_losses, losses.nsp_losses), num_items_in_batch.clamp(min=1), weights, strict=True)
+        counts = num_items_in_batch.clamp(min=1)
+        shares = zip((losses.mlm_losses, losses.nsp_losses), counts, self._loss_weights, strict=True)
         loss = sum(weight * (each.sum() / count) for each, count, weight in shares if each is not None)
         loss = loss * self.args.world_size
         return (loss, losses) if return_outputs else loss
+
+    @property
+    def _loss_weights(self) -> tuple[float, float]:
+        """Factors of the MLM and the NSP loss in the loss that is minimized."""
+        return 1.0, getattr(self.args, "nsp_loss_weight", 1.0)
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
         """Runs the model on a batch.
@@ -413,7 +418,7 @@ class PreTrainer(ResumableTrainer):
             metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)))
+        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)), self._loss_weights)
         named = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         return output._replace(metrics={**(output.metrics or {}), **named})
 
