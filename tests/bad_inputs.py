@@ -363,6 +363,8 @@ NUMBERS = [
         "--vocab_size: it has no effect with --tokenizer_name; leave one of the two out"),
     tune("least steps of a run whose steps are given", "--train_file good/rows.tsv --min_steps 5",
         "--min_steps: it has no effect with --max_steps; leave one of the two out"),
+    pretrain("a weight of a loss that there is not", "--train_file good/text.txt --nsp false --nsp_loss_weight 0.5",
+        "--nsp_loss_weight: there is no next-sentence loss with --nsp false; leave one of the two out"),
     pretrain("steps and hours", "--max_hours 1 --max_steps 5 --train_file good/text.txt",
         "--max_hours: it excludes --max_steps; leave one of the two out"),
     number("save_minutes", "-1",

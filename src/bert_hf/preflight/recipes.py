@@ -94,6 +94,9 @@ def check_pretraining(tokenizer_args, corpus_args, model_args, example_args, arg
     yield check_corpus_text(corpus_args, example_args.nsp, splits=True)
     if args.max_hours is not None and args.max_steps > 0:
         raise InputError("it excludes --max_steps", where="--max_hours", remedy="leave one of the two out")
+    if not example_args.nsp and args.nsp_loss_weight != 1:
+        what = "there is no next-sentence loss with --nsp false"
+        raise InputError(what, where="--nsp_loss_weight", remedy="leave one of the two out")
     attention = model_args.attn_implementation
     check_known(attention, _ATTENTIONS, f"no attention {attention!r}", "--attn_implementation")
     if attention == "flex_attention" and (args.use_cpu or not torch.accelerator.is_available()):
