@@ -258,6 +258,9 @@ COMMAND_LINE = [
         "--device: 'tpu' is not in the table of devices; give one of h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, cpu", later=True),
     Bad("zero devices", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --num_devices 0",
         "--num_devices: 0 is out of range; give a number of at least 1 and at most 1,000,000,000"),
+    Bad("fewer sequences than a device has", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 "
+        "--per_device_train_batch_size 32 --gradient_accumulation_steps 16",
+        "--global_batch: 256 sequences a step are fewer than one device's 32 × 16; give 512, times the number of devices"),
     Bad("an MFU above 1", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --mfu 2",
         "--mfu: 2.0 is out of range; give a number above 0 and at most 1"),
     Bad("a negative price", "estimate", "--config_name good/model.json --max_seq_length 32 --max_steps 10 --price_per_hour -1",

@@ -197,6 +197,13 @@ def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args
         what, remedy = "hours become steps by a measured speed, and nothing is measured", "give --max_steps"
         raise InputError(what, where="--max_hours", remedy=remedy)
 
+    # With its accumulation steps, one device of the run may have more sequences than are estimated
+    rows, accumulated = args.per_device_train_batch_size, args.gradient_accumulation_steps
+    if accumulated > 1 and rows * accumulated > estimate_args.global_batch:
+        what = f"{estimate_args.global_batch} sequences a step are fewer than one device's {rows} × {accumulated}"
+        remedy = f"give {rows * accumulated}, times the number of devices"
+        raise InputError(what, where="--global_batch", remedy=remedy)
+
     if (
         read_model_config(model_args.config_name, model_args.model_name_or_path, longest_length(example_args))
         is not None
