@@ -71,6 +71,23 @@ def test_other_initial_weights_are_another_run(config, tmp_path):
     assert output_folder.start(args, other).finished
 
 
+def test_a_run_that_keeps_its_best_weights_is_another_one(config, tmp_path):
+    """And so is one that is evaluated at other steps, which may find other weights the best."""
+    made, args = identity(config, tmp_path / "run")
+    recorded(tmp_path / "run", made, finished=True)
+    assert output_folder.start(args, made).finished
+    best = {"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 4, "save_steps": 4}
+    kept, _ = identity(config, tmp_path / "run", **best)
+    with pytest.raises(InputError, match=r"kept: loss, was the last weights"):
+        output_folder.start(args, kept)
+
+    recorded(tmp_path / "best", kept, finished=True)
+    often, args = identity(config, tmp_path / "best", **{**best, "eval_steps": 2})
+    with pytest.raises(InputError, match=r"eval_steps: 2, was 4"):
+        output_folder.start(args, often)
+    assert identity(config, tmp_path, eval_steps=2)[0] == identity(config, tmp_path, eval_steps=4)[0]
+
+
 def test_a_run_is_another_one_if_the_checkpoint_that_it_starts_from_has_other_weights(config, tmp_path, monkeypatch):
     """Not if its folder is spelled differently. Records of earlier versions, without a checksum, stay readable."""
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization import check_schedule, global_batch_size, optimizer_name
 from bert_hf.training.output_folder import RunStart, folder_of
-from bert_hf.training.run_fingerprint import settings, weights_checksum
+from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 
@@ -31,7 +31,6 @@ _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", 
 _OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
 _SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
 _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
-_EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")
 
 
 # ---- start
@@ -125,20 +124,8 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "neftune_noise": args.neftune_noise_alpha,
         "order": order_of(args),
         "fine_tuning": settings(task_args, _SHARED),
-        "kept": args.metric_for_best_model if args.load_best_model_at_end else "the last weights",
-        **_evaluation_of(task_args, args),
+        **kept_weights(args, ends_early=task_args.early_stopping_patience is not None),
     }
-
-
-def _evaluation_of(task_args: TaskArguments, args: FineTuningArguments) -> dict:
-    """The entry on when the run is evaluated, where that decides which weights it ends with; else nothing."""
-    if not args.load_best_model_at_end and task_args.early_stopping_patience is None:
-        return {}
-
-    values = settings(args, _EVALUATION)
-    if args.eval_strategy != "steps":  # the number of steps has no effect
-        values["eval_steps"] = None
-    return {"evaluation": values}
 
 
 # ---- train

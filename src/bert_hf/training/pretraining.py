@@ -18,7 +18,7 @@ from bert_hf.models.config_file import check_length, config_from_json, config_of
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization import global_batch_size, optimizer_name
-from bert_hf.training.run_fingerprint import settings, weights_checksum
+from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -215,4 +215,5 @@ def pretraining_identity(
         "schedule": settings(args, _SCHEDULE),
         "max_hours": args.max_hours,
         "examples": {name: value for name, value in examples.items() if name not in unused},
+        **kept_weights(args),
     }

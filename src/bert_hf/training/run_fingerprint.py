@@ -15,6 +15,7 @@ from bert_hf.models.loading import find_checkpoint, weight_files
 _ADDED = ("initializer", "precision", "optimizer_name", "fine_tuning", "kept", "vocabulary", "threshold", "n_best")
 _ADDED += ("evaluation", "weights")
 _PATHS = ("checkpoint", "_name_or_path")  # may be spelled differently: runs/mine, ./runs/mine/
+_EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")
 _SHOWN = 4  # differing entries that a message lists
 
 
@@ -28,6 +29,22 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """A group of an identity: the named attributes of a run's arguments, as JSON values."""
     values = {name: getattr(args, name) for name in names}
     return {name: str(value) if isinstance(value, Enum) else value for name, value in values.items()}
+
+
+def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
+    """Entries on the weights that a run ends with and, where evaluations decide that, on when it is evaluated.
+
+    Args:
+        ends_early: evaluations may end the run.
+    """
+    kept = args.metric_for_best_model if args.load_best_model_at_end else "the last weights"
+    if not args.load_best_model_at_end and not ends_early:
+        return {"kept": kept}
+
+    evaluation = settings(args, _EVALUATION)
+    if args.eval_strategy != "steps":  # the number of steps has no effect
+        evaluation["eval_steps"] = None
+    return {"kept": kept, "evaluation": evaluation}
 
 
 # Values that only earlier versions recorded. An unfinished run that has one cannot be resumed, and its metrics cannot
