@@ -109,6 +109,21 @@ def test_a_model_may_have_options_of_its_own(argv, tmp_path):
     assert "- last: the shape of `a` with random weights, `--features last --size 8`\n" in page
 
 
+@pytest.mark.parametrize("recipe", ["finetune_classification", "finetune_token_classification"])
+def test_subsets_of_tagged_words_name_a_column_that_their_recipe_does_not_have(tmp_path, recipe):
+    folds = write_folds(tmp_path / "folds")
+    row = json.dumps({"tokens": ["Anna"], "ner_tags": ["B-person"]}) + "\n"
+    (folds / "fold-0/train.jsonl").write_text(row * 10)
+    (folds / "fold-1/train.jsonl").write_text(row * 10)
+    argv = [*MODELS, "--folds_dir", str(folds), "--label_column", "ner_tags", "--recipe", recipe]
+
+    for sizes in (["5", "all"], ["all"]):
+        plan = make_plan(parsed([*argv, "--train_sizes", *sizes]), [])
+        told = {"label_column" in options(plan.argv(cell)) for cell in plan.cells_to_check()}
+        # Where nothing is drawn, the recipe is told of what it does not have, and says so
+        assert told == {recipe == "finetune_classification" or sizes == ["all"]}
+
+
 def test_an_adapted_model_has_a_checkpoint_for_each_fold(tmp_path):
     folds = write_folds(tmp_path / "folds")
     for fold in range(2):

@@ -10,6 +10,8 @@ from bert_hf.config.parser import expand_home
 from bert_hf.errors import InputError
 from bert_hf.finetuning.study.recipe_options import config_of
 
+CLASSIFICATION = "finetune_classification"  # the recipe that is run by default
+
 # Options of the recipe that the study sets for each cell, and the option of the study that decides them
 _SET_BY_STUDY = {
     "seed": "--seeds",
@@ -32,7 +34,7 @@ class StudyArguments:
         "NAME=PATH or NAME=PATH:from_scratch (its shape with random weights), …; {fold}: the fold's number. "
         "'NAME=PATH --OPTION VALUE': with options of its own.",
     )
-    recipe: str = option("finetune_classification", "The recipe that is run for each cell.")
+    recipe: str = option(CLASSIFICATION, "The recipe that is run for each cell.")
     folds_dir: str | None = option(
         None,
         "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
@@ -50,7 +52,9 @@ class StudyArguments:
         None, "Model (or baseline) that the others are compared with. By default the first one of random weights."
     )
     label_column: str | None = option(
-        None, "Column of the label in the folds' files, by which subsets are stratified; the recipe is told, too."
+        None,
+        "Column of the label in the folds' files, by which subsets are stratified (ner_tags, answers: they are not); "
+        "finetune_classification is told, too.",
     )
     subset_seed: int = option(0, "Seed by which the subsets of the training rows are drawn.")
     keep_models: bool = option(False, "Keep the weights of finished cells; else only their metrics are kept.")

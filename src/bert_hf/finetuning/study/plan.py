@@ -13,7 +13,7 @@ from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import count_rows
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.finetuning.study.arguments import StudyArguments, refuse_set_options
+from bert_hf.finetuning.study.arguments import CLASSIFICATION, StudyArguments, refuse_set_options
 from bert_hf.finetuning.study.recipe_options import recipe_options
 from bert_hf.finetuning.study.subsets import TrainingSubsets
 
@@ -183,9 +183,15 @@ class Plan:
 
     def _data_argv(self, cell: Cell) -> list[str]:
         argv = [word for part, path in self.files(cell).items() for word in (f"--{part}_file", str(path))]
-        if self.study_args.label_column is not None:
+        # Subsets of tagged words or questions are drawn by a column, too, which their recipes do not ask for
+        if self.study_args.label_column is not None and (self._reads_labels or not self.subsets):
             argv += ["--label_column", self.study_args.label_column]
         return argv + (_NO_SELECTION if cell.size is not None else [])
+
+    @property
+    def _reads_labels(self) -> bool:
+        """Whether the recipe has an option for the column of the label."""
+        return self.study_args.recipe == CLASSIFICATION
 
     def cells_to_check(self) -> list[Cell]:
         """A cell of each model and one of each combination of settings, on all rows: their files exist already."""
