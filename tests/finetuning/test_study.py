@@ -175,6 +175,11 @@ BAD = [
     ("--models a=x --folds_dir {folds} --train_file y", "--train_file: the study sets it for each cell; give it"),
     ("--models a=x --folds_dir {folds} --max_train_samples 9", "--max_train_samples: the study sets it for each cell; "
      "give --train_sizes"),
+    ("--models a=x 'b=x --split_seed 1'", "--split_seed: with another one b would be compared with a on other rows"),
+    ("--models a=x 'b=x --max_eval_samples 9' --max_eval_samples 8", "--max_eval_samples: with another one b would"),
+    ("--models a=x 'b=x --train_file other.tsv' --train_file rows.tsv", "--train_file: with another one b would be"),
+    ("--models a=x --grid drop_rare=2,9", "--grid: drop_rare is not a setting to choose"),
+    ("--models a=x --folds_dir {folds} --train_sizes 9 --drop_rare 4", "--drop_rare: in a subset other classes are"),
     ("--models a=x b=y --reference c", "--reference: no model 'c'; one of: a, b"),
     ("--models a=x --seeds -1", "--seeds and --subset_seed must be from 0"),
 ]  # fmt: skip
@@ -187,6 +192,14 @@ def test_a_bad_plan_is_refused(given, line, tmp_path):
         make_study(shlex.split(given.format(folds=folds)), FakeRecipe())
     assert line in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folds"]
+
+
+def test_models_may_differ_in_their_training_files_where_the_other_rows_are_given():
+    files = "--train_file rows.tsv --validation_file valid.tsv --test_file test.tsv"
+    argv = shlex.split(f"--models a=x 'b=x --train_file more.tsv --learning_rate 1e-4' {files}")
+    study, _ = make_study(argv, FakeRecipe())
+    trained = [options(study.plan.argv(cell))["train_file"] for cell in study.plan.cells_to_check()]
+    assert trained == ["rows.tsv", "more.tsv"]
 
 
 @pytest.mark.parametrize("place", ["--config={file}", "--models 'b=y --config {file}'"])

@@ -22,6 +22,11 @@ _SET_BY_STUDY = {
     "resume_from_checkpoint": "the same command again: a cell that was cut off resumes",
 }
 _NOT_IN_CONFIG = ("evaluate_test", "overwrite_output_dir", "resume_from_checkpoint")  # no cell overrides them
+# Options that decide which rows validate and test
+_DECIDE_ROWS = (
+    "task", "problem_type", "data_dir", "dataset_name", "dataset_config_name", "validation_file", "test_file",
+    "validation_split_percentage", "test_split_percentage", "split_seed", "max_eval_samples", "drop_rare",
+)  # fmt: skip
 _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name")
 
 
@@ -117,5 +122,29 @@ def refuse_set_options(argv: Sequence[str], keys: list[str], folds: bool) -> Non
             raise InputError(what, where=config, line=line, remedy=remedy)
 
     for key in keys:
-        if key in (*_SET_BY_STUDY, *_SET_BY_FOLDS, "output_dir", "config"):
+        if key in (*_SET_BY_STUDY, *_SET_BY_FOLDS, *_DECIDE_ROWS, "output_dir", "config"):
             raise InputError(f"{key} is not a setting to choose", where="--grid", remedy="leave it out")
+
+
+def refuse_other_rows(options: dict[str, dict[str, list[str]]], subsets: bool) -> None:
+    """Refuses options by which metrics that are compared would be those of different rows.
+
+    Args:
+        options: for the recipe, of each model by name (`recipe_options`).
+        subsets: the study draws some.
+
+    Raises:
+        InputError: models differ in such an option; or rare classes are left out, which are others in a subset.
+    """
+    (first, expected), *others = options.items()
+    if subsets and "drop_rare" in expected:
+        what = "in a subset other classes are rare, and its test rows would be others"
+        raise InputError(what, where="--drop_rare", remedy="leave it out, and rare classes out of the folds")
+
+    # Training files may differ, unless the other rows are split off them
+    given = {"validation_file", "test_file"} <= expected.keys()
+    for name in _DECIDE_ROWS if given else (*_DECIDE_ROWS, "train_file"):
+        for other, own in others:
+            if own.get(name) != expected.get(name):
+                what = f"with another one {other} would be compared with {first} on other rows"
+                raise InputError(what, where=f"--{name}", remedy="give it outside of --models")

@@ -13,7 +13,12 @@ from bert_hf.config.files import check_input_file
 from bert_hf.data.readers import count_rows
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.finetuning.study.arguments import CLASSIFICATION, StudyArguments, refuse_set_options
+from bert_hf.finetuning.study.arguments import (
+    CLASSIFICATION,
+    StudyArguments,
+    refuse_other_rows,
+    refuse_set_options,
+)
 from bert_hf.finetuning.study.recipe_options import recipe_options
 from bert_hf.finetuning.study.subsets import TrainingSubsets
 
@@ -217,6 +222,8 @@ def make_plan(study_args: StudyArguments, recipe_argv: list[str]) -> Plan:
         refuse_set_options(model.argv, [key for key, _ in grid[0]], study_args.folds_dir is not None)
     folds = _folds(study_args.folds_dir)
     sizes = _sizes(study_args.train_sizes or [])
+    own = {model.name: recipe_options([*recipe_argv, *model.argv]) for model in models}
+    refuse_other_rows(own, subsets=any(size is not None for size in sizes))
     _check_fold_checkpoints(models, folds)
     _check_reference(study_args.reference, models)
 
