@@ -8,6 +8,7 @@ from transformers import BertForSequenceClassification
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.classification import ClassificationTask
+from bert_hf.finetuning.metrics import RANKING_METRICS
 
 
 def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
@@ -17,6 +18,16 @@ def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
     files = [str(folder / "rows.tsv")]
     names = {"train_file": files, "validation_file": files, "test_file": files, "max_seq_length": 16}
     return ClassificationTask(ClassificationArguments(**{**names, **options}), tiny_tokenizer())
+
+
+def test_three_classes_have_no_metric_of_a_ranking(tmp_path):
+    two = made_task(tmp_path)
+    three = made_task(tmp_path, label_column="text", text_column="label")
+    assert set(two.metrics_of_rows()) - set(three.metrics_of_rows()) == set(RANKING_METRICS)
+
+    for task in (two, three):
+        logits = np.zeros((len(task.parts["validation"]), len(task.labels)))
+        assert set(task.evaluate("validation", logits, None)) == set(task.metrics_of_rows()) - {"loss"}
 
 
 @pytest.mark.parametrize("pairs", [False, True])

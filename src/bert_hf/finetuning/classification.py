@@ -120,6 +120,10 @@ class ClassificationTask(DownstreamTask):
         own = metric.metric_names if metric else ()
         return tuple(dict.fromkeys((*own, *ClassificationMetric.metric_names, *RANKING_METRICS, "loss")))
 
+    def metrics_of_rows(self) -> tuple[str, ...]:
+        names = super().metrics_of_rows()
+        return names if len(self.labels) == 2 else tuple(name for name in names if name not in RANKING_METRICS)
+
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
         assert targets is not None

@@ -85,7 +85,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     if not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
     metric = str(args.metric_for_best_model).removeprefix("eval_")
-    if metric not in (known := (*task.metric_names(task.task_args), "loss")):  # some depend on the data
+    if metric not in (known := (*task.metrics_of_rows(), "loss")):
         remedy = f"one of: {', '.join(dict.fromkeys(known))}"
         raise InputError(f"no metric {metric!r}", where="--metric_for_best_model", remedy=remedy)
     args.greater_is_better = not metric.endswith("loss")

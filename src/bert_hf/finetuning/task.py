@@ -140,6 +140,10 @@ class DownstreamTask(ABC):
         A metric that is better when it is lower is named `…loss`.
         """
 
+    def metrics_of_rows(self) -> tuple[str, ...]:
+        """Those of `metric_names` that the validation rows have: some are of two classes alone."""
+        return self.metric_names(self.task_args)
+
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
         """The part of a batch's outputs that is kept: (B, …) tensors on the device; by default the logits."""
         return outputs["logits"]
