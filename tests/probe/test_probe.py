@@ -513,6 +513,8 @@ def test_draws_keep_the_shares_of_the_classes():
     assert labels[draw_rows(labels, np.arange(100), 10, rng)].sum() == 2  # in proportion it would be one
     assert draw_rows(labels, np.arange(100), 101, rng) is None
     assert len(draw_rows(np.arange(100), np.arange(100), 7, rng)) == 7  # more classes than rows
+    rare = np.array([0] * 1000 + list(range(1, 21)) * 2)  # in proportion all ten would be of class 0
+    assert sorted(np.bincount(rare[draw_rows(rare, np.arange(len(rare)), 10, rng)])) == [1, 9]
     fifty = np.arange(200) % 50
     assert np.bincount(fifty[draw_rows(fifty, np.arange(200), 75, rng)]).tolist().count(0) == 0
     assert len(draw_rows(fifty, np.arange(200), 75, rng)) == 75

@@ -149,6 +149,8 @@ def draw_rows(labels: np.ndarray, rows: np.ndarray, count: int, rng: np.random.G
 
     classes, sizes = np.unique(labels[rows], return_counts=True)
     least = np.minimum(sizes, min(MIN_PER_CLASS, count // len(classes)))
+    if not least.any():  # more classes than rows: at least two, without which nothing can be fitted
+        least[np.argsort(-sizes, kind="stable")[:2]] = 1
     share = sizes / len(rows) * count
     quota = np.minimum(sizes, np.maximum(least, np.round(share).astype(int)))
 
