@@ -220,8 +220,9 @@ def test_predictions_name_the_choice(task, tmp_path):
     rows = task.parts["test"]
     task.write_predictions(tmp_path, "test", np.eye(4)[[3] * len(rows)])
     lines = (tmp_path / "test_predictions.tsv").read_text().splitlines()
-    assert lines[0] == "index\tprediction\ttext"
-    assert lines[1:] == [f"{number}\t3\t{row.choices[3]}" for number, row in enumerate(rows)]
+    assert lines[0] == "index\tprediction\ttext\tplace"
+    expected = [f"{number}\t3\t{row.choices[3]}\t{row.where}:{row.line}" for number, row in enumerate(rows)]
+    assert lines[1:] == expected
 
 
 def test_losses_are_those_of_the_stock_head(task, words):

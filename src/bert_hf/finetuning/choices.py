@@ -94,11 +94,12 @@ class ChoiceTask(DownstreamTask):
         return {"accuracy": float((predictions.argmax(1) == labels)[known].mean())}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        """`PART_predictions.tsv`: a row's number, the number of its choice, and the choice itself."""
+        """`PART_predictions.tsv`: a row's number, its choice by number and text, and the row's file and line."""
         chosen = np.argmax(np.asarray(predictions), axis=1).tolist()
-        lines = ["index\tprediction\ttext"]
+        lines = ["index\tprediction\ttext\tplace"]
         for number, (row, choice) in enumerate(zip(self.parts[part], chosen, strict=True)):
-            lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}")
+            place = row.where if row.line is None else f"{row.where}:{row.line}"  # the number is not that in the file
+            lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}\t{place}")
         (folder / f"{part}_predictions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     # ---- identity, card, baseline
