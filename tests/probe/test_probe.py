@@ -673,6 +673,20 @@ def test_a_task_of_too_few_rows_is_noted(subject):
     ]
 
 
+def test_the_geometry_of_held_out_text_is_that_of_the_text_without_masks(subject):
+    examples, rows = [], []
+    for word in range(20, 26):
+        ids = np.array([2, word, word + 7, word + 11, 3])
+        rows.append({"input_ids": ids, "token_type_ids": np.zeros(5, np.int64)})
+        labels = np.where(np.arange(5) == 2, ids, -100)
+        examples.append(MaskedExample(np.where(labels == -100, ids, 4), rows[-1]["token_type_ids"], labels, 0))
+
+    held_out = HeldOutText(examples, np.ones(99, np.int64), None, pairs=False)
+    probe_args = ProbeArguments(validation_file=["text.txt"], parts=["geometry"])
+    found = ProbeRun(probe_args, subject, ProbeData([], held_out, []), report=lambda _: None).run()
+    assert found["geometry"]["checkpoint"] == probe_geometry(subject.load(), rows, subject)
+
+
 def test_held_out_rows_of_several_columns(subject, tmp_path):
     """The column of the held-out text is not that of the labelled rows; the error names the option that decides."""
     row = '{{"a": "w{0} w1 w2", "b": "w{0} w3. w4 w5."}}\n'

@@ -131,7 +131,8 @@ class ProbeRun:
         if self.tasks:
             rows, source = self._rows(self.tasks[0]), self.tasks[0].name
         else:
-            rows, source = [example._asdict() for example in self.held_out.examples], "held-out text"
+            texts = [example._replace(input_ids=example.original()) for example in self.held_out.examples]
+            rows, source = [text._asdict() for text in texts], "held-out text"
         found = {name: probe_geometry(next(self._models(name)), rows, self.subject) for name in self.networks}
         return {"text": source, **found}
 
