@@ -491,6 +491,13 @@ def test_choice_by_hand(metrics, validation_rows, chosen):
         assert choose_settings(rows, "loss", 500) == (("x", min(metrics, key=lambda name: metrics[name][0][1])),)
 
 
+@pytest.mark.parametrize(("options", "counted"), [([], 300), (["--max_eval_samples", "100"], 100)])
+def test_the_rows_that_validate_are_those_that_the_recipe_samples(tmp_path, options, counted):
+    folds = write_folds(tmp_path / "folds", rows=600)
+    plan = make_plan(parsed([*MODELS, "--folds_dir", str(folds)]), options)
+    assert plan.validation_rows(plan.cells_to_check()[0]) == counted
+
+
 def row(settings=(), tuning=False, model="m", fold=0, size=None, seed=1, **metrics):
     cell = Cell(Model(model, "path"), Fold(fold), size, seed, settings, tuning)
     return Row(cell, size, metrics)

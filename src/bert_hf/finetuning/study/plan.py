@@ -162,6 +162,15 @@ class Plan:
             return None
         return count_rows(fold.file("train"))
 
+    def validation_rows(self, cell: Cell) -> int | None:
+        """Rows on which a cell is validated; None where only the recipe can tell."""
+        files = self.files(cell)
+        if not files:
+            return None
+        rows = count_rows(files["validation"])
+        most = self.recipe_options.get("max_eval_samples")
+        return min(rows, int(most[-1])) if most else rows
+
     # ---- the command of a cell
 
     def argv(self, cell: Cell) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from bert_hf.config.files import write_durably
-from bert_hf.data.readers import count_rows
 from bert_hf.finetuning.study.cells import CellFailed, CellRunner, Main
 from bert_hf.finetuning.study.metrics import Row, cell_metrics, choose_settings, judged_prefix, usual_metrics
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, Plan, Settings
@@ -109,9 +108,7 @@ class Study:
         self._run_all(cells)
         rows = self.rows[-len(cells) :]
         metrics = self.plan.study_args.metrics or usual_metrics(rows, "eval_", self.plan.task_metric)
-        files = self.plan.files(cells[0])
-        validation_rows = count_rows(files["validation"]) if files else None
-        return choose_settings(rows, metrics[0], validation_rows)
+        return choose_settings(rows, metrics[0], self.plan.validation_rows(cells[0]))
 
     def _run_all(self, cells: list[Cell]) -> None:
         for cell in cells:
