@@ -553,6 +553,13 @@ def test_a_figure_or_reference_that_is_not_there(argv):
     assert "### f1: difference from baseline_characters" in said
 
 
+def test_an_unknown_metric_ends_a_study_after_its_first_cell(argv):
+    recipe = FakeRecipe()
+    with pytest.raises(InputError, match="no metric 'f2'"):
+        make_study([*argv, "--metrics", "f2"], recipe)[0].run()
+    assert len(recipe.calls) == 1
+
+
 @pytest.mark.parametrize("metrics", [["f1", "loss"], ["loss", "f1"]])
 def test_a_reference_without_a_figure_has_no_differences_in_it(argv, tmp_path, metrics):
     words = ["--metrics", *metrics, "--reference", "baseline_characters"]

@@ -81,7 +81,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(place, tmp_path, mo
 
 
 def test_rows_without_labels_are_predicted(place, tmp_path):
-    assert tune(place, tmp_path / "run", "--test_file", str(place / "unlabelled.jsonl"), "--min_steps", "1") == 0
+    assert tune(place, tmp_path / "run", "--test_file", str(place / "unlabelled.jsonl")) == 0
     written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()
     assert len(written) == 11
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())

@@ -28,10 +28,11 @@ def place(tmp_path_factory):
 
 def tune(place, output: str, *words: str, parts=("train", "validation", "test")) -> int:
     files = [word for part in parts for word in (f"--{part}_file", str(place / f"{part}.conll"))]
+    steps = () if "--max_steps" in words else ("--min_steps", "0")
     return recipe("finetune_token_classification")(
         [
             "--model_name_or_path", str(place / "bert"), *files, "--max_seq_length", "12",
-            "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--use_cpu", "true", "--min_steps", "0",
+            "--per_device_train_batch_size", "8", "--disable_tqdm", "true", "--use_cpu", "true", *steps,
             "--output_dir", str(place / output), *words,
         ]
     )  # fmt: skip

@@ -8,7 +8,14 @@ from importlib.metadata import version
 
 from bert_hf.config.files import write_durably
 from bert_hf.finetuning.study.cells import CellFailed, CellRunner, Main
-from bert_hf.finetuning.study.metrics import Row, cell_metrics, choose_settings, judged_prefix, usual_metrics
+from bert_hf.finetuning.study.metrics import (
+    Row,
+    cell_metrics,
+    check_metrics,
+    choose_settings,
+    judged_prefix,
+    usual_metrics,
+)
 from bert_hf.finetuning.study.plan import Cell, Fold, Model, Plan, Settings
 from bert_hf.finetuning.study.report import write_report, write_table
 from bert_hf.training.output_folder import refuse_foreign_files
@@ -116,9 +123,16 @@ class Study:
             called = self.runner.run(cell)
             metrics = cell_metrics(self.runner.run_folder(cell), cell)
             self.rows.append(Row(cell, self.plan.training_rows(cell.fold, cell.size), metrics))
+            self._refuse_unknown_metrics()
             if called:
                 self._report_cell(self.rows[-1], time.perf_counter() - begun)
                 write_table(self.plan.root, self.rows)
+
+    def _refuse_unknown_metrics(self) -> None:
+        """Refuses `--metrics` that the first cell does not have, before hours are spent on the others."""
+        final = [row for row in self.rows if not row.cell.tuning]
+        if len(final) == 1:
+            check_metrics(self.plan.study_args.metrics or [], final, judged_prefix(final))
 
     def _report_cell(self, row: Row, seconds: float) -> None:
         prefix = "eval_" if row.cell.tuning else judged_prefix([row])
