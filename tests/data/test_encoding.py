@@ -18,6 +18,8 @@ from bert_hf.data.tokenization import backend, train_tokenizer
     [
         ("en", "It was Dr. Smith. He left.", ["It was Dr. Smith.", "He left."]),
         ("de", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
+        ("de-AT", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
+        ("de-Latn-CH", "Er kam am 3. Mai. Gut.", ["Er kam am 3. Mai.", "Gut."]),
         ("zh", "今天天气很好。我们去公园吧！", ["今天天气很好。", "我们去公园吧！"]),
         ("xx", "No such language. It still works.", ["No such language.", "It still works."]),
         ("en", "one a line\n\nand another\r\n", ["one a line", "and another"]),

@@ -24,6 +24,7 @@ WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
 # (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
+_REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script and region: for `de-AT` it has no rules
 _STOPS = "。．｡！？؟۔।॥။።"
 _UNSPACED_END = re.compile(rf"(?:[{_STOPS}]|(?<=[^\x00-\x7f])[!?])[{_STOPS}!?]*+[\"'”’」』）》】〉]*+(?!\s)")
 
@@ -72,7 +73,7 @@ def _segments(line: str, language: str) -> list[str]:
     """
     line = _SPACED_STOP.sub(lambda found: found[0] if found[0].isascii() else " ", line)
     try:
-        return sentencex.segment(language, line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
+        return sentencex.segment(_REGION.sub("", language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
     except BaseException as error:  # a panic is no Exception
         if type(error).__name__ != "PanicException":
             raise
