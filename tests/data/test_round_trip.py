@@ -207,6 +207,16 @@ def test_scripts_of_letters():
     assert letters_by_script(count_characters(["aé漢! 1\u0301"])) == {"Latin": 2, "Cjk": 1}
 
 
+def test_characters_of_many_short_texts_are_counted_together(monkeypatch):
+    counts = []
+    bincount = np.bincount
+    monkeypatch.setattr(np, "bincount", lambda values: counts.append(len(values)) or bincount(values))
+    points = count_characters(["good 😀"] * 5000 + ["é" * 3_000_000, ""])
+    assert len(counts) < 5
+    assert (points[ord("😀")], points[ord("o")], points[ord("é")]) == (5000, 10_000, 3_000_000)
+    assert points.sum() == 5000 * 6 + 3_000_000
+
+
 def test_the_alphabet_grows_with_the_text():
     """1,000 characters if they are enough; else as many as make up 99.95 %, a quarter of the vocabulary at most."""
     rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ KEPT_LANGUAGES = frozenset(
     "am ar arz ary as awa bho bn bo brx ckb doi dv dz fa gu he hi hy iw ja ka km kn ko kok ks lo mai ml mni mr my ne "
     "new nqo or pa pnb ps sa sat sd shn si syr ta te th ti ug ur vi wuu yi yue zh zgh".split()
 )
+_COUNTED = 1 << 20  # characters that are counted at a time
 _NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
 
 
@@ -43,10 +44,22 @@ class Accents(NamedTuple):
 def count_characters(texts: Iterable[str]) -> np.ndarray:
     """How often each code point occurs: (sys.maxunicode + 1,), int64."""
     points = np.zeros(sys.maxunicode + 1, np.int64)
-    for text in texts:
-        own = np.bincount(np.frombuffer(text.encode("utf-32-le"), np.uint32))
+    for some in _joined(texts):  # a count takes as long as a table up to the highest code point
+        own = np.bincount(np.frombuffer(some.encode("utf-32-le"), np.uint32))
         points[: len(own)] += own
     return points
+
+
+def _joined(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, one after the other, in strings of about `_COUNTED` characters."""
+    held, size = [], 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= _COUNTED:
+            yield "".join(held)
+            held, size = [], 0
+    yield "".join(held)
 
 
 @functools.lru_cache(maxsize=1 << 17)
