@@ -248,6 +248,18 @@ def test_columns_without_a_name_are_no_columns_of_one_name(tmp_path):
     assert read_documents([str(tmp_path / "a.csv")]) == ["one"]
 
 
+def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
+    texts = [os.urandom(2000).hex() for _ in range(8000)]  # 32 MB
+    table = pa.table({"text": texts})
+    pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="none")
+    del table
+    read = documents(TextFile(str(tmp_path / "a.parquet")).read())
+    before = pa.total_allocated_bytes()
+    assert next(read) == texts[0]
+    assert pa.total_allocated_bytes() - before < 20_000_000
+    assert list(read) == texts[1:]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 @pytest.mark.parametrize(
     ("first", "column", "texts"),

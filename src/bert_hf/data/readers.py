@@ -321,7 +321,8 @@ def _read_parquet(path: str, text_column: str | None) -> Iterator[Piece]:
 def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, list[str], list[str]]]:
     """(a Parquet file, its columns, those that hold strings); what is wrong with the file is an `InputError`."""
     try:
-        file = pq.ParquetFile(open_bytes(path) if is_url(path) or compression(path) else path)
+        source = open_bytes(path) if is_url(path) or compression(path) else path
+        file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
         schema = file.schema_arrow
         strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
         yield file, schema.names, strings
