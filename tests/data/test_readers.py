@@ -260,6 +260,13 @@ def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
     assert list(read) == texts[1:]
 
 
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet_may_hold_strings_of_any_type(tmp_path, kind):
+    texts = pa.array(["one", "two", None]).cast(kind)
+    pq.write_table(pa.table({"id": [1, 2, 3], "body": texts}), tmp_path / "a.parquet")
+    assert list(read_documents([str(tmp_path / "a.parquet")])) == ["one", "two"]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 @pytest.mark.parametrize(
     ("first", "column", "texts"),

@@ -324,11 +324,18 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, list[str], list[st
         source = open_bytes(path) if is_url(path) or compression(path) else path
         file = pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
         schema = file.schema_arrow
-        strings = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+        strings = [field.name for field in schema if _is_text(field.type)]
         yield file, schema.names, strings
     except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
         raise InputError(what, where=path, remedy="fetch it again") from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds strings, in any form that Arrow has for them."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 # ---- the text of a row
