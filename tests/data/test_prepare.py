@@ -312,6 +312,24 @@ def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     assert len(train) + len(held_out) == 20
 
 
+def test_what_is_missing_of_a_cache_is_made_again(documents, tmp_path):
+    """Shared disks remove old files one by one."""
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
+    size = TokenizerArguments(vocab_size=150)
+    vocabulary = load_or_train_tokenizer(size, args).get_vocab()
+    next((tmp_path / "cache").glob("tokenizer-*/tokenizer.json")).unlink()
+    tokenizer = load_or_train_tokenizer(size, args)
+    assert tokenizer.get_vocab() == vocabulary
+
+    corpus = load_or_prepare_corpus(args, tokenizer, args.train_file)
+    shard = max(corpus.storage.folder.glob("data-*"), key=lambda path: path.stat().st_size)
+    content = shard.read_bytes()
+    shard.unlink()
+    load_or_prepare_corpus(args, tokenizer, args.train_file)
+    assert shard.read_bytes() == content
+
+
 def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
     args = CorpusArguments(train_file=[str(corpus.storage.folder)])
     with pytest.raises(InputError, match="another tokenizer"):

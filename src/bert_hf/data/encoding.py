@@ -21,10 +21,12 @@ GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
+_REGION = re.compile(
+    r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$"
+)  # script and region, for which sentencex has no rules
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
 # (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
-_REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script and region: for `de-AT` it has no rules
 _STOPS = "。．｡！？؟۔।॥။።"
 _UNSPACED_END = re.compile(rf"(?:[{_STOPS}]|(?<=[^\x00-\x7f])[!?])[{_STOPS}!?]*+[\"'”’」』）》】〉]*+(?!\s)")
 

@@ -100,7 +100,8 @@ def load_or_train_tokenizer(
 
     cached = _cached(corpus_args, "tokenizer", made_from)
     with _one_process_at_a_time(cached):
-        if not cached.is_dir():
+        if not (cached / "tokenizer.json").is_file():
+            shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             trained = _train_and_report(
                 tokenizer_args, corpus_args, sample_inputs(inputs, tokenizer_args.tokenizer_sample_bytes)
             )
@@ -165,8 +166,10 @@ def load_or_prepare_corpus(
     language = sentence_language(corpus_args)
     cached = _cached(corpus_args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
     with _one_process_at_a_time(cached):
-        if not (cached / MANIFEST).is_file():
-            prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
+        if (cached / MANIFEST).is_file():
+            with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
+                return Corpus.open(cached)
+        prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
         return Corpus.open(cached)
 
 

@@ -1,8 +1,10 @@
 """Checks of training options, of the machine, and of the folder that a run writes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.utils import DynamoBackend
@@ -109,6 +111,14 @@ def _json(name: str, value) -> dict | None:
     except (ValueError, RecursionError) as error:
         where = f"--{name}" if text is value else value
         raise InputError(f"not JSON: {error}", where=where, remedy='write {"key": value, …}') from None
+
+
+def refuse_unused(args: Any, names: Iterable[str], what: str, remedy: str) -> None:
+    """Refuses options of a dataclass that a recipe does not use, where they differ from their defaults."""
+    defaults = {field.name: field.default for field in fields(args)}
+    for name in names:
+        if getattr(args, name) != defaults[name]:
+            raise InputError(what, where=f"--{name}", remedy=remedy)
 
 
 def check_output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:

@@ -30,7 +30,13 @@ from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_t
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.preflight.checkpoints import is_here, local_tokenizer, not_checked, read_model_config
 from bert_hf.preflight.inputs import check_corpus_text, check_labelled_rows, refuse_held_out_text
-from bert_hf.preflight.options import check_disk_space, check_machine, check_output_folder, check_training_options
+from bert_hf.preflight.options import (
+    check_disk_space,
+    check_machine,
+    check_output_folder,
+    check_training_options,
+    refuse_unused,
+)
 from bert_hf.training.output_folder import RUN_RECORD, require_output_dir
 from bert_hf.training.pretraining import longest_length
 
@@ -81,6 +87,9 @@ def parse_finetuning(
     """The options of a recipe `finetune_….py`, checked: (task and model, run). None after `--check`."""
     return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(check_finetuning, task))
 
+
+# Options of a text that only a run with held-out documents and a model card uses
+_OF_A_RUN = ("validation_split_percentage", "corpus_license", "corpus_source")
 
 # ---- the checks of each recipe
 
@@ -157,6 +166,7 @@ def check_tokenizer_training(tokenizer_args, corpus_args, output_args) -> Iterat
     if tokenizer_args.tokenizer_name is not None:
         what, remedy = "a tokenizer is trained here, and none is loaded", "leave it out"
         raise InputError(what, where="--tokenizer_name", remedy=remedy)
+    refuse_unused(corpus_args, _OF_A_RUN, "a tokenizer is trained on all of the text", "give it to pretrain.py")
     refuse_held_out_text(corpus_args)
     yield check_corpus_text(corpus_args)
     yield check_output_folder(
@@ -168,6 +178,15 @@ def check_preparing(tokenizer_args, corpus_args, example_args, prepare_args, out
     """The checks of `prepare.py`."""
     # Options
     prepare_args.part()
+    refuse_unused(corpus_args, _OF_A_RUN, "a corpus is prepared of all of the text", "give it to pretrain.py")
+    if prepare_args.check:
+        what, remedy = "--check prepares no corpus", "leave one of the two out"
+        refuse_unused(prepare_args, ("shard", "deduplicate"), what, remedy)
+    else:
+        what, remedy = "it is used with --check alone", "give --check true, or leave it out"
+        refuse_unused(prepare_args, ("check_bytes",), what, remedy)
+        what, remedy = "examples are made by pretrain.py, and not here", "give it to pretrain.py"
+        refuse_unused(example_args, vars(example_args), what, remedy)
     if prepare_args.shard and output_args.overwrite_output_dir:
         what, remedy = "every part would remove the others' work", "empty the folder first"
         raise InputError(what, where="--overwrite_output_dir", remedy=remedy)
