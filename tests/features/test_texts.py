@@ -25,6 +25,7 @@ def texts(path, **columns):
     [
         ("a.txt", "one\n\n  three \r\nfour", {}, [Text("one"), Text(""), Text("  three "), Text("four")]),
         ("a.txt", "a ||| b\na|||b\n ||| b\n", {}, [Text("a", "b"), Text("a|||b"), Text("", "b")]),
+        ("a.txt", "a ||| b ||| c\n", {}, [Text("a ||| b", "c")]),
         ("a.txt.gz", gzip.compress(b"one\ntwo\n", mtime=0), {}, [Text("one"), Text("two")]),
         ("a.jsonl", '{"n": 1, "text": "x"}\n\n{"text": null, "n": 2}\n', {}, [Text("x"), Text("")]),
         ("a.jsonl", '{"text": null, "label": "y"}\n{"text": "x", "label": "y"}\n', {}, [Text(""), Text("x")]),

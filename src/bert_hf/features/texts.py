@@ -105,8 +105,8 @@ def _plain_texts(path: str, columns: Columns) -> Iterator[Text]:
             raise InputError(what, where=path, remedy=f"leave {flag} out, or give .jsonl, .csv, .tsv or .parquet")
 
     for _, line in read_lines(path):
-        text, separator, pair = line.partition(_SEPARATOR)
-        yield Text(text, pair if separator else None)
+        text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as that code's greedy expression
+        yield Text(text, pair) if separator else Text(line)
 
 
 # ---- rows
