@@ -59,6 +59,7 @@ PANELS = (
             "bert-mini-cpu-long": "60 million tokens, 15 %",
             "mini-long-mask0.3": "60 million tokens, 30 %",
             "mini-long-mask0.4-final0.2": "60 million tokens, 40 %, then 20 %",
+            "mini-long-batch64": "85 million tokens, 30 %, batch 64",
             "mini-30m": "30 million tokens, 15 %",
             "mini-mask0.3": "15 million tokens, 30 %",
             "mini-15m-warmup0.1": "the same, longer warm-up",
