@@ -44,6 +44,8 @@ from bert_hf.training.pretraining import longest_length
 _ATTENTIONS = ("eager", *(name for name in ALL_ATTENTION_FUNCTIONS.valid_keys() if not name.startswith("paged")))
 _MLM_METRICS = ("loss", "mlm_loss", "mlm_accuracy")
 _NSP_METRICS = ("nsp_loss", "nsp_accuracy")
+# Options of a text that only a run with held-out documents and a model card uses
+_OF_A_RUN = ("validation_split_percentage", "corpus_license", "corpus_source")
 
 # ---- the options of each recipe
 
@@ -87,9 +89,6 @@ def parse_finetuning(
     """The options of a recipe `finetune_….py`, checked: (task and model, run). None after `--check`."""
     return parse((arguments, FineTuningArguments), argv, preflight=functools.partial(check_finetuning, task))
 
-
-# Options of a text that only a run with held-out documents and a model card uses
-_OF_A_RUN = ("validation_split_percentage", "corpus_license", "corpus_source")
 
 # ---- the checks of each recipe
 
