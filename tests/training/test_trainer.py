@@ -99,8 +99,10 @@ def gradient(tmp_path, tokenizer, micro, accumulation, **options):
         max_grad_norm=0.0, save_strategy="no", eval_strategy="no", short=0.8, **options,
     )  # fmt: skip
     trainer.add_callback(Look())
-    add = trainer._log_sums.add
-    trainer._log_sums.add = lambda values: (counts.append(len(values[0])), add(values))
+    add = trainer._add_to_log_sums
+    trainer._add_to_log_sums = lambda inputs, losses, targets: (
+        counts.append(len(losses.mlm_losses)), add(inputs, losses, targets)
+    )  # fmt: skip
     trainer.train()
     return found, counts, [row["loss"] for row in trainer.state.log_history if "loss" in row]
 

@@ -1,15 +1,26 @@
 """Counts what the two losses of pre-training are means of, and computes mean losses and accuracies from the counts."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from bert_hf.models.functional import IGNORE_INDEX, losses_and_correct
 from bert_hf.models.modeling_bert import PreTrainingLosses
-from bert_hf.training.running_sums import sum_dtype
 
 # Sums over masked tokens, sequence pairs and real tokens; losses in nats, `squares` of the rows' lengths.
 COUNTS: tuple[str, ...] = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
 PER_EXAMPLE = COUNTS[:6]
+
+
+@cache
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 where the device cannot add float64, which is tried; means are then exact to six digits."""
+    try:
+        torch.ones(2, dtype=torch.float64, device=device).sum().add(1.0)
+    except (RuntimeError, TypeError):  # XPU without fp64, MPS
+        return torch.float32
+    return torch.float64
 
 
 def count_targets(batches: list[dict], device: torch.device) -> Tensor:

@@ -48,9 +48,9 @@ from bert_hf.training.pretraining_losses import (
     losses_of_logits,
     pretraining_metrics,
     row_lengths,
+    sum_dtype,
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
-from bert_hf.training.running_sums import RunningSums
 from bert_hf.training.throughput import Throughput
 
 
@@ -125,8 +125,10 @@ class PreTrainer(ResumableTrainer):
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
 
+        # `COUNTS` since the last line of the log: on the device, so that adding to them does not wait for it
+        self._log_sums = torch.zeros(len(COUNTS), dtype=sum_dtype(self.args.device), device=self.args.device)
+
         # Collaborators
-        self._log_sums = RunningSums(len(COUNTS), self.args.device)
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
         self._fast_path = FastPathCheck(
             getattr(self.args, "fast_path", "auto"), self._losses_to_compare, self._ranks.gather,
@@ -170,7 +172,7 @@ class PreTrainer(ResumableTrainer):
     def begin_new_run(self) -> None:
         super().begin_new_run()
         self._consumed = 0
-        self._log_sums.zero()
+        self._log_sums.zero_()
         self._throughput.reset()
 
     def begin_at(self, checkpoint: str) -> None:
@@ -330,10 +332,12 @@ class PreTrainer(ResumableTrainer):
         lengths = row_lengths(inputs)
         mlm = [losses.mlm_losses, targets.get("masked"), losses.mlm_correct]
         nsp = [losses.nsp_losses, targets.get("pairs"), losses.nsp_correct]
-        self._log_sums.add([*mlm, *nsp, lengths, lengths**2])
+        zero = self._log_sums.new_zeros(())
+        addends = [zero if each is None else each.sum().to(zero.dtype) for each in (*mlm, *nsp, lengths, lengths**2)]
+        self._log_sums += torch.stack(addends)
 
     def step_sums(self) -> list[Tensor]:
-        return self._log_sums.parts()
+        return [self._log_sums]
 
     # ---- optimizer and schedule
 
@@ -438,8 +442,8 @@ class PreTrainer(ResumableTrainer):
     def _end_log_line(self) -> dict[str, float]:
         """Metrics of the steps since the last line of the log."""
         self._throughput.read_clock()
-        counts = dict(zip(COUNTS, self._log_sums.values(self._sum_over_ranks), strict=True))
-        self._log_sums.zero()
+        counts = dict(zip(COUNTS, self._sum_over_ranks(self._log_sums).tolist(), strict=True))
+        self._log_sums.zero_()
 
         metrics = pretraining_metrics(counts)
         del metrics["loss"]
@@ -467,7 +471,7 @@ class PreTrainer(ResumableTrainer):
 
     def log_state(self) -> dict:
         state = {
-            "counts": torch.tensor(self._log_sums.values(), dtype=torch.float64),
+            "counts": self._log_sums.cpu().double(),
             "seconds": self._throughput.seconds,
             "whole": self._throughput.whole_run,
         }
@@ -476,9 +480,9 @@ class PreTrainer(ResumableTrainer):
         return {**state, "fast_path": self._fast_path.state(self.network)}
 
     def restore_log_state(self, logs: list[dict]) -> None:
-        counts = torch.stack([log["counts"] for log in logs]).sum(0)
+        counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
         holds_sums = len(logs) == 1 or self.args.process_index == 0  # sums of all ranks are kept by the first
-        self._log_sums.set((counts if holds_sums else torch.zeros_like(counts)).tolist())
+        self._log_sums.copy_(counts if holds_sums else torch.zeros_like(counts))
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
         self._fast_path.restore(logs[0].get("fast_path"), self.network)
