@@ -24,14 +24,6 @@ from bert_hf.finetuning.labelled.columns import Columns, as_number
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 
 _SUFFIXES = (".tsv", ".tsv.xz", ".tsv.gz")
-_FILES = {"train": "train", "validation": "dev", "test": "test"}
-_MNLI_FILES = {
-    "train": "train",
-    "validation": "dev_matched",
-    "validation_mm": "dev_mismatched",
-    "test": "test_matched",
-    "test_mm": "test_mismatched",
-}
 _SICK_FILES = ("SICK.txt", "SICK.txt.xz", "SICK.txt.gz")
 _SICK_PARTS = {"TRAIN": "train", "TRIAL": "validation", "TEST": "test"}  # values of the column `part`
 
@@ -75,15 +67,12 @@ _LAYOUTS = {
 # ---- folders
 
 
-def read_task_folder(
-    task: str, folder: str, parts: tuple[str, ...] | None = None
-) -> tuple[dict[str, LabelledTexts], list[str]]:
+def read_task_folder(task: str, folder: str) -> tuple[dict[str, LabelledTexts], list[str]]:
     """The rows of a task by part, and lines about them that the user has to see.
 
     Args:
         task: a key of `TASKS` that is in GLUE, or of SICK.
-        folder: of the benchmark's files.
-        parts: those to read; by default all of the task, and all of their files must exist.
+        folder: of the benchmark's files, all of which must exist.
 
     Raises:
         InputError: the task has no such files; a file is missing; or a row is malformed (with file and line).
@@ -94,14 +83,12 @@ def read_task_folder(
     if not Path(folder).is_dir():
         raise InputError("no such folder", where=folder, remedy="check --data_dir")
 
-    wanted = tuple(TASKS[task].splits) if parts is None else parts
     notes = [TASKS[task].note] if TASKS[task].note else []
     if _LAYOUTS[task].part is not None:
-        found = _read_parts_of_file(task, _existing([Path(folder) / name for name in _SICK_FILES]))
-        return {part: found[part] for part in wanted}, notes
+        return _read_parts_of_file(task, _existing([Path(folder) / name for name in _SICK_FILES])), notes
 
     result = {}
-    for part in wanted:
+    for part in TASKS[task].splits:
         result[part], skipped = _read_part(task, part, _glue_file(task, part, Path(folder)))
         notes += skipped
     return result, notes
@@ -110,7 +97,7 @@ def read_task_folder(
 def _glue_file(task: str, part: str, folder: Path) -> Path:
     named = folder / str(TASKS[task].benchmark)
     folder = named if named.is_dir() else folder
-    stem = (_MNLI_FILES if task == "mnli" else _FILES)[part]
+    stem = TASKS[task].splits[part].replace("validation", "dev")  # otherwise the names are those of the Hub
     return _existing([folder / f"{stem}{suffix}" for suffix in _SUFFIXES])
 
 
