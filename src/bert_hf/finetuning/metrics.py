@@ -21,6 +21,8 @@ from sklearn.metrics import (
     roc_curve,
 )
 
+from bert_hf.console import format_table
+
 RANKING_METRICS = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_metrics`
 _PER_CENT = 1  # false positives at which `recall_at_1_fpr` is taken
 
@@ -172,11 +174,8 @@ def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, per_ce
 def confusion(references, predictions, names: tuple[str, ...]) -> str:
     """The confusion matrix as text: a row a true class, a column a predicted one."""
     matrix = confusion_matrix(references, predictions, labels=range(len(names)))
-    width = max(8, *(len(name) + 2 for name in names))
-    lines = ["true \\ predicted".ljust(18) + "".join(name.rjust(width) for name in names)]
-    for name, row in zip(names, matrix, strict=True):
-        lines.append(name.ljust(18) + "".join(str(number).rjust(width) for number in row))
-    return "\n".join(lines)
+    rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
+    return "\n".join(format_table([["true \\ predicted", *names], *rows]))
 
 
 # ---- all metrics of a task

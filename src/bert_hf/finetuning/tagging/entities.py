@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from bert_hf.console import format_table
+
 OUTSIDE = "O"
 PREFIXES = ("B", "I", "E", "S")
 _NO_TYPE = "_"  # of the tags `B` and `I` alone
@@ -176,12 +178,8 @@ def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
 def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
     """A row a type, and one for all: entities in the data and predicted, precision, recall, F1."""
     counts = count_entities(gold, predicted)
-    rows = {**counts, "all (micro)": overall(counts)}
-    width = max(len(kind) + 2 for kind in rows)
-
-    titles = ("entities", "predicted", "precision", "recall", "F1")
-    lines = ["type".ljust(width) + "".join(title.rjust(11) for title in titles)]
-    for kind, count in rows.items():
-        shares = "".join(f"{value:11.4f}" for value in (count.precision, count.recall, count.f1))
-        lines.append(f"{kind:{width}}{count.gold:11,}{count.predicted:11,}{shares}")
-    return "\n".join(lines)
+    rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
+    for kind, count in {**counts, "all (micro)": overall(counts)}.items():
+        shares = (f"{value:.4f}" for value in (count.precision, count.recall, count.f1))
+        rows.append([kind, f"{count.gold:,}", f"{count.predicted:,}", *shares])
+    return "\n".join(format_table(rows))
