@@ -736,6 +736,8 @@ MODELS = [
         "m.json:10: hidden_dropout_prob is nan, and not a number from 0 to below 1; correct this line"),
     model("an unknown activation", shape(hidden_act='gleu'),
         "m.json:10: hidden_act 'gleu' is not known; did you mean 'gelu'? (the paper's: gelu)"),
+    model("a value of a model that is of another type", shape(is_decoder=3),
+        "m.json: no BERT's configuration: Validation error for field 'is_decoder': TypeError: Field 'is_decoder' expected bool, got int (value: 3); correct the file"),
     model("another architecture", shape(model_type='gpt2'),
         "m.json:2: model_type is 'gpt2', and not 'bert'; give a BERT's configuration"),
     model("a misspelt key of a model", shape(hidden_size=None, hiden_size=32),

@@ -6,7 +6,7 @@ import pytest
 from bad_inputs import shape
 
 from bert_hf.errors import InputError
-from bert_hf.models.config_file import read_checked_config
+from bert_hf.models.config_file import config_from_json, read_checked_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,3 +22,12 @@ def test_another_architecture_may_be_tuned(tmp_path):
     assert read_checked_config(path, bert_alone=False) is None
     with pytest.raises(InputError, match=r"config\.json:2: model_type is 'roberta', and not 'bert'"):
         read_checked_config(path)
+
+
+@pytest.mark.parametrize("wrong", [{"is_decoder": 3}, {"id2label": [1]}, {"num_labels": "two"}, {"dtype": "float99"}])
+def test_a_value_of_another_type_is_one_line(tmp_path, wrong):
+    path = tmp_path / "m.json"
+    path.write_text(shape(**wrong))
+    for read in (read_checked_config, lambda path: config_from_json(str(path))):
+        with pytest.raises(InputError, match=r"m\.json: no BERT's configuration: .*; correct the file$"):
+            read(path)

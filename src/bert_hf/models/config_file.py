@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
 from transformers.activations import ACT2FN
 
@@ -35,7 +36,8 @@ def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = T
         return None
 
     _check(values, text, path)
-    config = BertConfig(**values)
+    with _config_errors(path, "correct the file"):
+        config = BertConfig(**values)
 
     check_length(config, longest, path, _line_of(text, "max_position_embeddings"))
     return config
@@ -49,13 +51,13 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
         dropout: replaces both dropout probabilities.
 
     Raises:
-        InputError: no file is named, or it is not the configuration of a BERT.
+        InputError: no file is named; see `read_checked_config`; or it asks for code.
     """
     if path is None:
         raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
-    with _config_errors(path):
-        config = BertConfig.from_json_file(path)
-        read_safe_json(Path(path))
+    config = read_checked_config(path)
+    assert config is not None  # of another architecture it is an error
+    read_safe_json(Path(path))
 
     config.vocab_size = vocab_size or config.vocab_size
     return _with_dropout(config, dropout)
@@ -67,18 +69,19 @@ def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig
     Raises:
         InputError: it is not that of a BERT.
     """
-    with _config_errors(where):
+    with _config_errors(where, "check the path or id"):
         config = BertConfig.from_pretrained(find_checkpoint(where, weights=False))
     return _with_dropout(config, dropout)
 
 
 @contextlib.contextmanager
-def _config_errors(where: str) -> Iterator[None]:
+def _config_errors(where: str | Path, remedy: str) -> Iterator[None]:
+    """Turns what transformers raises for a value of a wrong type into an `InputError`."""
     try:
         yield
-    except (OSError, ValueError, TypeError) as error:
-        what = f"no BERT's configuration: {first_line(error)}"
-        raise InputError(what, where=where, remedy="check the path or id") from None
+    except (OSError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
+        reason = str(error) if isinstance(error, StrictDataclassError) else first_line(error)
+        raise InputError(f"no BERT's configuration: {reason}", where=where, remedy=remedy) from None
 
 
 def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
