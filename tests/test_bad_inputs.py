@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import re
 import shlex
@@ -32,18 +31,11 @@ from bad_inputs import (
     lines,
     shape,
 )  # fmt: skip
+from helpers.recipe_runs import recipe
 from transformers import TrainingArguments
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-
-
-@lru_cache
-def entry_point(recipe: str):
-    """`main` of a recipe."""
-    spec = importlib.util.spec_from_file_location(recipe, RECIPES / f"{recipe}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
+entry_point = lru_cache(recipe)  # `main` of a recipe
 
 
 def make_good(folder: Path) -> None:

@@ -6,16 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.corpora import everything
 
 from bert_hf.data.prepare import prepare
 from bert_hf.data.sources import TextFile
 from bert_hf.data.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
 
 ROOT = Path(__file__).parents[1]
-
-
-def everything(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_two_parts_under_datatrove_are_the_folder_of_one_process(documents, tmp_path):

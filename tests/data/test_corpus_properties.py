@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.corpora import everything
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny import VOCABULARY
@@ -112,10 +113,6 @@ FIELDS = {
 CORPORA = st.builds(Inputs, **FIELDS)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("divided", ["machines", "files", "groups"])  # joblib starts new processes for each
 @WHOLE_FILES
 @given(CORPORA, st.integers(1, 3), st.sampled_from([1, 60, encoding.GROUP]), st.randoms())
@@ -135,7 +132,7 @@ def test_a_corpus_has_the_same_bytes_by_any_division_of_the_work(divided, inputs
         else:
             done = inputs.prepare(folder / "other", num_proc=2)
         assert done is not None
-        assert contents(folder / "one") == contents(folder / "other")
+        assert everything(folder / "one") == everything(folder / "other")
 
 
 NEARLY = [("w1 w2. w3. ", *LAST[1:]), ("w1 w2.", "w3.", *LAST[1:]), LAST[::-1]]
@@ -151,15 +148,15 @@ def test_equal_fingerprints_are_equal_bytes(inputs, data):
     }
     with scratch() as name:
         folder = Path(name)
-        fingerprint, first = inputs.prepare(folder / "first").fingerprint, contents(folder / "first")
+        fingerprint, first = inputs.prepare(folder / "first").fingerprint, everything(folder / "first")
         for where in ("first", "again"):
             assert inputs.prepare(folder / where).fingerprint == fingerprint
-            assert contents(folder / where) == first
+            assert everything(folder / where) == first
         for field, values in others.items():
             value = data.draw(values.filter(functools.partial(operator.ne, getattr(inputs, field))), field)
             other = inputs._replace(**{field: value}).prepare(folder / field)
             assert other.fingerprint != fingerprint
-            assert contents(folder / field) != first
+            assert everything(folder / field) != first
 
 
 # ---- any bytes
@@ -252,7 +249,7 @@ def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines)
             argv += ["--tokenizer_name", f"{folder}/vocab.txt"]
         argv += ["--sentence_per_line", str(lines)]
         code, stderr = prepared(argv)
-        left = contents(folder / "out")
+        left = everything(folder / "out")
         assert not list(folder.rglob(".*"))
         if code == 0:
             assert stderr == ""
@@ -263,7 +260,7 @@ def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines)
             assert len(stderr.splitlines()) == 1
             assert "manifest.json" not in left
         assert prepared(argv) == (code, stderr)
-        assert contents(folder / "out") == left
+        assert everything(folder / "out") == left
     assert pa.default_memory_pool().max_memory() < 2**30
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers.recipe_runs import recipe
 
 from bert_hf.config.hardware import device_memory
 from bert_hf.data import corpus_report, readers
@@ -188,17 +189,10 @@ def test_a_histogram_has_a_bar_for_every_power_of_two():
 
 
 def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypatch):
-    import importlib.util
-    from pathlib import Path
-
-    path = Path(__file__).parents[2] / "recipes/prepare.py"
-    spec = importlib.util.spec_from_file_location("prepare", path)
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
     monkeypatch.chdir(tmp_path)
     flags = ["--check", "true", "--vocab_size", "400", "--cache_dir", str(tmp_path / "cache")]
-    assert recipe.main([*flags, "--train_file", "a.txt"]) == 0
+    assert recipe("prepare")([*flags, "--train_file", "a.txt"]) == 0
     out = capsys.readouterr().out
     assert "240 documents" in out
     assert "tokens in a document:" in out
@@ -206,15 +200,15 @@ def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypat
     (tmp_path / "b.txt").write_text("The boat was there.\n" * 2_000)
     with monkeypatch.context() as patch:
         patch.setattr(readers, "PIECE", 1 << 14)  # the file is read in three pieces, as one of three megabytes
-        assert recipe.main([*flags, "--train_file", "b.txt", "--nsp", "false"]) == 0
+        assert recipe("prepare")([*flags, "--train_file", "b.txt", "--nsp", "false"]) == 0
     assert "! 1 documents were read for it: separate documents by blank lines" in capsys.readouterr().out
     (tmp_path / "b.txt").unlink()
-    assert recipe.main([*flags, "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
+    assert recipe("prepare")([*flags, "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
     assert (tmp_path / "pictures/lengths.png").read_bytes().startswith(b"\x89PNG")
-    assert recipe.main([*flags[2:], "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
-    assert recipe.main([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0
+    assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
+    assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0
     capsys.readouterr()
-    assert recipe.main(["--check", "true", "--train_file", "corpus"]) == 0
+    assert recipe("prepare")(["--check", "true", "--train_file", "corpus"]) == 0
     assert "240 documents" in capsys.readouterr().out
 
 

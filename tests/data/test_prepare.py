@@ -1,17 +1,16 @@
 import functools
-import importlib.util
 import json
 import multiprocessing
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
 from helpers.killed_reader import KillsItsReader
+from helpers.recipe_runs import recipe
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data import input_shards, requested_corpus
@@ -383,9 +382,6 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
 
 
 def test_values_out_of_range_are_refused(tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location("prepare", Path(__file__).parents[2] / "recipes/prepare.py")
-    recipe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe)
     for words, line in (
         (["--num_proc", "0"], "error: --num_proc: 0 is out of range"),
         (["--validation_split_percentage", "150"], "error: --validation_split_percentage: 150.0 is out of range"),
@@ -396,7 +392,7 @@ def test_values_out_of_range_are_refused(tmp_path, capsys):
         (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
         (["--shard", "0/3", "--deduplicate", "exact", "--check", "true"], "error: --shard: --deduplicate has to see"),
     ):
-        assert recipe.main(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
+        assert recipe("prepare")(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
         assert capsys.readouterr().err.startswith(line)
 
 

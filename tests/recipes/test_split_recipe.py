@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
 
 from bert_hf.finetuning.labelled.datasets import read_labelled
@@ -23,10 +24,6 @@ def write(path, lines):
     return str(path)
 
 
-def files_in(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def words_of(rng, count):
     return [" ".join(f"{chr(97 + a)}{chr(97 + b)}" for a, b in rng.integers(0, 26, (6, 2))) for _ in range(count)]
 
@@ -41,7 +38,7 @@ def test_five_folds(split, tmp_path, capsys):
     ]
     names = ("train", "validation", "test")
     folders = [f"fold-{number}" for number in range(5)]
-    written = files_in(tmp_path / "out")
+    written = everything(tmp_path / "out")
     assert sorted(written) == sorted(["split.json", *(f"{fold}/{name}.jsonl" for fold in folders for name in names)])
 
     # Each row of the file is in one part of each fold, and a test row of one fold
@@ -61,9 +58,9 @@ def test_five_folds(split, tmp_path, capsys):
 
     # The same command again writes the same bytes, another seed others
     assert split("--train_file", str(MESSAGES), "--overwrite_output_dir") == 0
-    assert files_in(tmp_path / "out") == written
+    assert everything(tmp_path / "out") == written
     assert split("--train_file", str(MESSAGES), "--overwrite_output_dir", "--split_seed", "1") == 0
-    assert files_in(tmp_path / "out") != written
+    assert everything(tmp_path / "out") != written
 
 
 def test_one_split_of_other_percentages_replaces_folds(split, tmp_path):
@@ -121,10 +118,10 @@ def test_folders_of_others_are_refused(split, tmp_path, capsys):
 
 def test_a_folder_of_ours_is_kept_without_overwriting(split, tmp_path, capsys):
     assert split("--train_file", str(MESSAGES)) == 0
-    before = files_in(tmp_path / "out")
+    before = everything(tmp_path / "out")
     assert split("--train_file", str(MESSAGES), "--folds", "3") == 2
     assert "or --overwrite_output_dir" in capsys.readouterr().err
-    assert files_in(tmp_path / "out") == before
+    assert everything(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("calls", [0, 4, 8])
@@ -147,4 +144,4 @@ def test_after_a_kill_the_same_command_writes_all(split, tmp_path, monkeypatch, 
             split("--train_file", str(MESSAGES), "--folds", "2")
     assert split("--train_file", str(MESSAGES), "--folds", "2", "--overwrite_output_dir") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fold-0", "fold-1", "split.json"]
-    assert len(files_in(tmp_path / "out")) == 7
+    assert len(everything(tmp_path / "out")) == 7
