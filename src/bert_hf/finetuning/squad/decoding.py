@@ -55,7 +55,9 @@ def best_spans(
         in_context: (B, L) boolean. limits: (B, 4), see `windows.SpanLimits`.
     """
     null_logits = torch.stack([start_logits[:, 0], end_logits[:, 0]], dim=1).float()
-    start_logits, end_logits = (_without_nan(logits.float()) for logits in (start_logits, end_logits))
+    start_logits, end_logits = (  # a network that diverged gives NaN, which no comparison ranks
+        logits.float().masked_fill(logits.isnan(), -math.inf) for logits in (start_logits, end_logits)
+    )
     max_answer_length = min(max_answer_length, start_logits.shape[1])
     scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
 
@@ -86,11 +88,6 @@ def _span_scores(
 
     scores = begin[:, :, None] + end.unfold(1, max_answer_length, 1)
     return scores.masked_fill(~_predicted_here(limits, *scores.shape[1:]), -math.inf)
-
-
-def _without_nan(logits: Tensor) -> Tensor:
-    """A network that diverged gives NaN, which no comparison ranks."""
-    return logits.masked_fill(logits.isnan(), -math.inf)
 
 
 def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:

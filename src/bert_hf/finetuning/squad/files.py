@@ -164,8 +164,10 @@ def _question(fields: Any, context: str, title: str, place: _Place, demands: _De
     if fields.get("is_impossible") and given:
         raise place.refuse("is_impossible, but it has answers", "correct one of the two")
 
-    located = _locate if demands.check_answers else _as_given
-    answers = tuple(located(answer, start, context, place) for answer, start in given)
+    if demands.check_answers:
+        answers = tuple(_locate(answer, start, context, place) for answer, start in given)
+    else:
+        answers = tuple(Answer(answer, -1 if start is None else start) for answer, start in given)
     return Question(str(name), text, context, answers, title, place.file, place.line, labelled)
 
 
@@ -187,10 +189,6 @@ def _given_answers(fields: dict, place: _Place) -> list[tuple[str, int | None]]:
         if not isinstance(text, str) or isinstance(start, bool) or not isinstance(start, int | None):
             raise place.refuse("an answer is not a text and a number", "give text and answer_start")
     return [(whole_text(cast(str, text)), cast(int | None, start)) for text, start in pairs]
-
-
-def _as_given(text: str, start: int | None, context: str, place: _Place) -> Answer:
-    return Answer(text, -1 if start is None else start)
 
 
 def _locate(text: str, start: int | None, context: str, place: _Place) -> Answer:

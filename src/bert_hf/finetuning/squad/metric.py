@@ -79,7 +79,9 @@ def official_metrics(
     predicted = [name for name in gold if name in predictions]
     raw = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
 
-    scores = raw if odds is None else raw | _answering_nothing(gold, [n for n in predicted if odds[n] > threshold])
+    scores = dict(raw)
+    if odds is not None:  # above the threshold "" counts as predicted, which is right where there is no answer
+        scores |= {name: (right := float(not gold[name]), right) for name in predicted if odds[name] > threshold}
 
     metrics = _means(scores, list(gold))
     for prefix, wanted in (("HasAns_", True), ("NoAns_", False)):
@@ -93,11 +95,6 @@ def official_metrics(
             best, at = best_threshold(column, gold, predictions, odds, answer_nothing)
             metrics |= {f"best_{metric}": 100.0 * best / len(gold), f"best_{metric}_thresh": at}
     return metrics
-
-
-def _answering_nothing(gold: Mapping[str, Sequence[str]], names: list[str]) -> dict[str, tuple[float, float]]:
-    """Scores of the prediction "" for each of these questions: it is right where there is no answer."""
-    return {name: (float(not gold[name]), float(not gold[name])) for name in names}
 
 
 def _means(scores: Mapping[str, tuple[float, float]], names: list[str]) -> dict[str, float]:
