@@ -12,7 +12,6 @@ from bert_hf.finetuning import baselines as module
 from bert_hf.finetuning.baselines import (
     Baselines,
     TextFeatures,
-    best_baseline,
     cut_texts,
     one_class_warning,
     who_is_ahead,
@@ -205,12 +204,6 @@ def test_the_messages_of_the_project():
 FIGURES = {"baseline_majority_f1": 0.0, "baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}
 
 
-def test_the_best_baseline():
-    assert best_baseline(FIGURES, "f1") == ("characters", 0.963)
-    assert best_baseline(FIGURES, "accuracy") is None
-    assert best_baseline({}, "f1") is None
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -221,7 +214,7 @@ def test_the_best_baseline():
 )
 def test_who_is_ahead(value, expected):
     assert who_is_ahead(value, FIGURES, "f1") == expected
-    assert who_is_ahead(value, {}, "f1") == ""
+    assert who_is_ahead(value, {}, "f1") == who_is_ahead(value, FIGURES, "accuracy") == ""
 
 
 def test_one_class_is_warned_about():

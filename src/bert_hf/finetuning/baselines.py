@@ -225,28 +225,18 @@ class Baselines:
 # ---- sentences
 
 
-def best_baseline(baselines: dict[str, float], metric: str) -> tuple[str, float] | None:
-    """(kind, value) of the baseline with the highest metric; None where none has it."""
-    ending = f"_{metric}"
-    found = {
-        name.removeprefix("baseline_").removesuffix(ending): value
-        for name, value in baselines.items()
-        if name.startswith("baseline_") and name.endswith(ending)
-    }
-    return max(found.items(), key=lambda item: item[1]) if found else None
-
-
 def who_is_ahead(value: float, baselines: dict[str, float], metric: str) -> str:
     """A sentence that compares the model's metric with the best baseline's; "" where there is none.
 
     >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
     'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022.'
     """
-    best = best_baseline(baselines, metric)
-    if best is None:
+    found = {name: value for name, value in baselines.items() if name.endswith(f"_{metric}")}
+    if not found:
         return ""
 
-    kind, other = best
+    best = max(found, key=lambda name: found[name])
+    kind, other = best.removeprefix("baseline_").removesuffix(f"_{metric}"), found[best]
     name = metric.replace("_", " ")
     difference = f"by {abs(value - other):.3f}"
     if f"{value:.3f}" == f"{other:.3f}":

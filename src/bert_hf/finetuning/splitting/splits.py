@@ -30,7 +30,9 @@ def held_out(groups: np.ndarray, strata: np.ndarray, percentage: float, seed: in
     Groups of more than half of a stratum's held-out rows stay in training, and so do strata of fewer groups than
     100 / percentage (see `stratification`): the percentage is of the other rows.
     """
-    stays = np.isin(groups, groups[_of_few_groups(groups, strata, _min_groups(percentage))])
+    fewest = max(2, round(100 / percentage))  # groups of which `percentage` % are a whole one: 10 for 10 %
+    of_few_groups = (_different(groups, strata) < fewest)[strata]
+    stays = np.isin(groups, groups[of_few_groups])
     others = np.flatnonzero(~stays)
     share = percentage / 100
     result = np.zeros(len(groups), bool)
@@ -50,20 +52,10 @@ def draw_groups(groups: np.ndarray, most: int, seed: int) -> np.ndarray:
     return drawn[groups]
 
 
-def _min_groups(percentage: float) -> int:
-    """The fewest groups of a class of which `percentage` % are a whole one, and at least 2: 10 for 10 %."""
-    return max(2, round(100 / percentage))
-
-
 def _different(groups: np.ndarray, strata: np.ndarray) -> np.ndarray:
     """(strata,) how many groups have a row of each stratum."""
     pairs = np.unique(np.stack([strata, groups]), axis=1)
     return np.bincount(pairs[0])
-
-
-def _of_few_groups(groups: np.ndarray, strata: np.ndarray, least: int) -> np.ndarray:
-    """(N,) whether a row's stratum has fewer than `least` groups."""
-    return (_different(groups, strata) < least)[strata]
 
 
 def split_off(
