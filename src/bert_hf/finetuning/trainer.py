@@ -73,9 +73,7 @@ class FineTuner(ResumableTrainer):
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """Labels of the optimizer step, over all micro-batches and ranks."""
         counts = [self.task.count(batch["labels"]).sum() for batch in batch_samples]
-        labels = torch.stack(counts).sum().to(device)
-        summed: Any = self.accelerator.reduce(labels, "sum") if self.args.world_size > 1 else labels
-        return summed
+        return self.sum_over_ranks(torch.stack(counts).sum().to(device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """Share of this micro-batch in the loss of the optimizer step, times the ranks that average gradients."""

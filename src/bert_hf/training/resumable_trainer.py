@@ -111,6 +111,11 @@ class ResumableTrainer(Trainer):
         unwrapped: Any = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         return unwrapped
 
+    def sum_over_ranks(self, values: Tensor) -> Tensor:
+        """Sums of a tensor over all ranks, on each of them."""
+        summed: Any = self.accelerator.reduce(values, "sum") if self.args.world_size > 1 else values
+        return summed
+
     # ---- What a subclass may add
 
     def begin_at(self, checkpoint: str) -> None:

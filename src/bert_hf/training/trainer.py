@@ -269,11 +269,7 @@ class PreTrainer(ResumableTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""
-        return self._sum_over_ranks(count_targets(batch_samples, device))
-
-    def _sum_over_ranks(self, values: Tensor) -> Tensor:
-        summed: Any = self.accelerator.reduce(values, "sum") if self.args.world_size > 1 else values
-        return summed
+        return self.sum_over_ranks(count_targets(batch_samples, device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
         """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
@@ -442,7 +438,7 @@ class PreTrainer(ResumableTrainer):
     def _end_log_line(self) -> dict[str, float]:
         """Metrics of the steps since the last line of the log."""
         self._throughput.read_clock()
-        counts = dict(zip(COUNTS, self._sum_over_ranks(self._log_sums).tolist(), strict=True))
+        counts = dict(zip(COUNTS, self.sum_over_ranks(self._log_sums).tolist(), strict=True))
         self._log_sums.zero_()
 
         metrics = pretraining_metrics(counts)

@@ -86,11 +86,11 @@ class Windows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def position_of_word(self, starts: np.ndarray, before: int = 1) -> np.ndarray:
-        """(words,) the place of a word's first piece in its window, after `before` special tokens; -1: no pieces."""
+    def position_of_word(self, starts: np.ndarray) -> np.ndarray:
+        """(words,) the place of a word's first piece in its window, after [CLS]; -1: no pieces."""
         inside = self.window_of_word >= 0
         begin = starts[self.start[np.where(inside, self.window_of_word, 0)]] if len(self) else 0
-        return np.where(inside, starts[:-1] - begin + before, -1)
+        return np.where(inside, starts[:-1] - begin + 1, -1)
 
 
 def make_windows(pieces: WordPieces, longest: int, documents: Sequence[int] | None = None) -> Windows:
