@@ -18,6 +18,7 @@ from typing import Any
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
+from bert_hf.config.effects import refuse_without_effect
 from bert_hf.config.files import yaml_options
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
@@ -30,14 +31,6 @@ _REPLACED_BY = {
     "train_file": {"dataset_name"},
     "max_steps": {"max_hours", "num_train_epochs"},
     "max_hours": {"max_steps", "num_train_epochs"},
-}
-# An option → others of the command line with which it has no effect
-_NO_EFFECT_WITH = {
-    **dict.fromkeys(
-        ("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"),
-        ("tokenizer_name", "model_name_or_path"),
-    ),
-    "min_steps": ("max_steps",),
 }
 
 
@@ -100,12 +93,13 @@ def parse(
     """
     checks_alone = preflight is not None and "check" not in (f.name for cls in classes for f in fields(cls))
     parser = _make_parser(classes, with_check=checks_alone)
-    known = _read_values(parser, list(argv if argv is not None else sys.argv[1:]), default_config)
+    known, given = _read_values(parser, list(argv if argv is not None else sys.argv[1:]), default_config)
 
     # Plain dataclasses, checks, and then what joins the ranks
     built = {cls: _build(cls, known) for cls in classes if not issubclass(cls, TrainingArguments)}
     plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
     ranges = check_ranges(*plain)
+    refuse_without_effect(given, known, parser.get_default)
     if preflight is not None:
         for line in itertools.chain([ranges], preflight(*plain)):
             if known.check and os.environ.get("RANK", "0") == "0":
@@ -125,21 +119,20 @@ def _make_parser(classes: Iterable[type], with_check: bool) -> _Parser:
     return parser
 
 
-def _read_values(parser: _Parser, words: list[str], default_config: str | None) -> argparse.Namespace:
-    """The values of all flags: of the command line, then of the YAML file that it names, over which it wins."""
+def _read_values(parser: _Parser, words: list[str], default_config: str | None) -> tuple[argparse.Namespace, set[str]]:
+    """The values of all options, of a YAML file and of the command line, which wins; and the names that it gives."""
     _refuse_words(words)
     words = [expand_home(word) for word in words]
     known, unknown = parser.parse_known_args(words)
     _refuse_unknown(parser, unknown)
     given = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    _refuse_without_effect(given)
 
     config = known.config
     if config is None and not words:
         config = default_config
     if config is None:
-        return known
-    return parser.parse_args(_yaml_words(parser, Path(config), given) + words)
+        return known, given
+    return parser.parse_args(_yaml_words(parser, Path(config), given) + words), given
 
 
 def expand_home(word: str) -> str:
@@ -170,19 +163,6 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
         near = difflib.get_close_matches(name, parser._option_string_actions, 1)
         remedy = f"did you mean {near[0].lstrip('-')}?" if near else "--help lists every flag"
         raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
-
-
-def _refuse_without_effect(given: set[str]) -> None:
-    """Refuses an option that another one of the command line makes useless. (A YAML file serves many runs.)
-
-    Args:
-        given: the options of the command line.
-    """
-    for name, others in _NO_EFFECT_WITH.items():
-        for other in others:
-            if {name, other} <= given:
-                what, remedy = f"it has no effect with --{other}", "leave one of the two out"
-                raise InputError(what, where=f"--{name}", remedy=remedy)
 
 
 def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:

@@ -1,0 +1,40 @@
+"""Refuses an option of the command line that has no effect with the others. (A YAML file serves many runs.)"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from bert_hf.errors import InputError
+
+_LOADED = ("tokenizer_name", "model_name_or_path")  # where no vocabulary is trained
+
+# An option → others with which it has no effect: whatever their value, or with the one value that is named
+_NO_EFFECT_WITH = {
+    **dict.fromkeys(("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"), _LOADED),
+    "min_steps": ("max_steps",),
+}
+
+
+def refuse_without_effect(given: Collection[str], values: Any, default: Callable[[str], Any]) -> None:
+    """Refuses the first option of the command line that the others, also those of the YAML file, make useless.
+
+    Args:
+        given: the options of the command line.
+        values: all options.
+        default: gives the default of an option.
+
+    Raises:
+        InputError: names both options.
+    """
+
+    def holds(name: str, value: str) -> bool:
+        found = getattr(values, name, None)
+        return str(found) == value if value else found not in (None, False, default(name))
+
+    for name, others in _NO_EFFECT_WITH.items():
+        if name not in given or not getattr(values, name):  # --save_minutes 0 agrees with --save_strategy no
+            continue
+        for other, _, value in (entry.partition(" ") for entry in others):
+            if holds(other, value):
+                what = f"it has no effect with --{other} {value}".rstrip()
+                remedy = f"leave it out, or give another --{other}" if value else "leave one of the two out"
+                raise InputError(what, where=f"--{name}", remedy=remedy)
