@@ -97,12 +97,19 @@ LONG = "word " * 1_000_000  # 5 MB in a line
 PRETRAIN = (
     "--config_name good/model.json --tokenizer_name good/vocab.txt --max_seq_length 32 --max_steps 2 --output_dir out"
 )
+CONTINUE = (
+    "--tokenizer_name good/vocab.txt --max_seq_length 32 --max_steps 2 --output_dir out --train_file good/text.txt"
+)
 TUNE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out --max_steps 2"
 PROBE = "--model_name_or_path good/bert --max_seq_length 32 --output_dir out"
 
 
 def pretrain(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
     return Bad(name, "pretrain", f"{PRETRAIN} {words}", line, files or {}, **options)
+
+
+def continued(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
+    return Bad(name, "pretrain", f"{CONTINUE} {words}", line, files or {}, **options)
 
 
 def tune(name: str, words: str, line: str, files: dict | None = None, **options) -> Bad:
@@ -696,7 +703,7 @@ TOKENIZERS = [
         "t: no tokenizer in it; give a folder with tokenizer.json or vocab.txt", {'t/tokenizer_config.json': '{}'}),
     pretrain("an option that a saved tokenizer contradicts", "--train_file good/text.txt --tokenizer_name good/bert --do_lower_case false",
         "good/bert: the saved tokenizer has do_lower_case true, which --do_lower_case does not change; leave the option out, or train another vocabulary"),
-    pretrain("a tokenizer larger than the model", "--train_file good/text.txt --model_name_or_path good/bert --tokenizer_name v.txt",
+    continued("a tokenizer larger than the model", "--model_name_or_path good/bert --tokenizer_name v.txt",
         "v.txt: the tokenizer's ids reach 577, the model has 200 embeddings; use the model's own tokenizer, or train from scratch with --config_name", {'v.txt': lines(*VOCABULARY, *(f'w{i}' for i in range(500)))}),
     tune("an invalid tokenizer for a classifier", "--train_file good/rows.tsv --tokenizer_name v.txt",
         "v.txt: [PAD] [UNK] [CLS] [SEP] [MASK] missing; add the special tokens, one a line", {'v.txt': 'a\n'}),
@@ -750,21 +757,25 @@ MODELS = [
         "m.json:3: 'hidden_size' is given twice; remove one of them"),
     model("a model larger than the disk", shape(hidden_size=2 ** 20, intermediate_size=2 ** 24, num_hidden_layers=99),
         "out: two checkpoints take 94,100,669.26 GB, and <number> GB are free; free some space, or give another --output_dir"),
-    pretrain("a misspelt checkpoint folder", "--train_file good/text.txt --model_name_or_path good/brt",
+    pretrain("a model JSON and a checkpoint", "--train_file good/text.txt --model_name_or_path good/bert",
+        "--config_name: it has no effect with --model_name_or_path; leave one of the two out"),
+    continued("initial positions of a checkpoint", "--model_name_or_path good/bert --position_initializer sinusoidal",
+        "--position_initializer: it has no effect with --model_name_or_path; leave one of the two out"),
+    continued("a misspelt checkpoint folder", "--model_name_or_path good/brt",
         "good/brt: no such file or folder; check the path"),
-    pretrain("a missing checkpoint folder", "--train_file good/text.txt --model_name_or_path ./nope",
+    continued("a missing checkpoint folder", "--model_name_or_path ./nope",
         "./nope: no such file or folder; check the path"),
-    pretrain("a file in place of a checkpoint", "--train_file good/text.txt --model_name_or_path good/model.json",
+    continued("a file in place of a checkpoint", "--model_name_or_path good/model.json",
         "good/model.json: not a folder of a checkpoint; give the folder that holds it"),
-    pretrain("a checkpoint without a model", "--train_file good/text.txt --model_name_or_path b",
+    continued("a checkpoint without a model", "--model_name_or_path b",
         "b/config.json: no such file; give a BERT's configuration, e.g. configs/model/mini.json", {'b': Changed('bert', {'config.json': None})}),
-    pretrain("a checkpoint without weights", "--train_file good/text.txt --model_name_or_path b",
+    continued("a checkpoint without weights", "--model_name_or_path b",
         "b: no model.safetensors; convert it where you trust it: load it with transformers and call save_pretrained", {'b': Changed('bert', {'model.safetensors': None})}, later=True),
-    pretrain("a checkpoint whose weights are cut off", "--train_file good/text.txt --model_name_or_path b",
+    continued("a checkpoint whose weights are cut off", "--model_name_or_path b",
         "b/model.safetensors: not a safetensors file: Error while deserializing header: invalid header length; give a whole checkpoint; pickles are not read", {'b': Changed('bert', {'model.safetensors': b'\x10\x00\x00\x00\x00\x00\x00\x00{'})}, later=True),
-    pretrain("a checkpoint of another architecture", "--train_file good/text.txt --model_name_or_path b",
+    continued("a checkpoint of another architecture", "--model_name_or_path b",
         "b/config.json:1: model_type is 'gpt2', and not 'bert'; give a BERT's configuration", {'b': Changed('bert', {'config.json': '{"model_type": "gpt2"}'})}),
-    pretrain("a checkpoint too short for the sequences", "--train_file good/text.txt --model_name_or_path good/bert --max_seq_length 128",
+    continued("a checkpoint too short for the sequences", "--model_name_or_path good/bert --max_seq_length 128",
         "good/bert/config.json:18: sequence length 128 is beyond the model's 64 positions; lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"),
     Bad("fine-tuning without a checkpoint", "finetune_classification", "--train_file good/rows.tsv --output_dir out",
         "--model_name_or_path: no checkpoint is named; give a pre-trained BERT"),

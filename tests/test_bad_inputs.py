@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from bad_inputs import (
     CASES,
+    CONTINUE,
     PRETRAIN,
     ROWS,
     SHAPE,
@@ -203,7 +204,7 @@ def test_the_catalogue_is_large_and_says_each_thing_once():
     [
         ("pretrain", f"{PRETRAIN} --train_file good/text.txt"),
         ("pretrain", "--config_name good/model.json --train_file good/corpus --max_seq_length 32 --output_dir out"),
-        ("pretrain", f"{PRETRAIN} --model_name_or_path good/bert --train_file good/text.txt"),
+        ("pretrain", f"{CONTINUE} --model_name_or_path good/bert"),
         ("pretrain", "--config_name good/model.json --max_seq_length 32 --output_dir out"),
         ("finetune_classification", f"{TUNE} --train_file good/rows.tsv --validation_file good/rows.tsv"),
         ("train_tokenizer", "--train_file good/text.txt --output_dir out"),

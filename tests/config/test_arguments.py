@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bert_hf.config import hardware, training_arguments
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, PreTrainingArguments, parse
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments, TaskArguments
 from bert_hf.errors import InputError
 
@@ -94,6 +94,14 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
     assert (corpus.train_file, corpus.dataset_name, corpus.dataset_config_name) == (["b.txt"], None, None)
     corpus = parse(CLASSES, ["--config", write(tmp_path, files), "--dataset_name", "me/text", "--use_cpu"])[0]
     assert (corpus.train_file, corpus.dataset_name) == (None, "me/text")
+
+
+def test_a_model_json_on_the_command_line_replaces_the_checkpoint_of_the_file(tmp_path):
+    path = write(tmp_path, "model_name_or_path: runs/mine\nconfig_name: a.json\n")
+    (model,) = parse((ModelArguments,), ["--config", path, "--config_name", "b.json"])
+    assert (model.config_name, model.model_name_or_path) == ("b.json", None)
+    (model,) = parse((ModelArguments,), ["--config", path, "--model_name_or_path", "runs/other"])
+    assert model.model_name_or_path == "runs/other"
 
 
 @pytest.mark.parametrize(

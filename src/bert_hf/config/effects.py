@@ -10,6 +10,7 @@ _LOADED = ("tokenizer_name", "model_name_or_path")  # where no vocabulary is tra
 # An option → others with which it has no effect: whatever their value, or with the one value that is named
 _NO_EFFECT_WITH = {
     **dict.fromkeys(("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"), _LOADED),
+    **dict.fromkeys(("config_name", "position_initializer"), ("model_name_or_path",)),
     "min_steps": ("max_steps",),
 }
 
