@@ -33,7 +33,7 @@ matplotlib.use("Agg")
 import yaml
 from matplotlib import pyplot
 
-from bert_hf.config.arguments import option, parse
+from bert_hf.config.arguments import MUON, option, parse
 from bert_hf.errors import InputError, one_line_errors
 
 HERE = Path(__file__).parent
@@ -112,13 +112,21 @@ def read_plan(path: Path) -> list[Run]:
         for name, row in rows.items():
             changed = dict(row)
             tokens = changed.pop("tokens", plan["tokens"])
-            runs.append(Run(name, stage, int(tokens), changed, {**plan["base"], **changed}))
+            runs.append(Run(name, stage, int(tokens), changed, {**_base(plan["base"], changed), **changed}))
 
     names = [run.name for run in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"the name {twice[0]} is used twice", where=path, remedy="rename one")
     return runs
+
+
+def _base(base: dict, changed: dict) -> dict:
+    """The flags of `base` that have an effect in a run: pretrain.py refuses the others."""
+    flags = {**base, **changed}
+    useless = {"muon_learning_rate"} if flags.get("optim") != MUON else set()
+    useless |= {"config_name"} if "model_name_or_path" in flags else set()
+    return {name: value for name, value in base.items() if name not in useless}
 
 
 def words_of(run: Run, options: SearchArguments, folder: Path) -> list[str]:

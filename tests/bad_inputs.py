@@ -358,6 +358,8 @@ NUMBERS = [
         "--learning_rate: -0.0001 is out of range; give a number of at least 0 and at most 1,000"),
     number("muon_learning_rate", "nan",
         "--muon_learning_rate: nan is out of range; give a number of at least 0 and at most 1,000"),
+    pretrain("a rate of Muon, and another optimizer", "--muon_learning_rate 1e-3 --train_file good/text.txt",
+        "--muon_learning_rate: it has no effect without --optim muon; leave it out, or give both"),
     number("nsp_loss_weight", "-1",
         "--nsp_loss_weight: -1.0 is out of range; give a number of at least 0 and at most 1,000"),
     number("eval_delay", "-1",

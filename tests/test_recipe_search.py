@@ -114,6 +114,17 @@ def test_a_name_is_used_once(tmp_path, flags, capsys):
     assert "the name one is used twice" in capsys.readouterr().err
 
 
+def test_flags_of_the_base_without_effect_are_left_out(tmp_path):
+    plan = PLAN.replace("seed: 1}", "seed: 1, optim: muon, muon_learning_rate: 1e-3, config_name: a.json}")
+    plan = plan.replace("one: {}", "one: {optim: sgd}").replace("{seed: 2", "{model_name_or_path: b, seed: 2")
+    (tmp_path / "plan.yaml").write_text(plan)
+    sgd, continued, muon = (run.flags for run in read_plan(tmp_path / "plan.yaml"))
+    names = ("muon_learning_rate", "config_name", "model_name_or_path")
+    assert [name in sgd for name in names] == [False, True, False]
+    assert [name in continued for name in names] == [True, False, True]
+    assert [name in muon for name in names] == [True, True, False]
+
+
 def test_the_plan_of_the_project_is_valid(tmp_path):
     """Every row's flags are flags of recipes/pretrain.py, with values that it takes."""
     runs = read_plan(recipe_search.HERE / "recipe_search.yaml")

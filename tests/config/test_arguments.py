@@ -96,6 +96,17 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
     assert (corpus.train_file, corpus.dataset_name) == (None, "me/text")
 
 
+def test_a_file_may_hold_the_rate_of_an_optimizer_that_the_command_line_replaces(tmp_path):
+    path = write(tmp_path, "optim: muon\nmuon_learning_rate: 4e-3\n")
+    words = ["--config", path, "--use_cpu", "--bf16", "false"]
+    (args,) = parse((PreTrainingArguments,), [*words, "--optim", "adamw_torch_fused"])
+    assert args.optim == "adamw_torch_fused"
+    (args,) = parse((PreTrainingArguments,), [*words, "--muon_learning_rate", "5e-3"])
+    assert (args.optim, args.muon_learning_rate) == ("muon", 5e-3)
+    with pytest.raises(InputError, match="--muon_learning_rate: it has no effect without --optim muon"):
+        parse((PreTrainingArguments,), [*words, "--optim", "adamw_torch_fused", "--muon_learning_rate", "5e-3"])
+
+
 def test_a_model_json_on_the_command_line_replaces_the_checkpoint_of_the_file(tmp_path):
     path = write(tmp_path, "model_name_or_path: runs/mine\nconfig_name: a.json\n")
     (model,) = parse((ModelArguments,), ["--config", path, "--config_name", "b.json"])

@@ -13,6 +13,8 @@ _NO_EFFECT_WITH = {
     **dict.fromkeys(("config_name", "position_initializer"), ("model_name_or_path",)),
     "min_steps": ("max_steps",),
 }
+# An option → the other without which it has no effect, and the value that this needs
+_NO_EFFECT_WITHOUT = {"muon_learning_rate": "optim muon"}
 
 
 def refuse_without_effect(given: Collection[str], values: Any, default: Callable[[str], Any]) -> None:
@@ -39,3 +41,9 @@ def refuse_without_effect(given: Collection[str], values: Any, default: Callable
                 what = f"it has no effect with --{other} {value}".rstrip()
                 remedy = f"leave it out, or give another --{other}" if value else "leave one of the two out"
                 raise InputError(what, where=f"--{name}", remedy=remedy)
+
+    for name, needed in _NO_EFFECT_WITHOUT.items():
+        other, _, value = needed.partition(" ")
+        if name in given and not holds(other, value):
+            what, remedy = f"it has no effect without --{needed}", "leave it out, or give both"
+            raise InputError(what, where=f"--{name}", remedy=remedy)
