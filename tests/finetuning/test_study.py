@@ -194,6 +194,15 @@ def test_a_bad_plan_is_refused(given, line, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folds"]
 
 
+def test_cells_of_subsets_are_not_told_when_to_evaluate(tmp_path):
+    words = ["--models", "a=x", "--folds_dir", str(write_folds(tmp_path / "folds")), "--train_sizes", "12", "all"]
+    plan = make_study([*words, "--eval_steps", "5", "--eval_delay=9", "--logging_steps", "5"], FakeRecipe())[0].plan
+    subset, everything = (plan.argv(Cell(plan.models[0], plan.folds[0], size, seed=1)) for size in (12, None))
+    words = ("--eval_steps", "--eval_delay=9", "--logging_steps")
+    assert [word in everything for word in words] == [True, True, True]
+    assert [word in subset for word in words] == [False, False, True]
+
+
 def test_models_may_differ_in_their_training_files_where_the_other_rows_are_given():
     files = "--train_file rows.tsv --validation_file valid.tsv --test_file test.tsv"
     argv = shlex.split(f"--models a=x 'b=x --train_file more.tsv --learning_rate 1e-4' {files}")

@@ -12,6 +12,12 @@ _NO_EFFECT_WITH = {
     **dict.fromkeys(("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"), _LOADED),
     **dict.fromkeys(("config_name", "position_initializer"), ("model_name_or_path",)),
     "min_steps": ("max_steps",),
+    "num_train_epochs": ("max_steps", "max_hours"),
+    **dict.fromkeys(("save_minutes", "save_total_limit"), ("save_strategy no",)),
+    "save_steps": ("save_strategy no", "save_strategy epoch", "save_strategy best"),
+    "eval_steps": ("eval_strategy no", "eval_strategy epoch"),
+    "eval_delay": ("eval_strategy no",),
+    "logging_steps": ("logging_strategy no", "logging_strategy epoch"),
 }
 # An option → the other without which it has no effect, and the value that this needs
 _NO_EFFECT_WITHOUT = {"muon_learning_rate": "optim muon"}

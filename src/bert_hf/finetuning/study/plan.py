@@ -19,7 +19,7 @@ from bert_hf.finetuning.study.arguments import (
     refuse_other_rows,
     refuse_set_options,
 )
-from bert_hf.finetuning.study.recipe_options import recipe_options
+from bert_hf.finetuning.study.recipe_options import recipe_options, without_options
 from bert_hf.finetuning.study.subsets import TrainingSubsets
 
 PARTS = ("train", "validation", "test")
@@ -27,6 +27,7 @@ _FROM_SCRATCH = ":from_scratch"
 
 # A subset's cell trains for all of its steps and keeps the last weights: nothing is chosen by validation rows.
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
+_WITHOUT_EVALUATION = ("eval_steps", "eval_delay")  # options that have no effect then, and are refused
 
 Settings = tuple[tuple[str, str], ...]  # options of the recipe and their values, in the order of --grid
 
@@ -176,7 +177,10 @@ class Plan:
     def argv(self, cell: Cell) -> list[str]:
         """The command line of a cell, without its output folder."""
         settings = [f"--{key}={value}" for key, value in cell.settings]
-        argv = [*self.recipe_argv, *cell.model.argv, *settings, *self._data_argv(cell)]
+        argv = [*self.recipe_argv, *cell.model.argv, *settings]
+        if cell.size is not None:
+            argv = without_options(argv, _WITHOUT_EVALUATION)
+        argv += self._data_argv(cell)
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold.number)]
         argv += ["--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
         if cell.tuning:

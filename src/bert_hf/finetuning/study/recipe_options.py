@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from bert_hf.config.files import yaml_options
@@ -27,6 +27,22 @@ def recipe_options(argv: Iterable[str]) -> dict[str, list[str]]:
 def config_of(argv: Iterable[str]) -> str | None:
     """The file of `--config`; None where there is none."""
     return (_values(argv).get("config") or [None])[-1]
+
+
+def without_options(argv: Iterable[str], names: Collection[str]) -> list[str]:
+    """The words of a command line without some options and their values.
+
+    >>> without_options(["--eval_steps", "5", "--seed=1", "--fp16"], ["eval_steps"])
+    ['--seed=1', '--fp16']
+    """
+    kept: list[str] = []
+    keeps = True
+    for word in argv:
+        if word.startswith("--"):
+            keeps = word[2:].partition("=")[0] not in names
+        if keeps:
+            kept.append(word)
+    return kept
 
 
 def _values(argv: Iterable[str]) -> dict[str, list[str]]:
