@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import BertConfig, TrainingArguments
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
+from bert_hf.config.arguments import FineTuningArguments
 from bert_hf.config.files import check_writable, read_input_text
 from bert_hf.config.hardware import free_disk
 from bert_hf.config.training_options import check_options, defaults_of
@@ -75,9 +76,36 @@ def check_training_options(args, kind: type[TrainingArguments], by: frozenset[st
     line = check_options(args, defaults, by)
     check_optimizer(args, defaults)
     check_schedule(args, parsed["lr_scheduler_kwargs"])
+    _check_best_weights(args, evaluates=issubclass(kind, FineTuningArguments))
     _check_compiling(args)
     _check_activation_checkpointing(parsed["gradient_checkpointing_kwargs"])
     return line
+
+
+def _check_best_weights(args, evaluates: bool) -> None:
+    """Refuses --load_best_model_at_end where no weights are evaluated, or those that are evaluated are not saved.
+
+    Args:
+        evaluates: the run is evaluated and saved by default, and keeps the best weights.
+    """
+    evaluation = args.eval_strategy or ("steps" if args.eval_steps is not None else "epoch" if evaluates else "no")
+    saving = args.save_strategy or (evaluation if evaluates else "no" if args.save_steps is None else "steps")
+    if not (args.load_best_model_at_end or (args.load_best_model_at_end is None and saving == evaluation != "no")):
+        return
+
+    if evaluation == "no":
+        what, remedy = "the run is not evaluated while it trains", "give --eval_steps too, or leave it out"
+        raise InputError(what, where="--load_best_model_at_end", remedy=remedy)
+    if saving not in (evaluation, "best"):
+        what = f"weights are evaluated with --eval_strategy {evaluation} and saved with --save_strategy {saving}"
+        raise InputError(what, where="--load_best_model_at_end", remedy=f"give --save_strategy {evaluation}, or best")
+
+    if saving == "steps" and args.save_steps is not None and args.eval_steps is not None:
+        multiple = args.save_steps / args.eval_steps
+        if abs(multiple - round(multiple)) > 1e-6 or (args.save_steps < 1) != (args.eval_steps < 1):
+            what = f"to keep the best weights, it must be a multiple of --eval_steps {args.eval_steps:g}"
+            remedy = "give one, or --load_best_model_at_end false"
+            raise InputError(what, where="--save_steps", remedy=remedy)
 
 
 def _check_compiling(args) -> None:
