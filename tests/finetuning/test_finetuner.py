@@ -171,7 +171,8 @@ def test_epochs_that_are_given_are_kept_unless_least_steps_are_given_too(tmp_pat
 @pytest.mark.parametrize(
     ("options", "kept", "saved"),
     [({}, True, "epoch"), ({"eval_strategy": "no"}, False, "no"), ({"eval_steps": 5}, True, "steps"),
-     ({"save_steps": 7}, True, "steps"), ({"save_strategy": "no"}, False, "no"),
+     ({"save_steps": 7}, True, "steps"), ({"eval_strategy": "steps"}, True, "steps"),
+     ({"save_strategy": "no"}, False, "no"),
      ({"load_best_model_at_end": False}, False, "no")],
 )  # fmt: skip
 def test_the_best_weights_are_kept_where_the_run_is_evaluated(tmp_path, options, kept, saved):

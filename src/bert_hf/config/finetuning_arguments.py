@@ -60,6 +60,8 @@ class FineTuningArguments(RunArguments):
         self.eval_strategy_is_given = self.eval_strategy is not None
         if self.eval_steps is None and self.eval_strategy in (None, "steps"):
             self.eval_steps = self.save_steps  # evaluated where it is saved
+        if self.eval_steps is None and self.eval_strategy == "steps":
+            self.eval_steps = self.logging_steps  # as the stock class has it
         evaluates = "epoch" if self.eval_steps is None else "steps"
         self.eval_strategy = self.eval_strategy or evaluates
         if self.load_best_model_at_end is None:
