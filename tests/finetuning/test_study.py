@@ -180,7 +180,10 @@ BAD = [
     ("--models a=x 'b=x --train_file other.tsv' --train_file rows.tsv", "--train_file: with another one b would be"),
     ("--models a=x --grid drop_rare=2,9", "--grid: drop_rare is not a setting to choose"),
     ("--models a=x --folds_dir {folds} --train_sizes 9 --drop_rare 4", "--drop_rare: in a subset other classes are"),
-    ("--models a=x b=y --reference c", "--reference: no model 'c'; one of: a, b"),
+    ("--models a=x b=y --reference c", "--reference: no model or baseline 'c'; one of: a, b, baseline_majority, "),
+    ("--models a=x --reference baseline_word", "no model or baseline 'baseline_word'; did you mean 'baseline_words'?"),
+    ("--models a=x --recipe finetune_question_answering --reference baseline_words",
+     "--reference: no model or baseline 'baseline_words'; one of: a"),
     ("--models a=x --seeds -1", "--seeds and --subset_seed must be from 0"),
 ]  # fmt: skip
 
@@ -562,10 +565,13 @@ def test_a_figure_or_reference_that_is_not_there(argv):
     assert "### f1: difference from baseline_characters" in said
 
 
-def test_an_unknown_metric_ends_a_study_after_its_first_cell(argv):
+@pytest.mark.parametrize(
+    ("words", "line"), [("--metrics f2", "no metric 'f2'"), ("--reference baseline_words", "no model or baseline")]
+)
+def test_an_unknown_name_ends_a_study_after_its_first_cell(argv, words, line):
     recipe = FakeRecipe()
-    with pytest.raises(InputError, match="no metric 'f2'"):
-        make_study([*argv, "--metrics", "f2"], recipe)[0].run()
+    with pytest.raises(InputError, match=line):
+        make_study([*argv, *words.split()], recipe)[0].run()
     assert len(recipe.calls) == 1
 
 

@@ -165,6 +165,18 @@ def collect(final: list[Row], metric: str) -> Scores:
     return Scores(part, metric, models, baselines, means)
 
 
+def check_reference(name: str, models: Iterable[str], scores: Iterable[Scores]) -> None:
+    """Refuses a reference that is neither one of the models nor a baseline of the cells.
+
+    Raises:
+        InputError: names what there is.
+    """
+    names = list(dict.fromkeys([*models, *(baseline for one in scores for baseline in one.baselines)]))
+    if name not in names:
+        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
+        raise InputError(f"no model or baseline {name!r}", where="--reference", remedy=remedy)
+
+
 def _baselines_of(row: Row, metric: str, prefix: str) -> dict[str, float]:
     """Baselines with this metric: `baseline_characters_f1` is the f1 of `baseline_characters`.
 

@@ -29,6 +29,12 @@ _FROM_SCRATCH = ":from_scratch"
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 _WITHOUT_EVALUATION = ("eval_steps", "eval_delay")  # options that have no effect then, and are refused
 
+# The baselines that a recipe may report, as the tables name them
+_BASELINES = {
+    CLASSIFICATION: ("baseline_majority", "baseline_mean", "baseline_words", "baseline_characters"),
+    "finetune_multiple_choice": ("baseline",),
+}
+
 Settings = tuple[tuple[str, str], ...]  # options of the recipe and their values, in the order of --grid
 
 
@@ -238,7 +244,7 @@ def make_plan(study_args: StudyArguments, recipe_argv: list[str]) -> Plan:
     own = {model.name: recipe_options([*recipe_argv, *model.argv]) for model in models}
     refuse_other_rows(own, subsets=any(size is not None for size in sizes))
     _check_fold_checkpoints(models, folds)
-    _check_reference(study_args.reference, models)
+    _check_reference(study_args, models)
 
     return Plan(
         study_args=study_args,
@@ -349,8 +355,10 @@ def _check_fold_checkpoints(models: tuple[Model, ...], folds: tuple[Fold, ...]) 
                 raise InputError(f"no checkpoint of {model.name} for fold {fold.number}", where=path, remedy=remedy)
 
 
-def _check_reference(reference: str | None, models: tuple[Model, ...]) -> None:
-    names = [model.name for model in models]
-    if reference is not None and reference not in names and not reference.startswith("baseline"):
+def _check_reference(study_args: StudyArguments, models: tuple[Model, ...]) -> None:
+    """Refuses a reference that no cell can have; whether the first cell has it is checked when that is finished."""
+    names = [*(model.name for model in models), *_BASELINES.get(study_args.recipe, ())]
+    reference = study_args.reference
+    if reference is not None and reference not in names:
         remedy = f"{did_you_mean(reference, names)}one of: {', '.join(names)}"
-        raise InputError(f"no model {reference!r}", where="--reference", remedy=remedy)
+        raise InputError(f"no model or baseline {reference!r}", where="--reference", remedy=remedy)

@@ -8,9 +8,16 @@ import io
 from pathlib import Path
 
 from bert_hf.config.files import write_durably
-from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.study.comparison import RESAMPLES, paired_difference, summarize
-from bert_hf.finetuning.study.metrics import Row, Scores, check_metrics, collect, judged_prefix, usual_metrics
+from bert_hf.finetuning.study.metrics import (
+    Row,
+    Scores,
+    check_metrics,
+    check_reference,
+    collect,
+    judged_prefix,
+    usual_metrics,
+)
 from bert_hf.finetuning.study.picture import PICTURE, draw_study
 from bert_hf.finetuning.study.plan import Fold, Model, Plan, Settings
 
@@ -79,10 +86,7 @@ def _reference(plan: Plan, scores: list[Scores]) -> str | None:
     if name is None:
         return next((model.name for model in plan.models if model.from_scratch), None)
 
-    names = list(dict.fromkeys(name for one in scores for name in [*one.models, *one.baselines]))
-    if name not in names:
-        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
-        raise InputError(f"no model or baseline {name!r}", where="--reference", remedy=remedy)
+    check_reference(name, [model.name for model in plan.models], scores)
     return name
 
 

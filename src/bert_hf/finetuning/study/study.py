@@ -12,7 +12,9 @@ from bert_hf.finetuning.study.metrics import (
     Row,
     cell_metrics,
     check_metrics,
+    check_reference,
     choose_settings,
+    collect,
     judged_prefix,
     usual_metrics,
 )
@@ -123,16 +125,23 @@ class Study:
             called = self.runner.run(cell)
             metrics = cell_metrics(self.runner.run_folder(cell), cell)
             self.rows.append(Row(cell, self.plan.training_rows(cell.fold, cell.size), metrics))
-            self._refuse_unknown_metrics()
+            self._refuse_unknown_names()
             if called:
                 self._report_cell(self.rows[-1], time.perf_counter() - begun)
                 write_table(self.plan.root, self.rows)
 
-    def _refuse_unknown_metrics(self) -> None:
-        """Refuses `--metrics` that the first cell does not have, before hours are spent on the others."""
+    def _refuse_unknown_names(self) -> None:
+        """Refuses `--metrics` and a `--reference` that the first cell does not have, before hours are spent."""
         final = [row for row in self.rows if not row.cell.tuning]
-        if len(final) == 1:
-            check_metrics(self.plan.study_args.metrics or [], final, judged_prefix(final))
+        if len(final) != 1:
+            return
+
+        study_args, prefix = self.plan.study_args, judged_prefix(final)
+        check_metrics(study_args.metrics or [], final, prefix)
+        if study_args.reference is not None:
+            metrics = study_args.metrics or usual_metrics(final, prefix, self.plan.task_metric)
+            models = [model.name for model in self.plan.models]
+            check_reference(study_args.reference, models, [collect(final, metric) for metric in metrics])
 
     def _report_cell(self, row: Row, seconds: float) -> None:
         prefix = "eval_" if row.cell.tuning else judged_prefix([row])
