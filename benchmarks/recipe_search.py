@@ -4,11 +4,11 @@ python benchmarks/recipe_search.py --plan benchmarks/recipe_search.yaml --work_d
     --train_file CORPUS --validation_file HELD_OUT --tokenizer_name TOKENIZER [--only 'tiny-*'] [--report]
 
 The plan (YAML) names the runs in order: a stage, a number of tokens, and the flags of `recipes/pretrain.py` in which
-the run differs from `base`. Every run is judged alike: the same held-out documents and vocabulary, 15 % masks, length
-128, next-sentence pairs. The number of steps follows from the tokens, so that a run with more sequences a step has
-fewer steps. Runs are made one after the other, each in a new process and folder; called again, the search
-skips the finished ones and resumes the one that was cut off. Several searches may work on one plan at the same time:
-a run that another one has begun is left to it.
+the run differs from `base`; its `config` holds keys that replace those of the model JSON in `config_name`. Every run
+is judged alike: the same held-out documents and vocabulary, 15 % masks, length 128, next-sentence pairs. The number of
+steps follows from the tokens, so that a run with more sequences a step has fewer steps. Runs are made one after the
+other, each in a new process and folder; called again, the search skips the finished ones and resumes the one that was
+cut off. Several searches may work on one plan at the same time: a run that another one has begun is left to it.
 
 After each run two tables are written: `recipe_search.csv` (a row a run) and `recipe_search_curves.csv` (held-out
 figures along the way), and a picture of the curves. Seconds are CPU seconds of the run's process, resumed parts
@@ -24,7 +24,7 @@ import platform
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib
@@ -73,6 +73,7 @@ class Run:
     tokens: int  # real tokens that are trained on
     changed: dict  # flags that differ from the plan's `base`
     flags: dict  # all flags
+    config: dict = field(default_factory=dict)  # keys of the model JSON that differ from that of `config_name`
 
     def phases(self) -> list[tuple[int, float]]:
         """(length, share of the steps) of each phase."""
@@ -104,7 +105,7 @@ def read_plan(path: Path) -> list[Run]:
     """The runs of a plan.
 
     Raises:
-        InputError: a name is used twice, or a run names no tokens.
+        InputError: a name is used twice, or a run changes a model JSON that it does not name.
     """
     plan = yaml.safe_load(path.read_text(encoding="utf-8"))
     runs = []
@@ -112,7 +113,12 @@ def read_plan(path: Path) -> list[Run]:
         for name, row in rows.items():
             changed = dict(row)
             tokens = changed.pop("tokens", plan["tokens"])
-            runs.append(Run(name, stage, int(tokens), changed, {**_base(plan["base"], changed), **changed}))
+            flags = {**_base(plan["base"], changed), **changed}
+            config = flags.pop("config", {})
+            if not isinstance(config, dict) or (config and "config_name" not in flags):
+                what, remedy = f"{name}: config holds keys of the model JSON in config_name", "give both"
+                raise InputError(what, where=path, remedy=remedy)
+            runs.append(Run(name, stage, int(tokens), changed, flags, config))
 
     names = [run.name for run in runs]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -139,11 +145,23 @@ def words_of(run: Run, options: SearchArguments, folder: Path) -> list[str]:
         "tokenizer_name": options.tokenizer_name,
         "output_dir": str(folder),
     }
+    if run.config:
+        flags["config_name"] = str(_config_file(folder))
     words = []
     for name, value in flags.items():
         values = value if isinstance(value, list) else [value]
         words += [f"--{name}", *map(str, values)]
     return words
+
+
+def _config_file(folder: Path) -> Path:
+    """The model JSON of a run that changes some of its keys, next to the run's folder."""
+    return folder.with_name(f"{folder.name}.config.json")
+
+
+def _write_config(run: Run, folder: Path) -> None:
+    shape = json.loads(Path(run.flags["config_name"]).read_text(encoding="utf-8"))
+    _config_file(folder).write_text(json.dumps({**shape, **run.config}, indent=2) + "\n", encoding="utf-8")
 
 
 def make(run: Run, options: SearchArguments) -> bool:
@@ -154,6 +172,8 @@ def make(run: Run, options: SearchArguments) -> bool:
     """
     folder = Path(options.work_dir) / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
+    if run.config:
+        _write_config(run, folder)
     log = folder.with_name(f"{folder.name}.log")
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "TOKENIZERS_PARALLELISM": "false"}
 

@@ -125,6 +125,26 @@ def test_flags_of_the_base_without_effect_are_left_out(tmp_path):
     assert [name in muon for name in names] == [True, True, False]
 
 
+def test_a_run_may_change_its_model(flags, made, tmp_path):
+    (tmp_path / "a.json").write_text('{"hidden_size": 8, "initializer_range": 0.02}')
+    plan = PLAN.replace("seed: 1}", f"seed: 1, config_name: {tmp_path}/a.json}}")
+    (tmp_path / "plan.yaml").write_text(plan.replace("one: {}", "one: {config: {initializer_range: 0.05}}"))
+    assert main([*flags, "--only", "*o*"]) == 0
+
+    one, two = (Path(call["--config_name"]) for call in made)
+    assert (one, two) == (tmp_path / "work/one.config.json", tmp_path / "a.json")
+    assert json.loads(one.read_text()) == {"hidden_size": 8, "initializer_range": 0.05}
+    with open(tmp_path / "results/recipe_search.csv", newline="") as file:
+        assert json.loads(next(csv.DictReader(file))["changed"]) == {"config": {"initializer_range": 0.05}}
+
+
+@pytest.mark.parametrize("wrong", ["{config: {hidden_size: 8}}", "{config_name: a.json, config: b.json}"])
+def test_a_changed_model_needs_a_model_json(flags, tmp_path, capsys, wrong):
+    (tmp_path / "plan.yaml").write_text(PLAN.replace("one: {}", f"one: {wrong}"))
+    assert main(flags) == 2
+    assert "one: config holds keys of the model JSON in config_name" in capsys.readouterr().err
+
+
 def test_the_plan_of_the_project_is_valid(tmp_path):
     """Every row's flags are flags of recipes/pretrain.py, with values that it takes."""
     runs = read_plan(recipe_search.HERE / "recipe_search.yaml")
