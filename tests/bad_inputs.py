@@ -992,7 +992,7 @@ STUDIES = [
         {f"folds/fold-0/{part}.jsonl": '{"text": "a", "label": "b"}\n' for part in ("train", "validation", "test")}),
     Bad("a study compared with a baseline that there is not", "study",
         "--models a=good/bert --train_file good/rows.tsv --reference baseline_svm --output_dir out",
-        "--reference: no model or baseline 'baseline_svm'; one of: a, baseline_majority, baseline_mean, baseline_words, baseline_characters"),
+        "--reference: no model or baseline 'baseline_svm'; did you mean 'baseline_mean'? one of: a, baseline_majority, baseline_mean, baseline_words, baseline_characters"),
     Bad("a study with a subset but without folds", "study",
         "--models a=good/bert --train_file good/rows.tsv --train_sizes 10 --output_dir out",
         "--train_sizes: subsets are drawn from a fold's training rows; give --folds_dir, a folder made by split.py (--folds 1 makes one split)"),
