@@ -1,6 +1,7 @@
 """Checks of many inputs, and of text that is named twice."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,17 @@ def test_many_inputs_are_looked_at_in_a_moment(tmp_path, monkeypatch):
     (tmp_path / "400.txt").write_text("")
     with pytest.raises(InputError, match=r"400\.txt: the file is empty"):
         inputs.check_corpus_text(args)
+
+
+def test_options_of_raw_text_are_taken_where_raw_text_is_held_out(monkeypatch):
+    """A YAML file may hold what the corpus does not need: only the options of the command line are refused."""
+    monkeypatch.setattr(inputs, "is_prepared", lambda files: files == ["corpus"])
+    asked = {"text_column": "body", "sentence_per_line": False, "vocab_size": 100, "train_file": ["corpus"]}
+    values = SimpleNamespace(**asked, validation_file=["held-out.jsonl"])
+    inputs.refuse_decided_by_preparing({"text_column", "train_file"}, values)
+    inputs.refuse_decided_by_preparing({"train_file"}, values)
+    with pytest.raises(InputError, match="--vocab_size: it has no effect on a prepared corpus"):
+        inputs.refuse_decided_by_preparing({"text_column", "vocab_size"}, values)
 
 
 def test_text_is_not_trained_on_and_held_out(tmp_path):

@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import field, fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,6 +73,7 @@ def parse(
     argv: list[str] | None = None,
     default_config: str | None = None,
     preflight: Callable[..., Iterable[str]] | None = None,
+    check_given: Callable[[Collection[str], Any], None] | None = None,
 ) -> tuple | None:
     """Fills dataclasses from `--config FILE.yaml` and the command line, which wins.
 
@@ -84,6 +85,8 @@ def parse(
             the other ranks. It gets what is returned, with plain values in place of a `TrainingArguments`, and yields
             a line for each check that passed. With it there is a flag `--check`, which prints these lines and ends
             the command.
+        check_given: gets the names of the options of the command line, and all values; refuses those of the former
+            that have no effect, in addition to those of `effects.py`.
 
     Returns:
         The dataclasses; None after `--check true`, unless one of the dataclasses has an option `check` itself.
@@ -101,6 +104,8 @@ def parse(
     plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
     ranges = check_ranges(*plain)
     refuse_without_effect(given, known, parser.get_default)
+    if check_given is not None:
+        check_given(given, known)
     if preflight is not None:
         for line in itertools.chain([ranges], preflight(*plain)):
             if known.check and os.environ.get("RANK", "0") == "0":

@@ -3,7 +3,9 @@
 import glob
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from bert_hf.config.arguments import CorpusArguments, TaskArguments
 from bert_hf.config.files import check_writable
@@ -15,6 +17,8 @@ from bert_hf.finetuning.task import DownstreamTask
 _HEAD = 1 << 18  # characters that are read of an input
 _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
+_OF_A_VOCABULARY = ("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes")
+_OF_TEXT = ("text_column", "sentence_per_line")
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 
 
@@ -53,6 +57,23 @@ def _refuse_two_sources(args: CorpusArguments | TaskArguments) -> None:
     if args.train_file and args.dataset_name:
         what = "--train_file names the data already, and the dataset would not be read"
         raise InputError(what, where="--dataset_name", remedy="give one of both")
+
+
+def refuse_decided_by_preparing(given: Collection[str], values: Any) -> None:
+    """Refuses options by which raw text is read and a vocabulary is trained, where the corpus was prepared before.
+
+    Args:
+        given: the options of the command line. (A YAML file serves many runs.)
+        values: all options.
+    """
+    if not is_prepared(values.train_file):
+        return
+    raw_text = values.validation_file and not is_prepared(values.validation_file)
+    names = _OF_A_VOCABULARY if raw_text else (*_OF_A_VOCABULARY, *_OF_TEXT)
+    for name in names:
+        if name in given and getattr(values, name):
+            what = "it has no effect on a prepared corpus"
+            raise InputError(what, where=f"--{name}", remedy="leave it out, or prepare the text with it")
 
 
 def refuse_held_out_text(corpus_args: CorpusArguments) -> None:

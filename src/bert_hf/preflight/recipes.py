@@ -29,7 +29,12 @@ from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.preflight.checkpoints import is_here, local_tokenizer, not_checked, read_model_config
-from bert_hf.preflight.inputs import check_corpus_text, check_labelled_rows, refuse_held_out_text
+from bert_hf.preflight.inputs import (
+    check_corpus_text,
+    check_labelled_rows,
+    refuse_decided_by_preparing,
+    refuse_held_out_text,
+)
 from bert_hf.preflight.options import (
     check_disk_space,
     check_machine,
@@ -58,17 +63,17 @@ SPLITTING_ARGUMENTS = (SplitArguments, OutputArguments)
 
 def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
     """The options of `pretrain.py`, checked, in the order of `PRETRAINING_ARGUMENTS`. None after `--check`."""
-    return parse(PRETRAINING_ARGUMENTS, argv, str(default_config), check_pretraining)
+    return parse(PRETRAINING_ARGUMENTS, argv, str(default_config), check_pretraining, refuse_decided_by_preparing)
 
 
 def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
     """The options of `estimate.py`, in the order of `ESTIMATING_ARGUMENTS`. None after `--check`."""
-    return parse(ESTIMATING_ARGUMENTS, argv, str(default_config), check_estimating)
+    return parse(ESTIMATING_ARGUMENTS, argv, str(default_config), check_estimating, refuse_decided_by_preparing)
 
 
 def parse_preparing(argv: list[str] | None) -> tuple:
     """The options of `prepare.py`, in the order of `PREPARING_ARGUMENTS`; `--check` is one of them."""
-    options = parse(PREPARING_ARGUMENTS, argv, preflight=check_preparing)
+    options = parse(PREPARING_ARGUMENTS, argv, preflight=check_preparing, check_given=refuse_decided_by_preparing)
     assert options is not None
     return options
 
