@@ -108,7 +108,13 @@ RUNS = {
     "epochs": {"max_steps": -1, "num_train_epochs": 1, "per_device_train_batch_size": 32},
     "best_model": {"load_best_model_at_end": "true", "metric_for_best_model": "mlm_loss", "save_steps": 15},
     "continued": {"config_name": None, "model_name_or_path": "plain", "max_steps": 10, "save_steps": 5},
-    "raw_text": {"train_file": "text-0.txt", "validation_file": "text-1.txt", "vocab_size": 250, "max_steps": 10},
+    "raw_text": {
+        "train_file": "text-0.txt",
+        "validation_file": "text-1.txt",
+        "vocab_size": 250,
+        "max_steps": 10,
+        "validation_split_percentage": None,
+    },
     "loader_processes": {"dataloader_num_workers": 2},
 }
 

@@ -62,10 +62,11 @@ def tokenizer_words(place):
 
 def pretrain(place, *words, output="pretrained"):
     model = [] if "--model_name_or_path" in words else ["--config_name", str(place / "tiny.json")]
+    held_out = [] if "--validation_file" in words else ["--validation_split_percentage", "20"]
     return recipe("pretrain")(
         [
-            *model, "--train_file", str(place / "corpus"),
-            "--validation_split_percentage", "20", "--max_seq_length", "32", "--long_seq_length", "64",
+            *model, "--train_file", str(place / "corpus"), *held_out, "--max_seq_length", "32",
+            "--long_seq_length", "64",
             "--max_steps", "8", "--per_device_train_batch_size", "4", "--logging_steps", "2", "--save_steps", "2",
             "--warmup_steps", "2", "--disable_tqdm", "true", "--bf16", "false", "--use_cpu",
             "--output_dir", str(place / output), *words,

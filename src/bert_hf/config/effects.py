@@ -11,6 +11,8 @@ _LOADED = ("tokenizer_name", "model_name_or_path")  # where no vocabulary is tra
 _NO_EFFECT_WITH = {
     **dict.fromkeys(("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"), _LOADED),
     **dict.fromkeys(("config_name", "position_initializer"), ("model_name_or_path",)),
+    "validation_split_percentage": ("validation_file",),
+    "test_split_percentage": ("test_file",),
     "min_steps": ("max_steps",),
     "num_train_epochs": ("max_steps", "max_hours"),
     **dict.fromkeys(("save_minutes", "save_total_limit"), ("save_strategy no",)),
@@ -20,7 +22,7 @@ _NO_EFFECT_WITH = {
     "logging_steps": ("logging_strategy no", "logging_strategy epoch"),
 }
 # An option → the other without which it has no effect, and the value that this needs
-_NO_EFFECT_WITHOUT = {"muon_learning_rate": "optim muon"}
+_NO_EFFECT_WITHOUT = {"muon_learning_rate": "optim muon", "dataset_config_name": "dataset_name"}
 
 
 def refuse_without_effect(given: Collection[str], values: Any, default: Callable[[str], Any]) -> None:
