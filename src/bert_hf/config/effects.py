@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+from bert_hf.config.learning_checks import WITHOUT_WARMUP
 from bert_hf.errors import InputError
 
 _LOADED = ("tokenizer_name", "model_name_or_path")  # where no vocabulary is trained
@@ -18,7 +19,8 @@ _NO_EFFECT_WITH = {
     **dict.fromkeys(("save_minutes", "save_total_limit"), ("save_strategy no",)),
     "save_steps": ("save_strategy no", "save_strategy epoch", "save_strategy best"),
     "eval_steps": ("eval_strategy no", "eval_strategy epoch"),
-    "eval_delay": ("eval_strategy no",),
+    **dict.fromkeys(("eval_delay", "metric_for_best_model", "greater_is_better"), ("eval_strategy no",)),
+    "warmup_steps": tuple(f"lr_scheduler_type {schedule}" for schedule in WITHOUT_WARMUP),
     "logging_steps": ("logging_strategy no", "logging_strategy epoch"),
 }
 # An option → the other without which it has no effect, and the value that this needs
@@ -39,7 +41,7 @@ def refuse_without_effect(given: Collection[str], values: Any, default: Callable
 
     def holds(name: str, value: str) -> bool:
         found = getattr(values, name, None)
-        return str(found) == value if value else found not in (None, False, default(name))
+        return str(getattr(found, "value", found)) == value if value else found not in (None, False, default(name))
 
     for name, others in _NO_EFFECT_WITH.items():
         if name not in given or not getattr(values, name):  # --save_minutes 0 agrees with --save_strategy no
