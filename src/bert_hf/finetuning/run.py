@@ -65,12 +65,17 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> None:
     """Refuses options that do nothing in this run."""
-    if task.task_args.early_stopping_patience is not None and args.eval_strategy == "no":
-        what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
-        raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
+    refuse_stop_without_evaluation(args, task.task_args)
     if args.label_smoothing_factor and not task.smooths_labels:
         what = "the loss of this task has no smoothed form"
         raise InputError(what, where="--label_smoothing_factor", remedy="leave it out")
+
+
+def refuse_stop_without_evaluation(args, task_args: TaskArguments) -> None:
+    """Refuses --early_stopping_patience where the run is not evaluated while it trains."""
+    if task_args.early_stopping_patience is not None and args.eval_strategy == "no":
+        what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
+        raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:

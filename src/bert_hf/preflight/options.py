@@ -22,7 +22,7 @@ from bert_hf.config.training_options import check_options, defaults_of
 from bert_hf.data.planned_run import SAVED_A_PARAMETER
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.flops import parameter_count
-from bert_hf.training.optimization import check_optimizer, check_schedule
+from bert_hf.training.optimization import BY_EVALUATION, check_optimizer, check_schedule, option_text
 from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
 
 
@@ -76,26 +76,39 @@ def check_training_options(args, kind: type[TrainingArguments], by: frozenset[st
     line = check_options(args, defaults, by)
     check_optimizer(args, defaults)
     check_schedule(args, parsed["lr_scheduler_kwargs"])
-    _check_best_weights(args, evaluates=issubclass(kind, FineTuningArguments))
+    _check_evaluations(args, evaluates=issubclass(kind, FineTuningArguments))
     _check_compiling(args)
     _check_activation_checkpointing(parsed["gradient_checkpointing_kwargs"])
     return line
 
 
-def _check_best_weights(args, evaluates: bool) -> None:
-    """Refuses --load_best_model_at_end where no weights are evaluated, or those that are evaluated are not saved.
+def _check_evaluations(args, evaluates: bool) -> None:
+    """Refuses options that need evaluations during training where there are none, or where they are not saved.
 
     Args:
         evaluates: the run is evaluated and saved by default, and keeps the best weights.
     """
     evaluation = args.eval_strategy or ("steps" if args.eval_steps is not None else "epoch" if evaluates else "no")
     saving = args.save_strategy or (evaluation if evaluates else "no" if args.save_steps is None else "steps")
-    if not (args.load_best_model_at_end or (args.load_best_model_at_end is None and saving == evaluation != "no")):
-        return
+    needing = {
+        "load_best_model_at_end": bool(args.load_best_model_at_end),
+        "save_strategy": saving == "best",
+        "lr_scheduler_type": option_text(args.lr_scheduler_type) in BY_EVALUATION,
+    }
+    for name, needs in needing.items():
+        if needs and evaluation == "no":
+            what, remedy = "the run is not evaluated while it trains", "give --eval_steps too, or leave it out"
+            raise InputError(what, where=f"--{name}", remedy=remedy)
 
-    if evaluation == "no":
-        what, remedy = "the run is not evaluated while it trains", "give --eval_steps too, or leave it out"
-        raise InputError(what, where="--load_best_model_at_end", remedy=remedy)
+    if saving == "best" and args.metric_for_best_model is None and not args.load_best_model_at_end:
+        what, remedy = "no metric says which weights are the best", "give --metric_for_best_model too"
+        raise InputError(what, where="--save_strategy", remedy=remedy)
+    if args.load_best_model_at_end or (args.load_best_model_at_end is None and saving == evaluation != "no"):
+        _check_best_weights(args, evaluation, saving)
+
+
+def _check_best_weights(args, evaluation: str, saving: str) -> None:
+    """Refuses to keep the best weights where those that are evaluated are not saved."""
     if saving not in (evaluation, "best"):
         what = f"weights are evaluated with --eval_strategy {evaluation} and saved with --save_strategy {saving}"
         raise InputError(what, where="--load_best_model_at_end", remedy=f"give --save_strategy {evaluation}, or best")

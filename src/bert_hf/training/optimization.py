@@ -33,7 +33,7 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
     MUON: (),
 }
 _ADAMS = ("adamw_torch_fused", "adamw_torch", MUON)  # take --adam_beta1, --adam_beta2, --adam_epsilon
-_BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")  # schedules that read the metric of an evaluation
+BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")  # schedules that read the metric of an evaluation
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
@@ -290,7 +290,7 @@ def check_schedule(args, kwargs: dict | None) -> None:
         )
         for _ in range(10):
             optimizer.step()
-            schedule.step(*([1.0] if name in _BY_EVALUATION else []))
+            schedule.step(*([1.0] if name in BY_EVALUATION else []))
     except (TypeError, ValueError, ArithmeticError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
         raise InputError(
