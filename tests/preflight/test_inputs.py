@@ -36,10 +36,10 @@ def test_options_of_raw_text_are_taken_where_raw_text_is_held_out(monkeypatch):
     monkeypatch.setattr(inputs, "is_prepared", lambda files: files == ["corpus"])
     asked = {"text_column": "body", "sentence_per_line": False, "vocab_size": 100, "train_file": ["corpus"]}
     values = SimpleNamespace(**asked, validation_file=["held-out.jsonl"])
-    inputs.refuse_decided_by_preparing({"text_column", "train_file"}, values)
-    inputs.refuse_decided_by_preparing({"train_file"}, values)
+    inputs.refuse_unused_text_options({"text_column", "train_file"}, values)
+    inputs.refuse_unused_text_options({"train_file"}, values)
     with pytest.raises(InputError, match="--vocab_size: it has no effect on a prepared corpus"):
-        inputs.refuse_decided_by_preparing({"text_column", "vocab_size"}, values)
+        inputs.refuse_unused_text_options({"text_column", "vocab_size"}, values)
 
 
 def test_text_is_not_trained_on_and_held_out(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_hf.config.arguments import CorpusArguments, TaskArguments
 from bert_hf.config.files import check_writable
-from bert_hf.data.input_files import is_url
+from bert_hf.data.input_files import is_url, kind_of
 from bert_hf.data.requested_corpus import is_prepared, open_prepared, text_sources
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
@@ -59,21 +59,34 @@ def _refuse_two_sources(args: CorpusArguments | TaskArguments) -> None:
         raise InputError(what, where="--dataset_name", remedy="give one of both")
 
 
-def refuse_decided_by_preparing(given: Collection[str], values: Any) -> None:
-    """Refuses options by which raw text is read and a vocabulary is trained, where the corpus was prepared before.
+def refuse_unused_text_options(given: Collection[str], values: Any) -> None:
+    """Refuses options that the text does not need: it is prepared, has no columns, or is on this machine.
 
     Args:
         given: the options of the command line. (A YAML file serves many runs.)
         values: all options.
     """
-    if not is_prepared(values.train_file):
-        return
-    raw_text = values.validation_file and not is_prepared(values.validation_file)
-    names = _OF_A_VOCABULARY if raw_text else (*_OF_A_VOCABULARY, *_OF_TEXT)
-    for name in names:
+    unused: dict[str, tuple[str, str]] = {}
+    named = [files for files in (values.train_file, values.validation_file) if files]
+    paths = [path for files in named for path in files]
+    if named and all(_is_plain(path) for path in paths):
+        unused["text_column"] = "plain text has no columns", "leave it out, or give a table"
+    if not any(map(is_url, paths)):
+        unused["corpus_cache_gb"] = "no corpus behind a URL is read", "leave it out"
+
+    if is_prepared(values.train_file):
+        prepared = "it has no effect on a prepared corpus", "leave it out, or prepare the text with it"
+        unused |= dict.fromkeys(_OF_A_VOCABULARY, prepared)
+        if all(map(is_prepared, named)):
+            unused |= dict.fromkeys(_OF_TEXT, prepared)
+
+    for name, (what, remedy) in unused.items():
         if name in given and getattr(values, name):
-            what = "it has no effect on a prepared corpus"
-            raise InputError(what, where=f"--{name}", remedy="leave it out, or prepare the text with it")
+            raise InputError(what, where=f"--{name}", remedy=remedy)
+
+
+def _is_plain(path: str) -> bool:
+    return kind_of(path) == ".txt"
 
 
 def refuse_held_out_text(corpus_args: CorpusArguments) -> None:

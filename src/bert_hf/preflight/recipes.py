@@ -33,8 +33,8 @@ from bert_hf.preflight.checkpoints import is_here, local_tokenizer, not_checked,
 from bert_hf.preflight.inputs import (
     check_corpus_text,
     check_labelled_rows,
-    refuse_decided_by_preparing,
     refuse_held_out_text,
+    refuse_unused_text_options,
 )
 from bert_hf.preflight.options import (
     check_disk_space,
@@ -64,17 +64,17 @@ SPLITTING_ARGUMENTS = (SplitArguments, OutputArguments)
 
 def parse_pretraining(argv: list[str] | None, default_config: Path) -> tuple | None:
     """The options of `pretrain.py`, checked, in the order of `PRETRAINING_ARGUMENTS`. None after `--check`."""
-    return parse(PRETRAINING_ARGUMENTS, argv, str(default_config), check_pretraining, refuse_decided_by_preparing)
+    return parse(PRETRAINING_ARGUMENTS, argv, str(default_config), check_pretraining, refuse_unused_text_options)
 
 
 def parse_estimating(argv: list[str] | None, default_config: Path) -> tuple | None:
     """The options of `estimate.py`, in the order of `ESTIMATING_ARGUMENTS`. None after `--check`."""
-    return parse(ESTIMATING_ARGUMENTS, argv, str(default_config), check_estimating, refuse_decided_by_preparing)
+    return parse(ESTIMATING_ARGUMENTS, argv, str(default_config), check_estimating, refuse_unused_text_options)
 
 
 def parse_preparing(argv: list[str] | None) -> tuple:
     """The options of `prepare.py`, in the order of `PREPARING_ARGUMENTS`; `--check` is one of them."""
-    options = parse(PREPARING_ARGUMENTS, argv, preflight=check_preparing, check_given=refuse_decided_by_preparing)
+    options = parse(PREPARING_ARGUMENTS, argv, preflight=check_preparing, check_given=refuse_unused_text_options)
     assert options is not None
     return options
 
