@@ -24,6 +24,7 @@ class Range(NamedTuple):
         return f"{low} {self.least:,} and {high} {self.most:,}"
 
 
+MAX_DROPOUT = 0.99  # what is left is multiplied by 1 / (1 - p), which the kernels cannot compute just below 1
 _ALLOWED = {
     "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps": Range(1, 1_000_000),
     "dataloader_prefetch_factor early_stopping_patience lstm_hidden_size": Range(1, 1_000_000),
@@ -52,7 +53,8 @@ _ALLOWED = {
     "ddp_timeout": Range(1, 100_000_000),
     "learning_rate muon_learning_rate tune_learning_rate": Range(0, 1000),
     "weight_decay adam_epsilon max_grad_norm nsp_loss_weight neftune_noise_alpha": Range(0, 1000),
-    "adam_beta1 adam_beta2 dropout label_smoothing_factor": Range(0, 1, below=True),
+    "adam_beta1 adam_beta2 label_smoothing_factor": Range(0, 1, below=True),
+    "dropout": Range(0, MAX_DROPOUT),
     "long_seq_fraction short_seq_probability final_mlm_fraction": Range(0, 1),
     "mfu fill layerwise_lr_decay": Range(0, 1, above=True),
     "mlm_probability final_mlm_probability": Range(0, 1, above=True, below=True),

@@ -10,13 +10,14 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
+from bert_hf.config.value_ranges import MAX_DROPOUT
 from bert_hf.errors import InputError, did_you_mean, first_line
 from bert_hf.models.loading import find_checkpoint, read_safe_json
 
 _WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _WHOLE += ("max_position_embeddings", "type_vocab_size")
-_SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # 0 is allowed
-_FRACTIONS = ("initializer_range", "layer_norm_eps")  # 0 is not
+_SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_FRACTIONS = ("initializer_range", "layer_norm_eps")
 
 
 def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
@@ -139,9 +140,10 @@ def _check(values: dict, text: str, path: Path) -> None:
             refuse(name, f"{name} is {value!r}, and not a whole number above 0")
     for name in _SHARES + _FRACTIONS:
         value = values.get(name, 0.1)
-        zero_allowed = name in _SHARES
-        if type(value) not in (int, float) or not 0 <= value < 1 or (value == 0 and not zero_allowed):
-            allowed = "from 0 to below 1" if zero_allowed else "between 0 and 1"
+        share = name in _SHARES
+        inside = type(value) in (int, float) and (0 <= value <= MAX_DROPOUT if share else 0 < value < 1)
+        if not inside:
+            allowed = f"from 0 to {MAX_DROPOUT}" if share else "between 0 and 1"
             refuse(name, f"{name} is {value!r}, and not a number {allowed}")
 
     # Activation and heads
