@@ -140,6 +140,14 @@ def test_codes_of_languages(code):
     assert CorpusArguments(language=code).language == TaskArguments(language=code).language == code
 
 
+@pytest.mark.parametrize(
+    ("given", "code"), [("deu", "de"), ("ger", "de"), ("eng-GB", "en-GB"), ("cmn-Hant", "zh-Hant"), ("als", "als")]
+)
+def test_three_letters_are_the_two_letters_of_the_language(given, code):
+    """As two letters the rules of sentences know it; those of Alemannic (als) have no other code."""
+    assert CorpusArguments(language=given).language == TaskArguments(language=given).language == code
+
+
 @pytest.mark.parametrize("name", ["english", "German", "de_DE", "", "d", "false"])
 @pytest.mark.parametrize("arguments", [CorpusArguments, TaskArguments, QuestionAnsweringArguments])
 def test_names_of_languages_are_refused(arguments, name):

@@ -20,6 +20,8 @@ from bert_hf.data.tokenization import backend, train_tokenizer
         ("de", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
         ("de-AT", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
         ("de-Latn-CH", "Er kam am 3. Mai. Gut.", ["Er kam am 3. Mai.", "Gut."]),
+        ("deu", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
+        ("ger-AT", "Das ist z. B. gut. Er kam am 3. Mai.", ["Das ist z. B. gut.", "Er kam am 3. Mai."]),
         ("zh", "今天天气很好。我们去公园吧！", ["今天天气很好。", "我们去公园吧！"]),
         ("xx", "No such language. It still works.", ["No such language.", "It still works."]),
         ("en", "one a line\n\nand another\r\n", ["one a line", "and another"]),

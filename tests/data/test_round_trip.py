@@ -185,7 +185,7 @@ def test_the_choice_by_language_and_by_script():
     english = "The quick brown fox jumps over the lazy dog. " * 40
     assert chosen(english).strip
     assert chosen(english, "en").strip
-    for language in ("ja", "hi", "zh-Hant", "vi", "he"):
+    for language in ("ja", "hi", "zh-Hant", "vi", "he", "jpn", "hin-IN"):
         assert chosen(english, language) == (False, f"accents are kept, for --language {language}")
 
     # A wrong language does not damage the text.

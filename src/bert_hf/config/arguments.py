@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields
 from bert_hf.config.finetuning_arguments import ClassificationArguments as ClassificationArguments
 from bert_hf.config.finetuning_arguments import FineTuningArguments as FineTuningArguments
 from bert_hf.config.finetuning_arguments import TaskArguments as TaskArguments
+from bert_hf.config.languages import checked_language
 from bert_hf.config.parser import option as option
 from bert_hf.config.parser import parse as parse
 from bert_hf.config.training_arguments import MUON as MUON
 from bert_hf.config.training_arguments import PreTrainingArguments as PreTrainingArguments
-from bert_hf.config.value_ranges import check_language, check_ranges
+from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError
 
 
@@ -69,7 +70,7 @@ class CorpusArguments:
     corpus_source: str | None = option(None, "Source of the text, for the model card.")
 
     def __post_init__(self):
-        check_language(self.language)
+        self.language = checked_language(self.language)
 
     def given(self, *names: str) -> list[str]:
         """Those of the named options that differ from their defaults, as words of a command line."""

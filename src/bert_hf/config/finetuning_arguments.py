@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from bert_hf.config.languages import checked_language
 from bert_hf.config.parser import option
 from bert_hf.config.training_arguments import RunArguments
-from bert_hf.config.value_ranges import check_language
 
 # Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
@@ -146,7 +146,7 @@ class TaskArguments:
     dataset_source: str | None = option(None, "Source of the data, for the model card.")
 
     def __post_init__(self):
-        check_language(self.language)
+        self.language = checked_language(self.language)
 
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""

@@ -1,6 +1,5 @@
-"""Checks that the numbers of a run are in range, and its language a code, before anything is built."""
+"""Checks that the numbers of a run are in range, before anything is built."""
 
-import re
 from typing import NamedTuple
 
 from bert_hf.errors import InputError
@@ -87,17 +86,6 @@ def check_ranges(*parts) -> str:
                     raise InputError(f"{number} is out of range", where=f"--{name}", remedy=remedy)
             checked += 1
     return f"numbers: {checked} checked"
-
-
-def check_language(language: str | None) -> None:
-    """Refuses what is no language code; the model card and the rules that split sentences take codes alone.
-
-    Raises:
-        InputError: e.g. for the name of a language.
-    """
-    if language is not None and not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
-        what = f"{language!r} is no ISO 639 code of a language"
-        raise InputError(what, where="--language", remedy="give e.g. de")
 
 
 def is_number(text: str) -> bool:

@@ -15,6 +15,8 @@ import numpy as np
 import sentencex
 from tokenizers import Tokenizer
 
+from bert_hf.config.languages import two_letter_code
+
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
 LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence
 GROUP = 1 << 18  # characters that are encoded at once
@@ -67,6 +69,12 @@ def _parts(line: str) -> Iterator[str]:
         yield line[begin:]
 
 
+@functools.lru_cache(maxsize=8)
+def _rules_of(language: str) -> str:
+    """The code by which `sentencex` knows the rules of a language: `de` for `deu` and for `de-Latn-AT`."""
+    return _REGION.sub("", two_letter_code(language))
+
+
 def _segments(line: str, language: str) -> list[str]:
     """The sentences of a line; the whole line where `sentencex` panics.
 
@@ -75,7 +83,7 @@ def _segments(line: str, language: str) -> list[str]:
     """
     line = _SPACED_STOP.sub(lambda found: found[0] if found[0].isascii() else " ", line)
     try:
-        return sentencex.segment(_REGION.sub("", language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
+        return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
     except BaseException as error:  # a panic is no Exception
         if type(error).__name__ != "PanicException":
             raise

@@ -8,7 +8,6 @@ text.
 """
 
 import functools
-import re
 import sys
 import unicodedata
 from collections import Counter
@@ -16,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+
+from bert_hf.config.languages import two_letter_code
 
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
 # Scripts without nonspacing marks: nothing is lost there, whether accents are stripped or kept.
@@ -95,7 +96,7 @@ def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
         points: `count_characters` of the text that the vocabulary is trained on.
         language: an ISO 639 code, with or without a region.
     """
-    if language and re.split("[-_]", language.lower())[0] in KEPT_LANGUAGES:
+    if language and two_letter_code(language.lower().replace("_", "-")).split("-")[0] in KEPT_LANGUAGES:
         return Accents(False, f"accents are kept, for --language {language}")
 
     letters = letters_by_script(points)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bert_hf.config.arguments import option
-from bert_hf.config.value_ranges import check_language
+from bert_hf.config.languages import checked_language
 from bert_hf.errors import InputError, check_known
 
 PARTS = ("vocabulary", "geometry", "features", "few_labels", "mlm", "nsp", "grammar")
@@ -60,7 +60,7 @@ class ProbeArguments:
 
     def __post_init__(self):
         self.labels = self.labels or [10, 50, 100, 500]
-        check_language(self.language)
+        self.language = checked_language(self.language)
 
         counts = "max_rows max_eval_samples max_pairs tune_steps tune_batch_size tune_draws random_draws"
         for name in counts.split():
