@@ -235,7 +235,7 @@ def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, li
         separator: a comma; or a tab, where quotes are part of the text.
 
     Raises:
-        InputError: a quote is not closed.
+        InputError: a quote is not closed, or a line holds a CR (a table of lines that end with it is one line).
     """
     quoting = csv.QUOTE_NONE if separator == "\t" else csv.QUOTE_MINIMAL
     lines = (f"{line}\n" for _, line in read_lines(path))
@@ -244,7 +244,11 @@ def separated_fields(path: str | Path, separator: str) -> Iterator[tuple[int, li
     try:
         yield from ((reader.line_num, row) for row in reader if row)
     except csv.Error as error:
-        raise InputError(f"not CSV: {error}", where=path, line=reader.line_num, remedy="check its quotes") from None
+        what, remedy = f"not CSV: {error}", "check its quotes"
+        if str(error).startswith("new-line character"):  # a CR, as at the ends of the lines of an old Mac
+            what = "a CR within the line"
+            remedy = r"if lines end with it, convert them, e.g. tr '\r' '\n'; else remove it"
+        raise InputError(what, where=path, line=reader.line_num, remedy=remedy) from None
 
 
 def _refuse_other_separator(first: list[str], separator: str, path: str | Path) -> None:
