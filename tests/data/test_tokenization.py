@@ -41,6 +41,14 @@ def test_the_rarest_characters_are_left_out():
     assert {piece for piece in trained if len(piece) == 1} == {"a", "b", "c"}
 
 
+def test_words_that_are_unknown_whatever_the_vocabulary_do_not_count():
+    """Of more than 100 characters. One of 100 counts, and so do Chinese characters, each of which is a word."""
+    texts = [*TEXTS, "狐狸跳過懶狗" * 20, " ".join(["fox-foxdog"] * 20)]
+    vocabulary = train_tokenizer(texts).get_vocab()
+    assert train_tokenizer([*texts, "gfnal" * 2_000]).get_vocab() == vocabulary
+    assert train_tokenizer([*texts, "gfnalf" * 16 + "gfna"]).get_vocab() != vocabulary
+
+
 def test_tokens_that_were_added_are_part_of_the_fingerprint(tmp_path):
     prints = [fingerprint_text(train_tokenizer(["a b"]))]
     for number, added in enumerate(["a b", "b a"]):
