@@ -687,6 +687,13 @@ def test_the_geometry_of_held_out_text_is_that_of_the_text_without_masks(subject
     assert found["geometry"]["checkpoint"] == probe_geometry(subject.load(), rows, subject)
 
 
+def test_the_geometry_of_a_single_text_is_no_metric(subject):
+    probe_args = ProbeArguments(train_file=["toy.tsv"], parts=["geometry"])
+    found = ProbeRun(probe_args, subject, ProbeData([toy_task(1)], NO_TEXT, []), report=lambda _: None).run()
+    assert "geometry" not in found
+    assert found["notes"] == ["geometry: a single text cannot be compared with others"]
+
+
 def test_held_out_rows_of_several_columns(subject, tmp_path):
     """The column of the held-out text is not that of the labelled rows; the error names the option that decides."""
     row = '{{"a": "w{0} w1 w2", "b": "w{0} w3. w4 w5."}}\n'

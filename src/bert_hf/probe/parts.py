@@ -84,6 +84,9 @@ class ProbeRun:
         """Why a part cannot be measured; None where it can."""
         if part in ("mlm", "grammar") and self.subject.lacks("cls.predictions"):
             return f"{part}: the checkpoint has no masked-language-model head"
+        texts = len(self.tasks[0]) if self.tasks else len(self.held_out.examples)
+        if part == "geometry" and texts < 2:
+            return "geometry: a single text cannot be compared with others"
         if part == "nsp" and (self.subject.lacks("cls.seq_relationship") or self.subject.lacks("bert.pooler")):
             return "nsp: the checkpoint has no next-sentence head"
         if part == "nsp" and not self.held_out.pairs:
