@@ -521,11 +521,15 @@ def test_draws_keep_the_shares_of_the_classes():
     assert draw_rows(labels, np.arange(85, 100), 15, rng).tolist() == list(range(85, 100))
 
 
+def texts_of(task):
+    return np.array(task.joined(), dtype=object)
+
+
 def test_probe_features_compares_on_equal_rows():
     task = toy_task(160)
     states = [random_states(160, layers=1, seed=seed) for seed in (0, 1, 2)]
     networks = {"checkpoint": states[:1], "random": states[1:]}
-    found = probe_features(networks, task, [10, 60, 1000], folds=2, seed=0)
+    found = probe_features(networks, task, texts_of(task), [10, 60, 1000], folds=2, seed=0)
     assert found["metric"] == "average precision"
     assert list(found["difference"]) == [10, 60]  # a fold has no 1,000 rows
     scores = found["scores"]
@@ -538,7 +542,7 @@ def test_probe_features_compares_on_equal_rows():
     assert np.mean(scores["tfidf_words"][60]) > 0.6  # the telling word is right four times in five
     assert found["by_layer"]["checkpoint"]["mean"][1] > found["by_layer"]["checkpoint"]["mean"][0]
     assert 0 not in found["by_layer"]["random"]["cls"]
-    assert probe_features(networks, task, [1000], folds=2, seed=0) is None
+    assert probe_features(networks, task, texts_of(task), [1000], folds=2, seed=0) is None
 
 
 def test_three_classes_are_judged_by_macro_f1():
@@ -546,7 +550,7 @@ def test_three_classes_are_judged_by_macro_f1():
     fold = labelled_folds(task, [40], 3, 0)[40][0]
     assert majority_score(task, fold) == pytest.approx(1 / 6, abs=0.03)  # F1 ½ of one class in three, 0 of the others
     states = [random_states(90, layers=1)]
-    found = probe_features({"checkpoint": states, "random": states}, task, [40], 3, 0)
+    found = probe_features({"checkpoint": states, "random": states}, task, texts_of(task), [40], 3, 0)
     assert found["metric"] == "macro F1"
     assert found["difference"][40] == [0.0, 0.0, 0.0]
 
@@ -633,6 +637,24 @@ def test_pairs_of_texts_and_a_sample_of_rows(tmp_path, subject):
     number = int(task.texts[0].split()[0][1:])
     expected = subject.tokenizer(f"w{number} w1", f"w2 w{number}")
     assert row == {name: expected[name] for name in ("input_ids", "token_type_ids")}
+
+
+@pytest.mark.parametrize(("part", "counts"), [("features", {"labels": [20]}), ("few_labels", {"tune_labels": 20})])
+def test_tf_idf_sees_what_the_network_sees(subject, part, counts):
+    """A word beyond the tokens of the network tells the label; [CLS], eight words, [SEP]."""
+    task = toy_task(60)
+    task.texts = [f"w10 w11 w12 w13 w14 w15 w16 w17 w{20 + label}" for label in task.labels]
+    args = {"max_seq_length": 10, "random_draws": 1, "tune_steps": 1, "folds": 3, "parts": [part]}
+    probe_args = ProbeArguments(train_file=["toy.tsv"], **args, **counts)
+    found = ProbeRun(probe_args, subject, ProbeData([task], NO_TEXT, []), report=lambda _: None).run()[part]["toy"]
+    values = found["scores"]["tfidf_words"]
+    assert (values[20] if part == "features" else values) == pytest.approx([0.5] * 3)
+
+    assert task.seen(subject.tokenizer, 11).tolist() == task.texts
+    pairs = LabelledTask("pairs", ["w10 w11 w12"], ["w20 w21 w22 w23"], np.zeros(1), ("x",), np.zeros(1))
+    ids = pairs.encoded(subject.tokenizer, 8)[0]["input_ids"]
+    assert subject.tokenizer.decode(ids) == "[CLS] w10 w11 [SEP] w20 w21 w22 [SEP]"
+    assert pairs.seen(subject.tokenizer, 8).tolist() == ["w10 w11\nw20 w21 w22"]
 
 
 def test_rows_in_another_encoding(tmp_path):

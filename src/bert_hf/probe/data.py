@@ -19,6 +19,7 @@ from bert_hf.data.readers import read_rows, whole_text
 from bert_hf.data.requested_corpus import load_or_prepare_corpus
 from bert_hf.data.samplers import ExampleNumber, Phase
 from bert_hf.errors import InputError
+from bert_hf.finetuning.baselines import cut_texts
 from bert_hf.finetuning.known_tasks import order_labels
 from bert_hf.finetuning.labelled.columns import CLASSES, NamedColumns, as_number
 from bert_hf.finetuning.labelled.datasets import read_labelled
@@ -59,7 +60,14 @@ class LabelledTask:
 
     def joined(self) -> list[str]:
         """One string a row, for what counts words."""
-        return LabelledTexts(self.texts, None, pairs=self.pairs).joined()
+        return self._rows().joined()
+
+    def seen(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> np.ndarray:
+        """(N,) one string a row, with the part of each text that is in `encoded`: for what is compared with it."""
+        return np.array(cut_texts(self._rows(), tokenizer, max_seq_length).joined(), dtype=object)
+
+    def _rows(self) -> LabelledTexts:
+        return LabelledTexts(self.texts, None, pairs=self.pairs)
 
     def encoded(self, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> list[dict]:
         """`input_ids` and `token_type_ids` of each row, special tokens included, cut to `max_seq_length`."""

@@ -168,7 +168,7 @@ def probe_tfidf(texts: np.ndarray, task: LabelledTask, fold: Fold, kind: str) ->
     """Score on the test rows of logistic regression on TF-IDF, C chosen inside the labelled rows.
 
     Args:
-        texts: (N,) strings. kind: "words" or "characters".
+        texts: (N,) strings, cut to what the networks see. kind: "words" or "characters".
     """
     rows, labels = texts[fold.train], task.labels[fold.train]
     _, c = choose_c(partial(tfidf, kind), rows, labels, fold.inner, TFIDF_CHOICES, task.classes)
@@ -202,12 +202,18 @@ def labelled_folds(task: LabelledTask, counts: Iterable[int], folds: int, seed: 
 
 
 def probe_features(
-    networks: dict[str, list[dict[str, np.ndarray]]], task: LabelledTask, counts: list[int], folds: int, seed: int
+    networks: dict[str, list[dict[str, np.ndarray]]],
+    task: LabelledTask,
+    texts: np.ndarray,
+    counts: list[int],
+    folds: int,
+    seed: int,
 ) -> dict | None:
     """Scores of all methods with few labels, on all folds.
 
     Args:
         networks: {"checkpoint": [pooled states], "random": [pooled states of each draw]}.
+        texts: (N,) what the networks saw of the rows, for TF-IDF.
         counts: numbers of labels.
 
     Returns:
@@ -215,7 +221,6 @@ def probe_features(
         {count: checkpoint − random by fold}; by_layer {method: {pooling: means}} at the largest count. None where
         there are too few rows.
     """
-    texts = np.array(task.joined(), dtype=object)
     by_count = labelled_folds(task, counts, folds, seed)
     if not by_count:
         return None

@@ -149,9 +149,10 @@ class ProbeRun:
                 name: [pooled_states(model, rows, self.subject) for model in self._models(name)]
                 for name in self.networks
             }
+            texts = task.seen(self.subject.tokenizer, probe_args.max_seq_length)
             with threadpool_limits(1, "blas"):  # thousands of fits of a few ms, which several threads make slower
                 found[task.name] = probe_features(
-                    states, task, probe_args.labels or [], probe_args.folds, probe_args.seed
+                    states, task, texts, probe_args.labels or [], probe_args.folds, probe_args.seed
                 )
         return _measured(found)
 

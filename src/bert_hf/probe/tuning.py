@@ -92,7 +92,7 @@ def probe_few_labels(task: LabelledTask, subject: Subject, probe_args: ProbeArgu
         return None
 
     rows = task.encoded(subject.tokenizer, probe_args.max_seq_length)
-    texts = np.array(task.joined(), dtype=object)
+    texts = task.seen(subject.tokenizer, probe_args.max_seq_length)
     reset = tuple(probe_args.tune_reset or ())
     scores, accuracies = defaultdict(list), defaultdict(list)
 
