@@ -115,10 +115,13 @@ def _manifest(made: list[dict[str, LabelledTexts]], split_args: SplitArguments) 
 
 
 def _checksums(patterns: list[str]) -> dict[str, str | None]:
-    """The checksum of each file by its name; None of a folder or URL."""
+    """The checksum of each file by its name, with its folders where two have the same; None of a folder or URL."""
+    paths = expand(patterns, folders=True)
+    names = Counter(Path(path).name for path in paths)
     found: dict[str, str | None] = {}
-    for path in expand(patterns, folders=True):
-        found[Path(path).name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
+    for path in paths:
+        name = Path(path).name if names[Path(path).name] == 1 else path
+        found[name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
     return found
 
 
