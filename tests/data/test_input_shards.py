@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 
 import numpy as np
 import pytest
@@ -44,6 +45,16 @@ def rows(corpus: Corpus) -> list[list[list[int]]]:
 
 def names(folder) -> list[str]:
     return sorted(path.name for path in folder.glob("data-*.arrow"))
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, replace):
+    path = tmp_path / "data-00000.json"
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append((os.fstat(descriptor), path.exists())))
+    assert shard_writer.write_json(path, {"tokens": 7}, replace)
+    ((file, named),) = flushed
+    assert (file.st_ino, file.st_size, named) == (path.stat().st_ino, path.stat().st_size, False)
 
 
 def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, tmp_path, monkeypatch):

@@ -34,8 +34,11 @@ def write_json(path: Path, content: dict, replace: bool = True) -> bool:
         Whether it was written by this call.
     """
     temporary = _temporary(path)
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
         (os.replace if replace else _link)(temporary, path)
     except FileExistsError:
         return False
