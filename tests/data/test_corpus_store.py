@@ -115,6 +115,11 @@ def test_a_window_has_two_documents(tmp_path, monkeypatch):
     write_manifest(tmp_path, {}, entries)
     assert Corpus.open(tmp_path).windows() == [(0, 1), (2, 3, 4)]
 
+    # Many small shards: a window ends at their number, long before it has its tokens
+    monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 1_000_000)
+    monkeypatch.setattr(corpus_store, "WINDOW_SHARDS", 2)
+    assert Corpus.open(tmp_path).windows() == [(0, 1), (2, 3, 4)]
+
 
 def test_a_window_has_a_document_of_two_sentences(tmp_path, monkeypatch):
     """Else no sentence of it would have a next one, and the run would fail in the middle."""

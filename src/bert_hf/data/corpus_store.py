@@ -17,6 +17,7 @@ from bert_hf.data.shard_writer import COUNTS, FORMAT, MANIFEST
 from bert_hf.errors import InputError
 
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
+WINDOW_SHARDS = 20_000  # at most twice as many in a window, and two are open: a process may have 65,530 memory maps
 _SHARD = re.compile(r"data-\d+(-\d+)?\.arrow")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -254,8 +255,9 @@ class Corpus:
     def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
         """Windows of consecutive shards of `order`; each has enough documents to draw pairs from.
 
-        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). The rest joins the last window
-        where it has less than half a window, or too few documents.
+        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). A window of very small shards ends
+        at `WINDOW_SHARDS` of them. The rest joins the last window where it has less than half a window, or too few
+        documents.
         """
         windows = []
         held = []
@@ -266,7 +268,7 @@ class Corpus:
             tokens += self._entries[shard]["tokens"]
             documents += self._documents(shard)
             longer += max(0, self._documents(shard) - self._entries[shard]["one_sentence_documents"])
-            if tokens >= WINDOW_TOKENS and documents > 1 and longer:
+            if (tokens >= WINDOW_TOKENS or len(held) >= WINDOW_SHARDS) and documents > 1 and longer:
                 windows.append(tuple(sorted(held)))
                 held = []
                 tokens = documents = longer = 0

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.input_shards import InputShards
 from bert_hf.data.shard_writer import FORMAT, MANIFEST, remove_leftovers, write_json, write_manifest
 from bert_hf.data.sources import Source
-from bert_hf.data.tokenization import TOKENIZER_FILES, fingerprint_text, save_tokenizer
+from bert_hf.data.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
 from bert_hf.data.worker_pool import map_ahead, worker_errors
 from bert_hf.errors import InputError
 
@@ -74,7 +73,7 @@ def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, op
     """The facts that decide the bytes of a shard, its text apart."""
     return {
         "format": FORMAT,
-        "tokenizer": text_checksum(fingerprint_text(tokenizer)),
+        "tokenizer": tokenizer_checksum(tokenizer),
         "language": language,
         "vocab_size": len(tokenizer),
         **options,

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.checksums import text_checksum
 from bert_hf.data.corpus_store import Corpus, Window
 from bert_hf.data.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.input_files import is_url
 from bert_hf.data.readers import choose_column, cut_pieces, whole_text
 from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.tokenization import backend, fingerprint_text
+from bert_hf.data.tokenization import backend, tokenizer_checksum
 from bert_hf.errors import InputError
 
 _CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
@@ -95,7 +94,7 @@ def open_corpus(
 def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises InputError if the corpus was prepared with another tokenizer."""
     made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
-    if made_with not in (None, text_checksum(fingerprint_text(tokenizer))):
+    if made_with not in (None, tokenizer_checksum(tokenizer)):
         raise InputError(
             "it was prepared with another tokenizer",
             where=corpus.storage.folder,

@@ -16,6 +16,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import read_input_text
+from bert_hf.data.checksums import text_checksum
 from bert_hf.data.writing_systems import choose_accents, count_characters
 from bert_hf.errors import InputError
 from bert_hf.models.loading import find_tokenizer
@@ -296,6 +297,11 @@ def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
     if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
         parts["added_tokens"] = added
     return json.dumps(parts, sort_keys=True)
+
+
+def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of `fingerprint_text`, by which corpora and runs name their tokenizer."""
+    return text_checksum(fingerprint_text(tokenizer))
 
 
 def continuing_pieces(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:

@@ -12,7 +12,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from bert_hf.data.checksums import file_checksum, text_checksum
 from bert_hf.data.collator import pad_inputs
-from bert_hf.data.tokenization import backend, check_tokenizer, fingerprint_text, load_tokenizer
+from bert_hf.data.tokenization import backend, check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.features.arguments import FeatureArguments, chosen_layers
 from bert_hf.features.texts import Text
 from bert_hf.models.loading import CONFIG, load_network, open_checkpoint, weight_files
@@ -200,7 +200,7 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     )
     return extractor, {
         "checkpoint": _checksum(folder),
-        "tokenizer": text_checksum(fingerprint_text(tokenizer))[:16],
+        "tokenizer": tokenizer_checksum(tokenizer)[:16],
         "layers": layers,
         "pooling": feature_args.pooling,
         "max_seq_length": feature_args.max_seq_length,

@@ -13,8 +13,7 @@ from bert_hf.config.finetuning_arguments import (
 )
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.checksums import text_checksum
-from bert_hf.data.tokenization import fingerprint_text
+from bert_hf.data.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
@@ -117,7 +116,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "from_scratch": task_args.from_scratch,
         "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
         **task.fingerprint(),
-        "vocabulary": text_checksum(fingerprint_text(task.tokenizer))[:16],
+        "vocabulary": tokenizer_checksum(task.tokenizer)[:16],
         "max_seq_length": task_args.max_seq_length,
         "seed": args.seed,
         "data_seed": args.data_seed,

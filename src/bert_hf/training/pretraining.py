@@ -7,12 +7,11 @@ from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 from bert_hf.config.arguments import MUON, ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.checksums import text_checksum
 from bert_hf.data.collator import DataCollatorForPreTraining
 from bert_hf.data.corpus_store import Corpus
 from bert_hf.data.dataset import PreTrainingExamples
 from bert_hf.data.samplers import Phase
-from bert_hf.data.tokenization import check_tokenizer, fingerprint_text
+from bert_hf.data.tokenization import check_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, load_network
@@ -189,7 +188,7 @@ def pretraining_identity(
         text: training and held-out documents.
     """
     # Model, tokenizer, data
-    tokenizer_hash = text_checksum(fingerprint_text(tokenizer))[:16]
+    tokenizer_hash = tokenizer_checksum(tokenizer)[:16]
     data_hash = "+".join(part.fingerprint[:16] for part in text)
     model_settings = {
         key: value
