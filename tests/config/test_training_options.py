@@ -32,7 +32,8 @@ from bert_hf.config.training_options import (
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.preflight.options import check_training_options
 from bert_hf.training import hub, output_folder, run, watchdog
-from bert_hf.training.optimization import OPTIMIZERS, BertAdam, check_schedule, optimizer_name
+from bert_hf.training.optimization import OPTIMIZERS, BertAdam, optimizer_name
+from bert_hf.training.schedules import check_schedule
 
 KINDS = {PreTrainingArguments: BY_PRETRAINING, FineTuningArguments: BY_FINETUNING}
 FIELDS = {field.name for kind in (TrainingArguments, *KINDS) for field in dataclasses.fields(kind)}
@@ -136,6 +137,10 @@ def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkey
         ({"optim": "sgd", "optim_args": "momentum"}, "--optim_args: 'momentum' is not momentum=a number"),
         ({"lr_scheduler_type": "cosine", "decay_from_step_zero": True}, "--lr_scheduler_type: --decay_from_step_zero"),
         ({"lr_scheduler_kwargs": {"lr_end": 0.1}}, "--lr_scheduler_kwargs: the schedule linear cannot be made"),
+        (
+            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": -2}},
+            "--lr_scheduler_kwargs: num_decay_steps is -2; give a number of steps, or a share of them as in 0.2",
+        ),
         ({"lr_scheduler_type": "cosine_with_min_lr"}, "--lr_scheduler_kwargs: the schedule cosine_with_min_lr"),
     ],
 )  # fmt: skip
@@ -379,6 +384,15 @@ def test_schedules(tmp_path, tokenizer, name):
         optimizer.step()
         schedule.step()
     assert seen.rates == expected
+
+
+def test_a_share_of_the_steps_decays(tmp_path, tokenizer):
+    rates = []
+    for decay in (2, 0.34):
+        changes = {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": decay}}
+        rates.append(Seen())
+        trained(tmp_path / str(decay), tokenizer, 6, rates[-1], micro=2, accumulation=1, warmup_steps=2, **changes)
+    assert rates[0].rates == rates[1].rates
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

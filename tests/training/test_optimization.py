@@ -4,7 +4,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bert_hf import BertForPreTraining
-from bert_hf.training.optimization import BertAdam, linear_from_step_zero, make_optimizer, parameter_groups
+from bert_hf.training.optimization import BertAdam, make_optimizer, parameter_groups
 
 
 def test_layer_norm_and_biases_are_not_decayed(config):
@@ -37,19 +37,6 @@ def test_bert_adam_is_the_2018_update():
 def test_bias_correction_is_a_choice(config, correction, kind):
     optimizer = make_optimizer(BertForPreTraining(config), lr=1e-4, bias_correction=correction)
     assert type(optimizer) is kind
-
-
-def test_the_2018_decay_counts_from_step_zero():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = linear_from_step_zero(optimizer, 10, 100)
-    rates = []
-    for _ in range(101):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    assert rates[:3] == [0.0, 0.1, 0.2]
-    assert rates[10] == pytest.approx(0.9)  # not 1.0: the decay did not wait
-    assert rates[100] == 0.0
 
 
 def step_of_the_2018_code(weights, gradients, m, v, lr, decay):

@@ -99,7 +99,7 @@ def _other_rank(args) -> bool:
 
 _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inputs"
 
-# No part refuses these (optimization.check_optimizer and check_schedule check values).
+# No part refuses these (optimization.check_optimizer and schedules.check_schedule check values).
 _WORKING = (
     "output_dir overwrite_output_dir per_device_train_batch_size gradient_accumulation_steps num_train_epochs "
     "max_steps max_hours "

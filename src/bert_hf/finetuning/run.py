@@ -19,9 +19,10 @@ from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.training import hub, run
 from bert_hf.training.command_line import command_line
-from bert_hf.training.optimization import check_schedule, global_batch_size, optimizer_name
+from bert_hf.training.optimization import global_batch_size, optimizer_name
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
+from bert_hf.training.schedules import check_schedule
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 

@@ -1,4 +1,4 @@
-"""Selects the optimizer of --optim, its parameter groups, and the schedules of the paper and of the 2018 code."""
+"""Selects the optimizer of --optim and its parameter groups, also those of the 2018 code."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers import Trainer, TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from bert_hf.config.arguments import MUON
@@ -33,7 +32,6 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
     MUON: (),
 }
 _ADAMS = ("adamw_torch_fused", "adamw_torch", MUON)  # take --adam_beta1, --adam_beta2, --adam_epsilon
-BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")  # schedules that read the metric of an evaluation
 _SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
 
 
@@ -263,53 +261,3 @@ def _check_optimizer_values(name: str, args) -> None:
     except ValueError as error:
         what = f"{name} cannot be made: {error}"
         raise InputError(what, where="--optim_args", remedy="correct the value") from None
-
-
-def check_schedule(args, kwargs: dict | None) -> None:
-    """Refuses a schedule that cannot be created, or that --decay_from_step_zero would replace.
-
-    Args:
-        kwargs: --lr_scheduler_kwargs, parsed.
-
-    Raises:
-        InputError: names the option.
-    """
-    name = option_text(args.lr_scheduler_type)
-    if getattr(args, "decay_from_step_zero", False) and (name != "linear" or kwargs):
-        raise InputError(
-            "--decay_from_step_zero true is another schedule",
-            where="--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type",
-            remedy="leave one of the two out",
-        )
-
-    rate = getattr(args, "learning_rate", None)  # None: fine-tuning chooses it later, and checks again
-    try:  # a run of ten steps; the model does not matter
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0 if rate is None else rate)
-        schedule: Any = get_scheduler(
-            name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs
-        )
-        for _ in range(10):
-            optimizer.step()
-            schedule.step(*([1.0] if name in BY_EVALUATION else []))
-    except (TypeError, ValueError, ArithmeticError) as error:
-        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
-        raise InputError(
-            f"the schedule {name} cannot be made: {reason}",
-            where="--lr_scheduler_kwargs",
-            remedy='give what it needs as {"name": value}, or another --lr_scheduler_type',
-        ) from None
-
-
-def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
-    """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
-
-    With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
-    transformers' `linear` starts the decay there.
-    """
-
-    def share(step: int) -> float:
-        if step < warmup_steps:
-            return step / max(1, warmup_steps)
-        return max(0.0, 1.0 - step / max(1, total_steps))
-
-    return LambdaLR(optimizer, share)

@@ -25,7 +25,7 @@ from transformers import Trainer
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
-from bert_hf.training import preemption, state_file, trainer_state
+from bert_hf.training import preemption, schedules, state_file, trainer_state
 from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
 from bert_hf.training.distributed import Ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
@@ -204,6 +204,11 @@ class ResumableTrainer(Trainer):
         """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        kwargs = schedules.with_decay_steps(self.args, num_training_steps)
+        with replaced_attributes(self.args, lr_scheduler_kwargs=kwargs):
+            return super().create_scheduler(num_training_steps, optimizer)
 
     # ---- losses and gradients that are not finite
 

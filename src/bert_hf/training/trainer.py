@@ -39,7 +39,7 @@ from bert_hf.training.numbered_examples import (
     length_at,
     read_window_lengths,
 )
-from bert_hf.training.optimization import global_batch_size, linear_from_step_zero, optimizer_name, select_optimizer
+from bert_hf.training.optimization import global_batch_size, optimizer_name, select_optimizer
 from bert_hf.training.pretraining_losses import (
     COUNTS,
     PER_EXAMPLE,
@@ -51,6 +51,7 @@ from bert_hf.training.pretraining_losses import (
     sum_dtype,
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
+from bert_hf.training.schedules import linear_from_step_zero
 from bert_hf.training.throughput import Throughput
 
 
