@@ -36,9 +36,12 @@ PANELS = (
         {
             "tiny-muon-sinusoidal": "15 % masked",
             "tiny-sinusoidal-mask0.3": "30 % masked",
-            "mask0.3-mask0.4": "40 % masked",
-            "mask0.3-mask0.4-final0.15": "40 %, then 15 %",
+            "mask0.3-adamw": "30 %, AdamW",
             "mask0.3-double-rates": "30 %, rates doubled",
+            "mask0.3-len64": "30 %, length 64 first",
+            "mask0.3-batch16": "30 %, 16 sequences a step",
+            "mask0.3-batch64": "30 %, 64 sequences a step",
+            "mask0.3-wsd": "30 %, peak rate until the last 20 %",
         },
     ),
     (
@@ -49,6 +52,7 @@ PANELS = (
             "default": "Muon, sinusoidal",
             "default-mask0.3": "30 % masked",
             "default-mask0.3-1.5-rates": "rates × 1.5 (the default)",
+            "default-wsd": "and the peak rate until the last 20 %",
             "default-mask0.3-double-rates": "rates × 2",
         },
     ),
@@ -77,6 +81,8 @@ PANELS = (
             "mini-6m-warmup0.2": "20 %",
             "mini-6m-warmup0.2-seed2": "the same, seed 2",
             "mini-6m-warmup0.2-rates1.5": "20 %, rates × 1.5",
+            "mini-6m-warmup0.2-len64": "20 %, length 64 first",
+            "mini-6m-warmup0.2-wsd": "20 %, peak rate until the last 20 %",
         },
     ),
 )

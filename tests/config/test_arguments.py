@@ -115,6 +115,18 @@ def test_a_model_json_on_the_command_line_replaces_the_checkpoint_of_the_file(tm
     assert model.model_name_or_path == "runs/other"
 
 
+def test_a_schedule_on_the_command_line_replaces_that_of_the_file(tmp_path):
+    path = write(tmp_path, "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 0.2}\n")
+
+    def schedule(*words):
+        (args,) = parse((PreTrainingArguments,), ["--config", path, "--output_dir", str(tmp_path / "out"), *words])
+        return args.lr_scheduler_type.value, args.lr_scheduler_kwargs or None
+
+    assert schedule() == ("warmup_stable_decay", {"num_decay_steps": 0.2})
+    assert schedule("--lr_scheduler_type", "linear") == ("linear", None)
+    assert schedule("--decay_from_step_zero", "true") == ("linear", None)
+
+
 @pytest.mark.parametrize(
     ("file", "given", "expected"),
     [

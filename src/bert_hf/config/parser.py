@@ -24,12 +24,14 @@ from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, did_you_mean
 
 _MAX_ARGUMENT_LENGTH = 4096  # characters of a word: no path is longer
-# An option of the YAML file → options of the command line that replace it: both name data, network or run's length
+# An option of the YAML file → options of the command line that replace it: both name data, network, schedule or length
 _REPLACED_BY = {
     "dataset_name": {"train_file"},
     "dataset_config_name": {"train_file"},
     "train_file": {"dataset_name"},
     "model_name_or_path": {"config_name"},
+    "lr_scheduler_type": {"decay_from_step_zero"},
+    "lr_scheduler_kwargs": {"lr_scheduler_type", "decay_from_step_zero"},
     "max_steps": {"max_hours", "num_train_epochs"},
     "max_hours": {"max_steps", "num_train_epochs"},
 }
