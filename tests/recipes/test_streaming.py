@@ -120,10 +120,12 @@ def limit(place) -> int:
 
 
 def pretrain(place, corpus, output, *words) -> int:
+    remote = "://" in str(corpus)
+    cache_limit = ["--corpus_cache_gb", str(limit(place) / 1e9)] if remote else []  # refused without a URL
     return recipe("pretrain")(
         [
             "--config_name", str(place / "tiny.json"), "--train_file", str(corpus),
-            "--cache_dir", str(place / f"cache-{output}"), "--corpus_cache_gb", str(limit(place) / 1e9),
+            "--cache_dir", str(place / f"cache-{output}"), *cache_limit,
             "--validation_split_percentage", "30", "--max_seq_length", "32",
             "--max_steps", str(STEPS), "--per_device_train_batch_size", str(BATCH),
             "--logging_steps", "6", "--save_steps", str(CUT_AT), "--warmup_steps", "2", "--disable_tqdm", "true",
