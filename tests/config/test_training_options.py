@@ -141,6 +141,10 @@ def test_a_field_that_a_newer_transformers_adds_is_refused_when_it_is_set(monkey
             {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": -2}},
             "--lr_scheduler_kwargs: num_decay_steps is -2; give a number of steps, or a share of them as in 0.2",
         ),
+        (
+            {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": float("nan")}},
+            "--lr_scheduler_kwargs: num_decay_steps is nan; give",
+        ),
         ({"lr_scheduler_type": "cosine_with_min_lr"}, "--lr_scheduler_kwargs: the schedule cosine_with_min_lr"),
     ],
 )  # fmt: skip
@@ -148,6 +152,15 @@ def test_options_that_contradict_each_other_are_refused(values, line):
     with pytest.raises(InputError) as caught:
         check_training_options(asked(PreTrainingArguments, **values), PreTrainingArguments, BY_PRETRAINING)
     assert str(caught.value).startswith(line)
+
+
+def test_fine_tuning_evaluates_at_the_steps_of_checkpoints():
+    given = {"load_best_model_at_end": True, "save_steps": 20}
+    steps = asked(FineTuningArguments, **given, save_strategy="steps")
+    assert check_training_options(steps, FineTuningArguments, BY_FINETUNING)
+    epochs = asked(FineTuningArguments, **given, save_strategy="epoch")
+    with pytest.raises(InputError, match="evaluated with --eval_strategy steps and saved with --save_strategy epoch"):
+        check_training_options(epochs, FineTuningArguments, BY_FINETUNING)
 
 
 @pytest.mark.parametrize(

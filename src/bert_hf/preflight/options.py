@@ -89,7 +89,9 @@ def _check_evaluations(args, evaluates: bool) -> None:
     Args:
         evaluates: the run is evaluated and saved by default, and keeps the best weights.
     """
-    evaluation = args.eval_strategy or ("steps" if args.eval_steps is not None else "epoch" if evaluates else "no")
+    at_checkpoints = evaluates and args.eval_steps is None
+    steps = args.save_steps if at_checkpoints else args.eval_steps
+    evaluation = args.eval_strategy or ("steps" if steps is not None else "epoch" if evaluates else "no")
     saving = args.save_strategy or (evaluation if evaluates else "no" if args.save_steps is None else "steps")
     needing = {
         "load_best_model_at_end": bool(args.load_best_model_at_end),

@@ -1,5 +1,6 @@
 """Schedules of the learning rate: those of transformers, also with a share that decays, and that of the 2018 code."""
 
+import math
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def check_schedule(args, kwargs: dict | None) -> None:
 
     decay = (kwargs or {}).get("num_decay_steps")
     if name == STABLE and decay is not None:
-        if not isinstance(decay, int | float) or decay <= 0:
+        if not isinstance(decay, int | float) or not 0 < decay < math.inf:  # also no NaN
             what, remedy = f"num_decay_steps is {decay!r}", "give a number of steps, or a share of them as in 0.2"
             raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
         kwargs = {**(kwargs or {}), "num_decay_steps": 3}  # of the ten below
