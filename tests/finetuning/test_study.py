@@ -199,11 +199,12 @@ def test_a_bad_plan_is_refused(given, line, tmp_path):
 
 def test_cells_of_subsets_are_not_told_when_to_evaluate(tmp_path):
     words = ["--models", "a=x", "--folds_dir", str(write_folds(tmp_path / "folds")), "--train_sizes", "12", "all"]
-    plan = make_study([*words, "--eval_steps", "5", "--eval_delay=9", "--logging_steps", "5"], FakeRecipe())[0].plan
+    words += ["--eval_steps", "5", "--eval_delay=9", "--metric_for_best_model=f1", "--greater_is_better", "true"]
+    plan = make_study([*words, "--logging_steps", "5"], FakeRecipe())[0].plan
     subset, everything = (plan.argv(Cell(plan.models[0], plan.folds[0], size, seed=1)) for size in (12, None))
-    words = ("--eval_steps", "--eval_delay=9", "--logging_steps")
-    assert [word in everything for word in words] == [True, True, True]
-    assert [word in subset for word in words] == [False, False, True]
+    words = ("--eval_steps", "--eval_delay=9", "--metric_for_best_model=f1", "--greater_is_better", "--logging_steps")
+    assert [word in everything for word in words] == [True] * 5
+    assert [word in subset for word in words] == [False] * 4 + [True]
 
 
 def test_models_may_differ_in_their_training_files_where_the_other_rows_are_given():

@@ -27,7 +27,8 @@ _FROM_SCRATCH = ":from_scratch"
 
 # A subset's cell trains for all of its steps and keeps the last weights: nothing is chosen by validation rows.
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
-_WITHOUT_EVALUATION = ("eval_steps", "eval_delay")  # options that have no effect then, and are refused
+# Options that have no effect then, and are refused
+_WITHOUT_EVALUATION = ("eval_steps", "eval_delay", "metric_for_best_model", "greater_is_better")
 
 # The baselines that a recipe may report, as the tables name them
 _BASELINES = {
