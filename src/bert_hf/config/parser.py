@@ -140,7 +140,8 @@ def _read_values(parser: _Parser, words: list[str], default_config: str | None) 
         config = default_config
     if config is None:
         return known, given
-    return parser.parse_args(_yaml_words(parser, Path(config), given) + words), given
+    replacing = {name for name in given if getattr(known, name, None) is not False}  # a switch replaces if it is on
+    return parser.parse_args(_yaml_words(parser, Path(config), replacing) + words), given
 
 
 def expand_home(word: str) -> str:
@@ -173,11 +174,11 @@ def _refuse_unknown(parser: _Parser, unknown: list[str], where: str = "command l
         raise InputError(f"unknown option {name.lstrip('-')!r}", where=where, line=line, remedy=remedy)
 
 
-def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:
+def _yaml_words(parser: _Parser, path: Path, replacing: set[str]) -> list[str]:
     """The entries of a YAML file as words of a command line, checked one by one so that an error names the line.
 
     Args:
-        given: the options of the command line.
+        replacing: the options of the command line that may replace others of the file.
     """
     words: list[str] = []
 
@@ -193,7 +194,7 @@ def _yaml_words(parser: _Parser, path: Path, given: set[str]) -> list[str]:
                 raise InputError(f"{name} takes one value", remedy="")
         except InputError as error:
             raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
-        if not _REPLACED_BY.get(name, set()) & given:
+        if not _REPLACED_BY.get(name, set()) & replacing:
             words += map(expand_home, entry)
 
     return words
