@@ -3,7 +3,7 @@ import torch
 
 from bert_hf.config import hardware, training_arguments
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, PreTrainingArguments, parse
-from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments, TaskArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments, QuestionAnsweringArguments, TaskArguments
 from bert_hf.errors import InputError
 
 CLASSES = (CorpusArguments, ExampleArguments, PreTrainingArguments)
@@ -94,6 +94,13 @@ def test_data_of_the_command_line_replace_those_of_the_file(tmp_path):
     assert (corpus.train_file, corpus.dataset_name, corpus.dataset_config_name) == (["b.txt"], None, None)
     corpus = parse(CLASSES, ["--config", write(tmp_path, files), "--dataset_name", "me/text", "--use_cpu"])[0]
     assert (corpus.train_file, corpus.dataset_name) == (None, "me/text")
+
+
+def test_a_configuration_may_belong_to_the_dataset_of_a_task():
+    (task,) = parse((ClassificationArguments,), ["--task", "spam", "--dataset_config_name", "other"])
+    assert task.dataset_config_name == "other"
+    with pytest.raises(InputError, match="--dataset_config_name: it has no effect without --dataset_name"):
+        parse((ClassificationArguments,), ["--train_file", "a.tsv", "--dataset_config_name", "other"])
 
 
 def test_a_file_may_hold_the_rate_of_an_optimizer_that_the_command_line_replaces(tmp_path):

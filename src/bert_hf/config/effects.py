@@ -23,8 +23,8 @@ _NO_EFFECT_WITH = {
     "warmup_steps": tuple(f"lr_scheduler_type {schedule}" for schedule in WITHOUT_WARMUP),
     "logging_steps": ("logging_strategy no", "logging_strategy epoch"),
 }
-# An option → the other without which it has no effect, and the value that this needs
-_NO_EFFECT_WITHOUT = {"muon_learning_rate": "optim muon", "dataset_config_name": "dataset_name"}
+# An option → others, with the value that they need, without any of which it has no effect (a task may name a dataset)
+_NO_EFFECT_WITHOUT = {"muon_learning_rate": ("optim muon",), "dataset_config_name": ("dataset_name", "task")}
 
 
 def refuse_without_effect(given: Collection[str], values: Any, default: Callable[[str], Any]) -> None:
@@ -53,7 +53,7 @@ def refuse_without_effect(given: Collection[str], values: Any, default: Callable
                 raise InputError(what, where=f"--{name}", remedy=remedy)
 
     for name, needed in _NO_EFFECT_WITHOUT.items():
-        other, _, value = needed.partition(" ")
-        if name in given and not holds(other, value):
-            what, remedy = f"it has no effect without --{needed}", "leave it out, or give both"
+        any_holds = any(holds(other, value) for other, _, value in (entry.partition(" ") for entry in needed))
+        if name in given and not any_holds:
+            what, remedy = f"it has no effect without --{needed[0]}", "leave it out, or give both"
             raise InputError(what, where=f"--{name}", remedy=remedy)
