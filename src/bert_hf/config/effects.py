@@ -15,7 +15,7 @@ _NO_EFFECT_WITH = {
     "validation_split_percentage": ("validation_file",),
     "test_split_percentage": ("test_file",),
     "min_steps": ("max_steps",),
-    "num_train_epochs": ("max_steps", "max_hours"),
+    "num_train_epochs": ("max_hours",),  # with --max_steps it is overridden, as TrainingArguments document
     **dict.fromkeys(("save_minutes", "save_total_limit"), ("save_strategy no",)),
     "save_steps": ("save_strategy no", "save_strategy epoch", "save_strategy best"),
     "eval_steps": ("eval_strategy no", "eval_strategy epoch"),
