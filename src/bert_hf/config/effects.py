@@ -6,11 +6,12 @@ from typing import Any
 from bert_hf.config.learning_checks import WITHOUT_WARMUP
 from bert_hf.errors import InputError
 
+OF_A_VOCABULARY = ("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes")  # how it is trained
 _LOADED = ("tokenizer_name", "model_name_or_path")  # where no vocabulary is trained
 
 # An option → others with which it has no effect: whatever their value, or with the one value that is named
 _NO_EFFECT_WITH = {
-    **dict.fromkeys(("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes"), _LOADED),
+    **dict.fromkeys(OF_A_VOCABULARY, _LOADED),
     **dict.fromkeys(("config_name", "position_initializer"), ("model_name_or_path",)),
     "validation_split_percentage": ("validation_file",),
     "test_split_percentage": ("test_file",),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_hf.config.arguments import CorpusArguments, TaskArguments
+from bert_hf.config.effects import OF_A_VOCABULARY
 from bert_hf.config.files import check_writable
 from bert_hf.data.input_files import is_url, kind_of
 from bert_hf.data.requested_corpus import is_prepared, open_prepared, text_sources
@@ -17,7 +18,6 @@ from bert_hf.finetuning.task import DownstreamTask
 _HEAD = 1 << 18  # characters that are read of an input
 _OPENED = 64  # inputs that are opened, evenly spread; all are checked to exist
 _SECONDS = 1.0  # after which no further input is opened
-_OF_A_VOCABULARY = ("vocab_size", "min_frequency", "limit_alphabet", "tokenizer_sample_bytes")
 _OF_TEXT = ("text_column", "sentence_per_line")
 _READ_WHOLE = 64_000_000  # bytes of labelled files, up to which every row is read
 
@@ -76,7 +76,7 @@ def refuse_unused_text_options(given: Collection[str], values: Any) -> None:
 
     if is_prepared(values.train_file):
         prepared = "it has no effect on a prepared corpus", "leave it out, or prepare the text with it"
-        unused |= dict.fromkeys(_OF_A_VOCABULARY, prepared)
+        unused |= dict.fromkeys(OF_A_VOCABULARY, prepared)
         if all(map(is_prepared, named)):
             unused |= dict.fromkeys(_OF_TEXT, prepared)
 

@@ -32,7 +32,11 @@ def with_decay_steps(args, total_steps: int) -> dict | None:
         decay = round(decay * total_steps)
     if warmup + decay > total_steps:
         what = f"num_decay_steps {decay:,} and {warmup:,} steps of warm-up are more than the run's {total_steps:,}"
-        raise InputError(what, where="--lr_scheduler_kwargs", remedy='give a share, as in {"num_decay_steps": 0.2}')
+        raise InputError(
+            what,
+            where="--lr_scheduler_kwargs",
+            remedy='give a smaller number or share, as in {"num_decay_steps": 0.2}',
+        )
     return {**kwargs, "num_decay_steps": decay}
 
 
