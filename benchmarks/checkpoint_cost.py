@@ -25,7 +25,7 @@ from transformers import BertConfig, TrainerCallback, TrainingArguments, default
 from bert_hf import BertForPreTraining, PreTrainer
 from bert_hf.config.arguments import PreTrainingArguments, option, parse
 from bert_hf.errors import one_line_errors
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpoints import checkpoint_files
 
 
 @dataclass
@@ -103,10 +103,10 @@ def main(argv: list[str] | None = None) -> int:
             clock, fresh = trained(kind, family(config), place, options, None, options.saves)
             metrics[name] = {"save_seconds": statistics.median(clock.seconds), "fresh_seconds": fresh}
             if kind is PreTrainer:
-                newest = checkpointing.checkpoints(Path(place))[0]
+                newest = checkpoint_files.checkpoints(Path(place))[0]
                 size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
                 begun = time.perf_counter()
-                checkpointing.newest_verified(Path(place))
+                checkpoint_files.newest_verified(Path(place))
                 verified = time.perf_counter() - begun
                 _, resumed = trained(kind, family(config), place, options, str(newest), options.saves + 1)
                 metrics[name] |= {"checkpoint_bytes": size, "verify_seconds": verified, "resumed_seconds": resumed}

@@ -38,10 +38,10 @@ from pathlib import Path
 
 import psutil
 
-from bert_hf.data.encoding import batch_text_pieces, load_encoder, split_sentences
-from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import documents
-from bert_hf.data.sources import TextFile
+from bert_hf.data.text.encoding import batch_text_pieces, load_encoder, split_sentences
+from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.readers import documents
+from bert_hf.data.text.sources import TextFile
 
 SMALL = 20e6  # bytes of text, up to which a run is repeated
 EVERY = 0.05  # seconds between two looks at the memory
@@ -114,8 +114,8 @@ def encode_batch_fast(task: Task) -> dict:
 
 def ours(task: Task) -> dict:
     """From the files to the store."""
-    from bert_hf.data.prepare import prepare
-    from bert_hf.data.tokenization import load_tokenizer
+    from bert_hf.data.corpus.prepare import prepare
+    from bert_hf.data.text.tokenization import load_tokenizer
 
     tokenizer, before = load_tokenizer(task.tokenizer), memory()
     clock, folder = Clock(), Path(task.folder) / "corpus"
@@ -259,8 +259,8 @@ def field(size: int) -> int:
 
 def vocabulary(task: Task) -> dict:
     """Like `recipes/train_tokenizer.py`: a bounded sample, then WordPiece training."""
-    from bert_hf.data.text_sample import sample_inputs
-    from bert_hf.data.tokenization import save_tokenizer, train_tokenizer
+    from bert_hf.data.text.sample import sample_inputs
+    from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 
     before, clock = memory(), Clock()
     texts = sample_inputs(task.sources(), task.sample_bytes)

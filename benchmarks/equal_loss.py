@@ -22,8 +22,8 @@ from transformers import BertConfig, TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
-from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
-from bert_hf.data.samplers import Phase
+from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
+from bert_hf.data.examples.samplers import Phase
 from bert_hf.errors import one_line_errors
 
 

@@ -22,13 +22,13 @@ import numpy as np
 from original_2018 import SPECIALS, mask, pairs_of_document, predictions, truncate
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.length_leak import LengthLeak, length_leak
-from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
-from bert_hf.data.samplers import MASK, PLAN, Phase, generator
-from bert_hf.data.sentence_pairs import NOT_NEXT, truncated_lengths
-from bert_hf.data.sentence_pairs import truncate as truncate_here
+from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.length_leak import LengthLeak, length_leak
+from bert_hf.data.examples.samplers import MASK, PLAN, Phase, generator
+from bert_hf.data.examples.sentence_pairs import NOT_NEXT, truncated_lengths
+from bert_hf.data.examples.sentence_pairs import truncate as truncate_here
 from bert_hf.errors import one_line_errors
 from bert_hf.models.functional import IGNORE_INDEX
 

@@ -25,10 +25,10 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments, option, parse
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
-from bert_hf.data.samplers import ExampleNumber, Phase
+from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import ExampleNumber, Phase
 from bert_hf.errors import one_line_errors
 
 SEQUENCES = 64  # of a batch, at 128 tokens; fewer where they are longer

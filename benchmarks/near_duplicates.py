@@ -23,9 +23,9 @@ import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from bert_hf.data.input_files import expand
-from bert_hf.data.readers import documents
-from bert_hf.data.sources import TextFile
+from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.readers import documents
+from bert_hf.data.text.sources import TextFile
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
 COUNTING, OURS = "counting shared sequences", "MinHash, verified"

@@ -24,7 +24,7 @@ from bert_hf.config.arguments import option, parse
 from bert_hf.config.hardware import keep_freed_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.errors import one_line_errors
-from bert_hf.training.optimization import make_optimizer
+from bert_hf.training.optimization.optimizers import make_optimizer
 
 PRECISIONS = ("fp32", "bf16")
 

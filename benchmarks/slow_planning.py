@@ -31,8 +31,8 @@ STEPS = 60
 SHIM = """
 import importlib.util, sys, time
 from pathlib import Path
-from bert_hf.data import corpus_store
-from bert_hf.data.dataset import PreTrainingExamples
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.examples.dataset import PreTrainingExamples
 
 recipe, seconds, mark, *words = sys.argv[1:]
 make_plan = PreTrainingExamples._make_plan

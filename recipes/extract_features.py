@@ -9,12 +9,12 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from bert_hf.analysis.features.arguments import FeatureArguments, check_features
+from bert_hf.analysis.features.extraction import open_extractor
+from bert_hf.analysis.features.feature_files import open_folder, summary, write_features
+from bert_hf.analysis.features.texts import checksum, read_all
 from bert_hf.config.arguments import OutputArguments, parse
 from bert_hf.errors import one_line_errors
-from bert_hf.features.arguments import FeatureArguments, check_features
-from bert_hf.features.extraction import open_extractor
-from bert_hf.features.feature_files import open_folder, summary, write_features
-from bert_hf.features.texts import checksum, read_all
 from bert_hf.training.output_folder import release_lock, require_output_dir
 
 

@@ -7,7 +7,7 @@ accelerate launch --config_file accelerate_config.yaml recipes/finetune_classifi
 import sys
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.model import load_task_model
 from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish

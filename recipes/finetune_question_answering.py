@@ -8,7 +8,7 @@ accelerate launch --config_file accelerate_config.yaml recipes/finetune_question
 import sys
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
-from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.model import load_task_model
 from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
 from bert_hf.finetuning.spans import SpanTask

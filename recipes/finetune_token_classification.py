@@ -7,7 +7,7 @@ accelerate launch --config_file accelerate_config.yaml recipes/finetune_token_cl
 import sys
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
-from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.model import load_task_model
 from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
 from bert_hf.finetuning.tagging.feature_tagging import FeatureTaggingTask

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from bert_hf.data.corpus_report import report_lines
-from bert_hf.data.prepare import OWNED, prepare
-from bert_hf.data.requested_corpus import (
+from bert_hf.data.corpus.prepare import OWNED, prepare
+from bert_hf.data.corpus.report import report_lines
+from bert_hf.data.corpus.requested_corpus import (
     load_or_find_duplicates,
     load_or_train_tokenizer,
     sentence_language,

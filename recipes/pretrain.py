@@ -8,7 +8,7 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
 import sys
 from pathlib import Path
 
-from bert_hf.data.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
+from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
 from bert_hf.preflight.recipes import parse_pretraining
 from bert_hf.training.command_line import next_command
 from bert_hf.training.pretraining import (

@@ -8,14 +8,14 @@ import sys
 
 from transformers.utils import logging
 
+from bert_hf.analysis.probe.arguments import ProbeArguments
+from bert_hf.analysis.probe.checks import check_probe
+from bert_hf.analysis.probe.data import read_data
+from bert_hf.analysis.probe.network import open_subject
+from bert_hf.analysis.probe.parts import ProbeRun
+from bert_hf.analysis.probe.report import REPORT_FILES, write_report
 from bert_hf.config.arguments import OutputArguments, parse
 from bert_hf.errors import one_line_errors
-from bert_hf.probe.arguments import ProbeArguments
-from bert_hf.probe.checks import check_probe
-from bert_hf.probe.data import read_data
-from bert_hf.probe.network import open_subject
-from bert_hf.probe.parts import ProbeRun
-from bert_hf.probe.report import REPORT_FILES, write_report
 from bert_hf.training.output_folder import claim_output_dir
 
 

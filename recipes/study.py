@@ -13,12 +13,12 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from bert_hf.analysis.study.arguments import StudyArguments, split_argv
+from bert_hf.analysis.study.cells import Main
+from bert_hf.analysis.study.plan import make_plan
+from bert_hf.analysis.study.study import Study
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.study.arguments import StudyArguments, split_argv
-from bert_hf.finetuning.study.cells import Main
-from bert_hf.finetuning.study.plan import make_plan
-from bert_hf.finetuning.study.study import Study
 from bert_hf.training.run import command
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from transformers import AutoTokenizer
 
-from bert_hf.data.encoding import Encoder
-from bert_hf.data.requested_corpus import text_sources
-from bert_hf.data.round_trip import measure
-from bert_hf.data.text_sample import sample_inputs
-from bert_hf.data.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
+from bert_hf.data.corpus.requested_corpus import text_sources
+from bert_hf.data.text.encoding import Encoder
+from bert_hf.data.text.round_trip import measure
+from bert_hf.data.text.sample import sample_inputs
+from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.preflight.recipes import parse_tokenizer_training
 from bert_hf.training.command_line import next_command

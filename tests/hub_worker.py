@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForPreTraining, AutoTokenizer, BertForPreTraining
 
 from bert_hf.errors import InputError
-from bert_hf.training import hub
+from bert_hf.training.publishing import hub
 
 
 def refusal(folder, repo) -> str:

@@ -18,8 +18,8 @@ from tiny import TinyStore, tiny_config, tiny_tokenizer
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.config.hardware import engine
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.samplers import Phase
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
 
 LARGE = 4096.0
 

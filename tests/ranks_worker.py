@@ -19,10 +19,10 @@ from torch import nn
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.samplers import Phase
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
 from bert_hf.models import functional
-from bert_hf.training import muon
+from bert_hf.training.optimization import muon
 
 COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient

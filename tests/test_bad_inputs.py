@@ -45,9 +45,9 @@ def make_good(folder: Path) -> None:
     from transformers import BertConfig
 
     from bert_hf import BertForPreTraining
-    from bert_hf.data.prepare import prepare
-    from bert_hf.data.sources import TextFile
-    from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
+    from bert_hf.data.corpus.prepare import prepare
+    from bert_hf.data.text.sources import TextFile
+    from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 
     folder.mkdir()
     content = {"text.txt": TEXT, "vocab.txt": lines(*VOCABULARY), "model.json": shape(), "rows.tsv": ROWS}

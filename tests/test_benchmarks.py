@@ -15,7 +15,7 @@ from original_2018 import Instance
 from tiny import tiny_config
 
 from bert_hf import BertForPreTraining
-from bert_hf.data.tokenization import save_tokenizer, train_tokenizer
+from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="module")

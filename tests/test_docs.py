@@ -18,11 +18,11 @@ from tiny import tiny_config
 from transformers import BertForSequenceClassification
 
 from bert_hf import BertForPreTraining, train_tokenizer
+from bert_hf.analysis.probe import arguments as probe_arguments
 from bert_hf.config import arguments, finetuning_arguments
-from bert_hf.data.prepare import prepare
-from bert_hf.data.sources import Texts
-from bert_hf.data.tokenization import save_tokenizer
-from bert_hf.probe import arguments as probe_arguments
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.text.sources import Texts
+from bert_hf.data.text.tokenization import save_tokenizer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -268,7 +268,6 @@ def test_the_tree_names_every_module_and_nothing_else():
     ("script", "function", "result"),
     [
         ("make_cost", "page", "cost.md"),
-        ("make_data_flow", "draw", "data_flow.svg"),
         ("make_troubleshooting", "page", "troubleshooting.md"),
     ],
 )
@@ -276,12 +275,3 @@ def test_generated_pages_are_up_to_date(script, function, result, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))  # the script adds to it
     content = getattr(recipe(f"docs/{script}.py"), function)()
     assert content == (ROOT / "docs" / result).read_text(), f"run python docs/{script}.py"
-
-
-def test_picture_of_the_search_can_be_drawn(tmp_path, monkeypatch):
-    script = recipe("docs/make_small_machine.py")
-    monkeypatch.setattr(script, "PICTURE", tmp_path / "small_machine.png")
-    script.draw()
-    named = {run for _, _, labels in script.PANELS for run in labels}
-    assert named <= script.read_curves().keys()
-    assert (tmp_path / "small_machine.png").stat().st_size > 50_000

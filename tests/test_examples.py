@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.corpora import everything
 
-from bert_hf.data.prepare import prepare
-from bert_hf.data.sources import TextFile
-from bert_hf.data.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.text.sources import TextFile
+from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer, train_tokenizer
 
 ROOT = Path(__file__).parents[1]
 

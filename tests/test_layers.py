@@ -11,13 +11,12 @@ SOURCE = ROOT / "src/bert_hf"
 
 # A package may import those before it.
 ORDER = (
-    "progress", "console", "errors", "config", "models", "data", "training", "finetuning", "preflight", "probe",
-    "features",
+    "progress", "console", "errors", "config", "models", "data", "training", "finetuning", "preflight", "analysis",
 )  # fmt: skip
 
 
 def module_name(path: Path) -> str:
-    """`bert_hf.data.masking` of src/bert_hf/data/masking.py."""
+    """`bert_hf.data.examples.masking` of src/bert_hf/data/examples/masking.py."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -14,10 +14,10 @@ from transformers import Trainer, TrainingArguments
 
 import bert_hf
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples, train_tokenizer
-from bert_hf.data.prepare import prepare
-from bert_hf.data.samplers import ExampleNumber
-from bert_hf.data.sources import Texts
-from bert_hf.data.text_corpus import TextCorpus
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.corpus.text_corpus import TextCorpus
+from bert_hf.data.examples.samplers import ExampleNumber
+from bert_hf.data.text.sources import Texts
 
 FAMILIES = {"ours": (PreTrainer, bert_hf.BertForPreTraining), "stock": (Trainer, transformers.BertForPreTraining)}
 

@@ -21,10 +21,11 @@ from hub_server import HubServer
 
 from bert_hf import InputError, load_tokenizer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.shard_writer import MANIFEST
-from bert_hf.training import checkpointing, hub
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.shard_writer import MANIFEST
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.publishing import hub
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "hf_canary0123456789"
@@ -190,12 +191,12 @@ def copied(run: Path, place: Path) -> Path:
 
 def recommit(checkpoint: Path) -> None:
     """Writes a matching manifest: an attacker can compute checksums, too."""
-    facts = json.loads((checkpoint / checkpointing.MANIFEST).read_text())
-    (checkpoint / checkpointing.MANIFEST).unlink()
+    facts = json.loads((checkpoint / checkpoint_files.MANIFEST).read_text())
+    (checkpoint / checkpoint_files.MANIFEST).unlink()
     temporary = checkpoint.with_name("saving-again")
     checkpoint.rename(temporary)
-    checkpointing.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]})
-    checkpointing.verify(checkpoint)
+    checkpoint_files.commit(temporary, checkpoint, {"step": facts["step"], "world_size": facts["world_size"]})
+    checkpoint_files.verify(checkpoint)
 
 
 def test_s2_other_pickles_in_a_checkpoint_are_ignored(run, tokenizer, tmp_path):
@@ -235,16 +236,16 @@ def test_s2_a_pickle_in_place_of_any_file_has_no_effect(run, tokenizer, tmp_path
         checkpoint = copied(run, place)
         write_pickle(checkpoint / name, tmp_path / "marker")
         messages = []
-        assert checkpointing.newest_verified(checkpoint.parent, messages.append) is None, name  # another checksum
+        assert checkpoint_files.newest_verified(checkpoint.parent, messages.append) is None, name  # another checksum
         assert len(messages) == 1
         assert "checkpoint-3" in messages[0]
-        if name == checkpointing.MANIFEST:
+        if name == checkpoint_files.MANIFEST:
             continue
         recommit(checkpoint)
         try:
             make(checkpoint.parent, tokenizer, steps=6).train(resume_from_checkpoint=str(checkpoint))
             resumed.append(name)
-        except (InputError, ValueError, checkpointing.DamagedCheckpoint):
+        except (InputError, ValueError, checkpoint_files.DamagedCheckpoint):
             pass
         assert not (tmp_path / "marker").exists(), name
     assert set(resumed) <= {"config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}  # not read again
@@ -291,8 +292,8 @@ def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, tokenizer):
-    from bert_hf.data.prepare import prepare
-    from bert_hf.data.sources import Texts
+    from bert_hf.data.corpus.prepare import prepare
+    from bert_hf.data.text.sources import Texts
 
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     text = ("w1 w2 w3.\nw4 w5 w6.", "w7 w8.\nw9 w10.", "w11.\nw12.", "w13.\nw14.")

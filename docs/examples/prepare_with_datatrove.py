@@ -24,9 +24,9 @@ class Prepare(PipelineStep):
         self.tokenizer, self.folder, self.files, self.language = tokenizer, folder, files, language
 
     def run(self, data=None, rank: int = 0, world_size: int = 1) -> None:
-        from bert_hf.data.prepare import prepare  # here: only the workers need it
-        from bert_hf.data.sources import TextFile
-        from bert_hf.data.tokenization import load_tokenizer
+        from bert_hf.data.corpus.prepare import prepare  # here: only the workers need it
+        from bert_hf.data.text.sources import TextFile
+        from bert_hf.data.text.tokenization import load_tokenizer
 
         inputs = [TextFile(file) for file in self.files]
         tokenizer = load_tokenizer(self.tokenizer)

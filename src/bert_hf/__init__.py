@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bert_hf.config.arguments import PreTrainingArguments
-    from bert_hf.data.collator import DataCollatorForPreTraining
-    from bert_hf.data.corpus_store import Corpus
-    from bert_hf.data.dataset import PreTrainingExamples
-    from bert_hf.data.tokenization import load_tokenizer, train_tokenizer
+    from bert_hf.data.corpus.store import Corpus
+    from bert_hf.data.examples.collator import DataCollatorForPreTraining
+    from bert_hf.data.examples.dataset import PreTrainingExamples
+    from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
     from bert_hf.finetuning.tagging.tagger import load_tagger
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "BertForPreTraining": "models.modeling_bert",
     "BertModel": "models.modeling_bert",
-    "Corpus": "data.corpus_store",
-    "DataCollatorForPreTraining": "data.collator",
+    "Corpus": "data.corpus.store",
+    "DataCollatorForPreTraining": "data.examples.collator",
     "InputError": "errors",
     "PreTrainer": "training.trainer",
     "PreTrainingArguments": "config.arguments",
-    "PreTrainingExamples": "data.dataset",
+    "PreTrainingExamples": "data.examples.dataset",
     "ResumableTrainer": "training.resumable_trainer",
     "load_tagger": "finetuning.tagging.tagger",
-    "load_tokenizer": "data.tokenization",
-    "train_tokenizer": "data.tokenization",
+    "load_tokenizer": "data.text.tokenization",
+    "train_tokenizer": "data.text.tokenization",
 }
 
 __all__ = [

@@ -22,7 +22,8 @@ from bert_hf.config.arguments import (
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import identity_of
-from bert_hf.training import checkpointing, output_folder, run
+from bert_hf.training import output_folder, run
+from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.pretraining import pretraining_identity
 
 
@@ -187,7 +188,7 @@ def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path,
     args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
     run.choose_precision(args, 768)
     assert args.bf16 is False  # `start` will report that it holds no manifest
-    (checkpoint / checkpointing.MANIFEST).write_text(json.dumps({"identity": {"precision": "bf16"}}))
+    (checkpoint / checkpoint_files.MANIFEST).write_text(json.dumps({"identity": {"precision": "bf16"}}))
     args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
     run.choose_precision(args, 768)
     assert args.bf16 is True

@@ -31,9 +31,10 @@ from bert_hf.config.training_options import (
 )
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.preflight.options import check_training_options
-from bert_hf.training import hub, output_folder, run, watchdog
-from bert_hf.training.optimization import OPTIMIZERS, BertAdam, optimizer_name
-from bert_hf.training.schedules import check_schedule
+from bert_hf.training import output_folder, run, watchdog
+from bert_hf.training.optimization.optimizers import OPTIMIZERS, BertAdam, optimizer_name
+from bert_hf.training.optimization.schedules import check_schedule
+from bert_hf.training.publishing import hub
 
 KINDS = {PreTrainingArguments: BY_PRETRAINING, FineTuningArguments: BY_FINETUNING}
 FIELDS = {field.name for kind in (TrainingArguments, *KINDS) for field in dataclasses.fields(kind)}

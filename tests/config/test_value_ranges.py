@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from helpers.argument_classes import FINETUNING_RECIPES
 
+from bert_hf.analysis.features.arguments import FeatureArguments
+from bert_hf.analysis.probe.arguments import ProbeArguments
+from bert_hf.analysis.study.arguments import StudyArguments
 from bert_hf.config.arguments import OutputArguments, PrepareArguments
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.value_ranges import Range, check_ranges
 from bert_hf.errors import InputError
-from bert_hf.features.arguments import FeatureArguments
-from bert_hf.finetuning.study.arguments import StudyArguments
 from bert_hf.preflight.recipes import ESTIMATING_ARGUMENTS
-from bert_hf.probe.arguments import ProbeArguments
 
 
 def test_a_range_knows_its_ends():

@@ -5,8 +5,8 @@ from tiny import TinyStore, TinyWindows
 from torch.utils.data import DataLoader
 
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
-from bert_hf.data.masking import prediction_count
-from bert_hf.data.samplers import ExampleNumber, Phase, RunSampler
+from bert_hf.data.examples.masking import prediction_count
+from bert_hf.data.examples.samplers import ExampleNumber, Phase, RunSampler
 
 
 @pytest.fixture

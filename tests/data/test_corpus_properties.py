@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 from tiny import VOCABULARY
 from transformers import BertTokenizer
 
-from bert_hf.data import encoding, readers
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import split_sentences
-from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import cut_pieces, documents
-from bert_hf.data.sources import TextFile, Texts
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.text import encoding, readers
+from bert_hf.data.text.encoding import split_sentences
+from bert_hf.data.text.readers import cut_pieces, documents
+from bert_hf.data.text.sources import TextFile, Texts
 
 SPECIALS = 5  # special tokens at the beginning of `VOCABULARY`
 WHOLE_FILES = settings(max_examples=max(50, settings.default.max_examples // 40))

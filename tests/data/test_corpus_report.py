@@ -4,17 +4,18 @@ import torch
 from helpers.recipe_runs import recipe
 
 from bert_hf.config.hardware import device_memory
-from bert_hf.data import corpus_report, readers
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_report import corpus_findings
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.length_charts import histogram
-from bert_hf.data.pair_shortcuts import shortcuts
-from bert_hf.data.planned_run import PlannedRun, planned_findings
-from bert_hf.data.prepare import prepare
-from bert_hf.data.repetitions import window_hashes
-from bert_hf.data.sources import Texts
-from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.data.corpus import report as corpus_report
+from bert_hf.data.corpus.length_charts import histogram
+from bert_hf.data.corpus.planned_run import PlannedRun, planned_findings
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.corpus.repetitions import window_hashes
+from bert_hf.data.corpus.report import corpus_findings
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.pair_shortcuts import shortcuts
+from bert_hf.data.text import readers
+from bert_hf.data.text.sources import Texts
+from bert_hf.data.text.tokenization import train_tokenizer
 
 TOPICS = {
     "sea": "boat wave salt wind sail rope crew tide fish gull storm mast keel deck port",
@@ -156,7 +157,7 @@ def test_equal_hashes_mean_equal_ids(words, tmp_path):
         for a, value in zip(things, values, strict=True):
             assert [a == b for b in things] == (values == value).tolist()
     chosen = np.array([True, False, True, True, False])
-    from bert_hf.data.corpus_store import Corpus
+    from bert_hf.data.corpus.store import Corpus
 
     some = Corpus.open(tmp_path / "c").subset({0: chosen}).window((0,))
     assert (window_hashes(some)[1] == documents[chosen]).all()

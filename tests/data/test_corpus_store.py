@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from helpers.token_stores import encoded, write
 
-from bert_hf.data import corpus_store, shard_writer
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import Encoded
-from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.shard_writer import ShardWriter, finished_shard, write_manifest
+from bert_hf.data.corpus import shard_writer
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.shard_writer import ShardWriter, finished_shard, write_manifest
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.text.encoding import Encoded
 from bert_hf.errors import InputError
 
 

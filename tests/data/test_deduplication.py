@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bert_hf.config.arguments import PrepareArguments
-from bert_hf.data.deduplication import SHINGLE, document_rows, find_duplicates
-from bert_hf.data.readers import Piece, cut_pieces
-from bert_hf.data.sources import Texts
+from bert_hf.data.text.deduplication import SHINGLE, document_rows, find_duplicates
+from bert_hf.data.text.readers import Piece, cut_pieces
+from bert_hf.data.text.sources import Texts
 from bert_hf.errors import InputError
 
 
@@ -140,8 +140,8 @@ def test_two_processes_find_the_same(planted):
 def test_the_seed_of_python_s_hashes_does_not_matter(planted):
     code = """if True:
         import json, sys
-        from bert_hf.data.deduplication import find_duplicates
-        from bert_hf.data.sources import Texts
+        from bert_hf.data.text.deduplication import find_duplicates
+        from bert_hf.data.text.sources import Texts
         sources = [Texts(tuple(texts)) for texts in json.loads(sys.stdin.read())]
         print({source: sorted(own) for source, own in find_duplicates(sources, "near").items()})
     """
@@ -189,9 +189,9 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
 
     # The same command again searches and encodes nothing; another kind is another corpus.
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    monkeypatch.setattr("bert_hf.data.input_shards.encode_group", None)
+    monkeypatch.setattr("bert_hf.data.corpus.input_shards.encode_group", None)
     with monkeypatch.context() as patch:
-        patch.setattr("bert_hf.data.requested_corpus.find_duplicates", None)
+        patch.setattr("bert_hf.data.corpus.requested_corpus.find_duplicates", None)
         assert main([*command, "--deduplicate", "near"]) == 0
     assert "left out: 15 of 75 documents (exact 6, near 9)\n" in capsys.readouterr().out
     assert before == {path: path.read_bytes() for path in before}

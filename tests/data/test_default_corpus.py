@@ -1,5 +1,5 @@
-from bert_hf.data import default_corpus
-from bert_hf.data.default_corpus import default_documents
+from bert_hf.data.text import default_corpus
+from bert_hf.data.text.default_corpus import default_documents
 
 
 def test_the_default_text_is_prose_and_imports_nothing(monkeypatch):

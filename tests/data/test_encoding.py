@@ -7,10 +7,10 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import BertNormalizer
 from transformers import BertTokenizer
 
-from bert_hf.data import encoding
-from bert_hf.data.encoding import Encoder, batch_text_pieces, leave_out, split_sentences
-from bert_hf.data.readers import Piece
-from bert_hf.data.tokenization import backend, train_tokenizer
+from bert_hf.data.text import encoding
+from bert_hf.data.text.encoding import Encoder, batch_text_pieces, leave_out, split_sentences
+from bert_hf.data.text.readers import Piece
+from bert_hf.data.text.tokenization import backend, train_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from original_2018 import create_instances, predictions
 from transformers import BertTokenizer
 
 from bert_hf.config.arguments import ExampleArguments
-from bert_hf.data.masking import prediction_count
-from bert_hf.data.prepare import prepare
-from bert_hf.data.sources import TextFile
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.examples.masking import prediction_count
+from bert_hf.data.text.sources import TextFile
 
 AGREE = (  # statistics that carry a standard error
     "documents with a short target",

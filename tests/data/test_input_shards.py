@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
 
-from bert_hf.data import corpus_store, encoding, input_shards, shard_writer
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.input_shards import InputShards
-from bert_hf.data.prepare import prepare
-from bert_hf.data.readers import Piece
-from bert_hf.data.samplers import Phase
-from bert_hf.data.shard_writer import ShardWriter, finished_shard
-from bert_hf.data.sources import TextFile, Texts
-from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.data.corpus import input_shards, shard_writer
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.corpus.input_shards import InputShards
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.corpus.shard_writer import ShardWriter, finished_shard
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.text import encoding
+from bert_hf.data.text.readers import Piece
+from bert_hf.data.text.sources import TextFile, Texts
+from bert_hf.data.text.tokenization import train_tokenizer
 
 
 @pytest.fixture(scope="module")

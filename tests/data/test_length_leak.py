@@ -1,7 +1,7 @@
 """The lengths of A and B do not reveal the next-sentence label, for any kind of text (design: invariant 5).
 
-The measure is `bert_hf.data.length_leak`: boosted trees, four-fold. Texts are synthetic, with sentence lengths like
-those of English Wikipedia (lognormal, 26 tokens on average) unless a test says otherwise.
+The measure is `bert_hf.data.examples.length_leak`: boosted trees, four-fold. Texts are synthetic, with
+sentence lengths like those of English Wikipedia (lognormal, 26 tokens on average) unless a test says otherwise.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 
 from bert_hf import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.data.length_leak import ALLOWED, length_leak
-from bert_hf.data.samplers import Phase
-from bert_hf.data.segment_search import DocumentBounds, find_segments, find_sentences
-from bert_hf.data.sentence_pairs import exchange_segments, plan_epoch
+from bert_hf.data.examples.length_leak import ALLOWED, length_leak
+from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
+from bert_hf.data.examples.sentence_pairs import exchange_segments, plan_epoch
 
 IS_NEXT, NOT_NEXT = 0, 1
 

@@ -6,7 +6,7 @@ import pydoc_data.topics
 
 import pytest
 
-from bert_hf.data.markup import find_markup
+from bert_hf.data.text.markup import find_markup
 
 PLAIN = "The boats left the harbour at noon, and the crew sang until the wind turned. " * 20
 

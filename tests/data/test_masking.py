@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.data.masking import choose_tokens, choose_words, prediction_count, replace
+from bert_hf.data.examples.masking import choose_tokens, choose_words, prediction_count, replace
 
 
 @pytest.mark.parametrize(("n", "expected"), [(0, 0), (1, 1), (3, 1), (10, 2), (13, 2), (20, 3), (100, 15), (125, 19)])

@@ -13,20 +13,20 @@ from helpers.killed_reader import KillsItsReader
 from helpers.recipe_runs import recipe
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data import input_shards, requested_corpus
-from bert_hf.data.encoding import split_sentences
-from bert_hf.data.prepare import OWNED, prepare
-from bert_hf.data.readers import Piece
-from bert_hf.data.requested_corpus import (
+from bert_hf.data.corpus import input_shards, requested_corpus
+from bert_hf.data.corpus.prepare import OWNED, prepare
+from bert_hf.data.corpus.requested_corpus import (
     is_prepared,
     load_or_prepare_corpus,
     load_or_train_tokenizer,
     load_train_and_held_out,
 )
-from bert_hf.data.sources import TextFile, Texts
-from bert_hf.data.text_sample import sample, sample_inputs
-from bert_hf.data.tokenization import train_tokenizer
-from bert_hf.data.worker_pool import map_ahead
+from bert_hf.data.corpus.worker_pool import map_ahead
+from bert_hf.data.text.encoding import split_sentences
+from bert_hf.data.text.readers import Piece
+from bert_hf.data.text.sample import sample, sample_inputs
+from bert_hf.data.text.sources import TextFile, Texts
+from bert_hf.data.text.tokenization import train_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.training.output_folder import claim_output_dir
 
@@ -255,7 +255,7 @@ def test_a_killed_worker_is_one_line(words, tmp_path):
 
 def test_workers_import_nothing_heavy():
     """A worker process of `prepare` imports these: half a second, and not ten."""
-    modules = "bert_hf.data.encoding, bert_hf.data.sources, bert_hf.data.input_shards"
+    modules = "bert_hf.data.text.encoding, bert_hf.data.text.sources, bert_hf.data.corpus.input_shards"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -303,8 +303,8 @@ def test_raw_text_is_prepared_once(documents, tmp_path, monkeypatch):
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
     tokenizer = load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args)
     first = load_or_prepare_corpus(args, tokenizer, args.train_file)
-    monkeypatch.setattr("bert_hf.data.requested_corpus.prepare", None)
-    monkeypatch.setattr("bert_hf.data.requested_corpus.train_tokenizer", None)
+    monkeypatch.setattr("bert_hf.data.corpus.requested_corpus.prepare", None)
+    monkeypatch.setattr("bert_hf.data.corpus.requested_corpus.train_tokenizer", None)
     assert load_or_train_tokenizer(TokenizerArguments(vocab_size=150), args).get_vocab() == tokenizer.get_vocab()
     assert load_or_prepare_corpus(args, tokenizer, args.train_file).storage.folder == first.storage.folder
     train, held_out = load_train_and_held_out(args, tokenizer)

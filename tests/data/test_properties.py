@@ -19,8 +19,8 @@ from tiny import VOCABULARY, TinyStore, tiny_tokenizer
 from transformers import BertTokenizer
 
 from bert_hf import DataCollatorForPreTraining, PreTrainingExamples
-from bert_hf.data.masking import prediction_count
-from bert_hf.data.samplers import ExampleNumber, Phase, RunSampler
+from bert_hf.data.examples.masking import prediction_count
+from bert_hf.data.examples.samplers import ExampleNumber, Phase, RunSampler
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = 5  # ids below it

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_hf.data import readers
-from bert_hf.data.input_files import compression, expand, kind_of
-from bert_hf.data.readers import Piece, cut_pieces, documents, read_lines
-from bert_hf.data.sources import TextFile
+from bert_hf.analysis.features.texts import Columns, read_texts
+from bert_hf.data.text import readers
+from bert_hf.data.text.input_files import compression, expand, kind_of
+from bert_hf.data.text.readers import Piece, cut_pieces, documents, read_lines
+from bert_hf.data.text.sources import TextFile
 from bert_hf.errors import InputError
-from bert_hf.features.texts import Columns, read_texts
 
 
 def read_documents(patterns, text_column=None):

@@ -9,11 +9,11 @@ from paragraphs import PARAGRAPHS
 from transformers import AutoTokenizer, BertTokenizer
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data.encoding import Encoder, split_sentences
-from bert_hf.data.requested_corpus import load_or_train_tokenizer
-from bert_hf.data.round_trip import measure
-from bert_hf.data.tokenization import backend, fingerprint_text, save_tokenizer, train_tokenizer
-from bert_hf.data.writing_systems import choose_accents, count_characters, letters_by_script, script_of
+from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
+from bert_hf.data.text.encoding import Encoder, split_sentences
+from bert_hf.data.text.round_trip import measure
+from bert_hf.data.text.tokenization import backend, fingerprint_text, save_tokenizer, train_tokenizer
+from bert_hf.data.text.writing_systems import choose_accents, count_characters, letters_by_script, script_of
 
 STRIPPED = ("de", "tr", "el", "ru")
 

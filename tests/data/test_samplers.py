@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_hf.data.samplers import (
+from bert_hf.data.examples.samplers import (
     MASK,
     ORDER,
     ExampleNumber,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.data.segment_search import DocumentBounds, find_segments, find_sentences
-from bert_hf.data.sentence_pairs import (
+from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
+from bert_hf.data.examples.sentence_pairs import (
     _disjoint,
     _draw_cuts,
     exchange_segments,
@@ -232,7 +232,7 @@ def test_example_of_sentences_of_a_length(rng):
 
 
 def test_example_of_segments_of_a_length(monkeypatch, rng):
-    monkeypatch.setattr("bert_hf.data.segment_search._SEGMENT_CANDIDATES", 1)
+    monkeypatch.setattr("bert_hf.data.examples.segment_search._SEGMENT_CANDIDATES", 1)
     documents = documents_of([5, 9, 4, 8])
     found = {tuple(np.concatenate(find_segments(documents, np.array([12]), rng)).tolist()) for _ in range(100)}
     assert {(1, 3), (2, 4)} <= found  # [9, 4], from the second sentence; [4, 8], from the fourth

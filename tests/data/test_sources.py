@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_hf.data.sources import TextFile, Texts, hub_shards
+from bert_hf.data.text.sources import TextFile, Texts, hub_shards
 from bert_hf.errors import InputError
 
 

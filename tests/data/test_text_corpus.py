@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 
 from bert_hf import Corpus, InputError, PreTrainingExamples, train_tokenizer
-from bert_hf.data.prepare import prepare
-from bert_hf.data.sources import Texts
-from bert_hf.data.text_corpus import TextCorpus, open_corpus, texts_of
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus, texts_of
+from bert_hf.data.text.sources import Texts
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from bert_hf.data.tokenization import (
+from bert_hf.data.text.tokenization import (
     check_tokenizer,
     fingerprint_text,
     load_tokenizer,

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpoints import checkpoint_files
 from faults.cases import Bench, Case, Outcome
 from faults.kills import LATE
 from faults.runs import complete
@@ -142,7 +142,7 @@ def change_the_size(folder: Path, other: Path, rng: random.Random) -> None:
 
 def write_other_json(folder: Path, other: Path, rng: random.Random) -> None:
     text = rng.choice(["[]", "null", "{}", '{"files": []}', '{"files": {}}', '{"files": {"a": 1}}', "NaN", '"x"'])
-    (folder / checkpointing.MANIFEST).write_text(text)
+    (folder / checkpoint_files.MANIFEST).write_text(text)
 
 
 def rename_the_folder(folder: Path, other: Path, rng: random.Random) -> None:
@@ -171,7 +171,7 @@ FOLDER_DAMAGE = (
 
 
 def _edit(folder: Path, change: Callable) -> None:
-    path = folder / checkpointing.MANIFEST
+    path = folder / checkpoint_files.MANIFEST
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_text(json.dumps(manifest, indent=2) + "\n")
@@ -211,7 +211,7 @@ def _contents(folder: Path) -> dict:
     for path in folder.iterdir() if folder.is_dir() and not folder.is_symlink() else ():
         regular = path.is_file() and not path.is_symlink()
         found[path.name] = path.read_bytes() if regular else path.lstat().st_mode
-        if regular and path.name == checkpointing.MANIFEST:
+        if regular and path.name == checkpoint_files.MANIFEST:
             with contextlib.suppress(ValueError):
                 found[path.name] = json.loads(path.read_bytes())
     return found
@@ -231,7 +231,7 @@ def verify_damaged(damage: Callable):
 
         messages: list[str] = []
         with within(10):
-            chosen = checkpointing.newest_verified(run, messages.append)
+            chosen = checkpoint_files.newest_verified(run, messages.append)
         if chosen != whole:
             return Outcome(1, f"{chosen.name if chosen else 'nothing'} was chosen; messages: {messages}")
         silent = damaged.is_dir() and not messages
@@ -246,7 +246,7 @@ def valid_loads(bench: Bench, points: int) -> list[Case]:
     def run_case(bench: Bench, folder: Path, rng: random.Random) -> Outcome:
         run, messages = bench.work / "oracle-forked/run", []
         newest = run / f"checkpoint-{LAST}"
-        refused = sum(checkpointing.newest_verified(run, messages.append) != newest for _ in range(100))
+        refused = sum(checkpoint_files.newest_verified(run, messages.append) != newest for _ in range(100))
         return Outcome(100, f"{refused} refused: {messages[:1]}" if refused or messages else None)
 
     bench.subject.oracle()

@@ -4,7 +4,7 @@ import errno
 import random
 from pathlib import Path
 
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpoints import checkpoint_files
 from faults.cases import Bench, Case
 from faults.kills import LATE, late_calls
 from faults.runs import NEEDS_SPACE, Call, complete
@@ -52,9 +52,9 @@ def _fail_at(k: int, action: str, code: int, early: bool):
 
 def _has_valid_checkpoint(run: Path) -> bool:
     """True if a checkpoint verifies that is not older than the newest one before the fault."""
-    for folder in checkpointing.checkpoints(run):
+    for folder in checkpoint_files.checkpoints(run):
         try:
-            return checkpointing.verify(folder)["step"] >= LATE - EVERY
-        except checkpointing.DamagedCheckpoint:
+            return checkpoint_files.verify(folder)["step"] >= LATE - EVERY
+        except checkpoint_files.DamagedCheckpoint:
             continue
     return False

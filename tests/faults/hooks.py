@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from bert_hf.data.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.training.trainer import PreTrainer
 
 

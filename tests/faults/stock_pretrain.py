@@ -18,10 +18,10 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.samplers import Phase
-from bert_hf.data.tokenization import load_tokenizer
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.text.tokenization import load_tokenizer
 
 
 class Pairs(torch.utils.data.Dataset):

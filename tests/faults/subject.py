@@ -11,7 +11,7 @@ import random
 import shutil
 from pathlib import Path
 
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpoints import checkpoint_files
 from faults.runs import Call, Plan, complete
 
 STEPS, EVERY = 60, 6  # steps of a run; evaluated and saved every so many
@@ -134,11 +134,11 @@ def fingerprint(run: Path) -> dict:
 def incomplete_checkpoint(run: Path, known: str | None = None) -> str | None:
     """Describes a checkpoint up to the last step that does not verify; `known`: one that was damaged on purpose."""
     last = json.loads((run / "trainer_state.json").read_text())["global_step"]
-    for folder in checkpointing.checkpoints(run):
+    for folder in checkpoint_files.checkpoints(run):
         try:
             if int(folder.name.split("-")[1]) <= last and folder.name != known:
-                checkpointing.verify(folder)
-        except checkpointing.DamagedCheckpoint as damage:
+                checkpoint_files.verify(folder)
+        except checkpoint_files.DamagedCheckpoint as damage:
             return f"an incomplete checkpoint is left: {damage}"
     return None
 

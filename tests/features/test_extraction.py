@@ -6,12 +6,12 @@ import torch
 from tiny import PIECES, tiny_config, tiny_tokenizer
 from transformers import AutoModel, AutoTokenizer, BertForPreTraining
 
-from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.analysis.features import extraction
+from bert_hf.analysis.features.arguments import POOLINGS, FeatureArguments, chosen_layers
+from bert_hf.analysis.features.extraction import open_extractor, pool
+from bert_hf.analysis.features.texts import Text
+from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.features import extraction
-from bert_hf.features.arguments import POOLINGS, FeatureArguments, chosen_layers
-from bert_hf.features.extraction import open_extractor, pool
-from bert_hf.features.texts import Text
 
 LENGTH = 24
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bert_hf.analysis.features.texts import Columns, Text, read_all, read_texts
 from bert_hf.errors import InputError
-from bert_hf.features.texts import Columns, Text, read_all, read_texts
 
 
 def write(folder, name, content):

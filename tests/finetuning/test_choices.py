@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments
-from bert_hf.data.tokenization import load_tokenizer, save_tokenizer
+from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, parse_row, read_parts, split_off
 from bert_hf.finetuning.choices import ChoiceCollator, ChoiceTask, choose, encode_choices

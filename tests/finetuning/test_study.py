@@ -14,14 +14,10 @@ import pytest
 from helpers.studies import FakeRecipe, Killed, make_study, options, parsed, write_folds
 from PIL import Image
 
-from bert_hf.errors import InputError
-from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.finetuning.metrics import RANKING_METRICS
-from bert_hf.finetuning.squad.metric import official_metrics
-from bert_hf.finetuning.study import report
-from bert_hf.finetuning.study.arguments import split_argv
-from bert_hf.finetuning.study.comparison import paired_difference, summarize
-from bert_hf.finetuning.study.metrics import (
+from bert_hf.analysis.study import report
+from bert_hf.analysis.study.arguments import split_argv
+from bert_hf.analysis.study.comparison import paired_difference, summarize
+from bert_hf.analysis.study.metrics import (
     _USUAL,
     Row,
     Scores,
@@ -30,9 +26,13 @@ from bert_hf.finetuning.study.metrics import (
     collect,
     usual_metrics,
 )
-from bert_hf.finetuning.study.picture import draw_study
-from bert_hf.finetuning.study.plan import Cell, Fold, Model, make_plan
-from bert_hf.finetuning.study.subsets import inner_part, least_rows, nested_order, strata
+from bert_hf.analysis.study.picture import draw_study
+from bert_hf.analysis.study.plan import Cell, Fold, Model, make_plan
+from bert_hf.analysis.study.subsets import inner_part, least_rows, nested_order, strata
+from bert_hf.errors import InputError
+from bert_hf.finetuning.known_tasks import TASKS
+from bert_hf.finetuning.metrics import RANKING_METRICS
+from bert_hf.finetuning.squad.metric import official_metrics
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
 

@@ -7,7 +7,7 @@ import torch
 from tiny import tiny_config
 from transformers import BertForPreTraining, BertTokenizer
 
-from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.data.text.tokenization import save_tokenizer
 
 _NAMES = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label")
 _ROWS = (

@@ -1,6 +1,6 @@
 """Small text inputs and prepared corpora."""
 
-from bert_hf.data.sources import Texts
+from bert_hf.data.text.sources import Texts
 
 
 def everything(folder):

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from bert_hf.data.sources import Texts
+from bert_hf.data.text.sources import Texts
 
 
 class KillsItsReader(Texts):

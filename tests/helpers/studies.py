@@ -5,11 +5,11 @@ import json
 import random
 from pathlib import Path
 
+from bert_hf.analysis.study.arguments import StudyArguments, split_argv
+from bert_hf.analysis.study.plan import make_plan
+from bert_hf.analysis.study.study import Study
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.finetuning.study.arguments import StudyArguments, split_argv
-from bert_hf.finetuning.study.plan import make_plan
-from bert_hf.finetuning.study.study import Study
 
 
 class Killed(BaseException):

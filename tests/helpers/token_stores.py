@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.encoding import Encoded
-from bert_hf.data.shard_writer import ShardWriter, write_manifest
+from bert_hf.data.corpus.shard_writer import ShardWriter, write_manifest
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.text.encoding import Encoded
 
 
 def encoded(rng, documents: int, cut: bool = False) -> Encoded:

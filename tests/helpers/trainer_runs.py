@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
 from bert_hf.config.arguments import PreTrainingArguments
-from bert_hf.data.samplers import Phase
+from bert_hf.data.examples.samplers import Phase
 
 
 class StopAt(TrainerCallback):

@@ -15,14 +15,9 @@ from tiny import tiny_config, tiny_tokenizer
 from torch import nn
 from transformers import BertForPreTraining
 
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.prepare import prepare
-from bert_hf.data.sources import Texts
-from bert_hf.errors import InputError
-from bert_hf.probe import tuning
-from bert_hf.probe.arguments import ProbeArguments
-from bert_hf.probe.data import (
+from bert_hf.analysis.probe import tuning
+from bert_hf.analysis.probe.arguments import ProbeArguments
+from bert_hf.analysis.probe.data import (
     NO_TEXT,
     HeldOutText,
     LabelledTask,
@@ -36,7 +31,7 @@ from bert_hf.probe.data import (
     read_minimal_pairs,
     read_tasks,
 )
-from bert_hf.probe.features import (
+from bert_hf.analysis.probe.features import (
     CHOICES_OF_C,
     Candidate,
     Fold,
@@ -48,12 +43,29 @@ from bert_hf.probe.features import (
     probe_features,
     probe_states,
 )
-from bert_hf.probe.geometry import effective_rank, mean_pairwise_cosine, probe_geometry, share_along, vocabulary_use
-from bert_hf.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
-from bert_hf.probe.language import Disturber, frequency_bands, language_outputs, probe_masked_lm, probe_next_sentence
-from bert_hf.probe.network import Subject, batches_by_length, check_reset
-from bert_hf.probe.parts import ProbeRun
-from bert_hf.probe.tuning import classify, fine_tune, metrics, probe_few_labels
+from bert_hf.analysis.probe.geometry import (
+    effective_rank,
+    mean_pairwise_cosine,
+    probe_geometry,
+    share_along,
+    vocabulary_use,
+)
+from bert_hf.analysis.probe.grammar import mask_each_position, probe_grammar, pseudo_log_likelihoods
+from bert_hf.analysis.probe.language import (
+    Disturber,
+    frequency_bands,
+    language_outputs,
+    probe_masked_lm,
+    probe_next_sentence,
+)
+from bert_hf.analysis.probe.network import Subject, batches_by_length, check_reset
+from bert_hf.analysis.probe.parts import ProbeRun
+from bert_hf.analysis.probe.tuning import classify, fine_tune, metrics, probe_few_labels
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.text.sources import Texts
+from bert_hf.errors import InputError
 
 CLS, SEP, MASK = 2, 3, 4
 

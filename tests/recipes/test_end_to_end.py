@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
 from bert_hf.config.arguments import ExampleArguments, PreTrainingArguments
-from bert_hf.training import checkpointing, resumable_trainer, step_budget, trainer
+from bert_hf.training import resumable_trainer, step_budget, trainer
+from bert_hf.training.checkpoints import checkpoint_files
 
 
 class Made(NamedTuple):
@@ -123,7 +124,7 @@ def test_the_folder_holds_what_is_promised(pretrained):
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     with Image.open(folder / "loss.png") as picture:
         assert picture.size[0] > 600
-    assert checkpointing.newest_verified(folder).name == "checkpoint-8"
+    assert checkpoint_files.newest_verified(folder).name == "checkpoint-8"
     metrics = json.loads((folder / "all_results.json").read_text())
     assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= metrics.keys()
     card = (folder / "README.md").read_text()
@@ -320,7 +321,7 @@ def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
     monkeypatch.setattr(resumable_trainer.ResumableTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
     assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
-    checkpointing.verify(place / "late/checkpoint-5")
+    checkpoint_files.verify(place / "late/checkpoint-5")
     assert json.loads((place / "late/run.json").read_text())["finished"]
 
 

@@ -8,11 +8,11 @@ from helpers.recipe_runs import ROOT, TINY, recipe
 from helpers.token_stores import write
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
-from bert_hf.data import corpus_store
-from bert_hf.data.prepare import prepare
-from bert_hf.data.samplers import phases_of_run
-from bert_hf.data.sources import Texts
-from bert_hf.data.tokenization import train_tokenizer
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.corpus.prepare import prepare
+from bert_hf.data.examples.samplers import phases_of_run
+from bert_hf.data.text.sources import Texts
+from bert_hf.data.text.tokenization import train_tokenizer
 from bert_hf.training.estimate import trained_tokens
 
 BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]

@@ -11,8 +11,8 @@ from helpers.recipe_runs import recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 from transformers import AutoModel, AutoTokenizer, BertForPreTraining
 
-from bert_hf.data.tokenization import save_tokenizer
-from bert_hf.features.feature_files import FeatureFolder
+from bert_hf.analysis.features.feature_files import FeatureFolder
+from bert_hf.data.text.tokenization import save_tokenizer
 
 COUNT = 50
 

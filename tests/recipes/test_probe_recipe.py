@@ -12,8 +12,8 @@ from transformers import BertForPreTraining as StockBert
 from transformers import BertModel
 
 from bert_hf import BertForPreTraining
-from bert_hf.data.tokenization import save_tokenizer
-from bert_hf.probe.arguments import PARTS
+from bert_hf.analysis.probe.arguments import PARTS
+from bert_hf.data.text.tokenization import save_tokenizer
 
 QUICK = [
     "--max_seq_length", "32", "--labels", "10", "--folds", "3", "--random_draws", "2", "--tune_labels", "20",

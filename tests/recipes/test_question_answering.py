@@ -10,7 +10,7 @@ from helpers.recipe_runs import ROOT, Cut, recipe
 from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPreTraining
 
-from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.finetuning import trainer
 from bert_hf.finetuning.squad.answering import answer
 

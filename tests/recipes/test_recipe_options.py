@@ -9,7 +9,7 @@ import pytest
 from helpers.recipe_runs import ROOT, recipe, write_inputs
 from transformers import TrainerCallback
 
-from bert_hf.data import dataset
+from bert_hf.data.examples import dataset
 from bert_hf.training import trainer
 
 SHORT, LONG = 32, 64

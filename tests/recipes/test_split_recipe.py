@@ -7,7 +7,7 @@ import pytest
 from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
 
-from bert_hf.data.checksums import file_checksum
+from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.splitting import fold_files
 

@@ -14,11 +14,11 @@ import pytest
 from helpers.recipe_runs import TINY, Cut, recipe
 from hub_server import HubServer
 
-from bert_hf.data import corpus_store
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.samplers import WINDOWS, Phase, RunSampler, generator
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import WINDOWS, Phase, RunSampler, generator
 from bert_hf.training import trainer
 
 SHARDS, STEPS, BATCH, CUT_AT = 12, 54, 4, 30

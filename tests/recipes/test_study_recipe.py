@@ -17,7 +17,7 @@ from helpers.recipe_runs import ROOT, recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining
-from bert_hf.data.tokenization import save_tokenizer
+from bert_hf.data.text.tokenization import save_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def finished_run(run: Path) -> bool:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_cells(place, monkeypatch):
     """After the first six cells, 24 further ones add less than 20 MB, and no threads or open files."""
-    from bert_hf.finetuning.study.cells import CellRunner
+    from bert_hf.analysis.study.cells import CellRunner
 
     process, seen = psutil.Process(), []
     run = CellRunner.run

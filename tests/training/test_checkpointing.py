@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bert_hf.training import checkpointing
-from bert_hf.training.checkpointing import DamagedCheckpoint, commit, newest_verified, rotate, verify
-from bert_hf.training.state_file import load_state, save_state
+from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
+from bert_hf.training.checkpoints.state_file import load_state, save_state
 
 
 def make(run, step):
-    temporary = run / f"{checkpointing.TEMPORARY}checkpoint-{step}"
+    temporary = run / f"{checkpoint_files.TEMPORARY}checkpoint-{step}"
     temporary.mkdir(parents=True)
     save_state(temporary / "optimizer.safetensors", {"step": step, "m": torch.arange(5.0)})
     (temporary / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
@@ -98,7 +98,7 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path):
     folder = make(tmp_path, 1)
     manifest = folder / "checkpoint_manifest.json"
     content = json.loads(manifest.read_text().replace("trainer_state.json", "../outside.json"))
-    manifest.write_text(json.dumps({**content, "sha256": checkpointing._digest(content)}))
+    manifest.write_text(json.dumps({**content, "sha256": checkpoint_files._digest(content)}))
     (folder / "trainer_state.json").unlink()
     (tmp_path / "outside.json").write_text('{"global_step": 1}')
     with pytest.raises(DamagedCheckpoint, match="outside"):

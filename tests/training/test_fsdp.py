@@ -15,7 +15,7 @@ from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_s
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.precision import keep_fp32_outputs
-from bert_hf.training.optimization import make_optimizer
+from bert_hf.training.optimization.optimizers import make_optimizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*returned a view tensor:UserWarning")
 

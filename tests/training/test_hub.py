@@ -14,7 +14,7 @@ from hub_server import HubServer
 from PIL import Image
 
 from bert_hf import BertForPreTraining, InputError
-from bert_hf.training import hub
+from bert_hf.training.publishing import hub
 
 TOKEN = "hf_canary0123456789"
 FIGURES = {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9, "train_runtime": 3.0, "unigram_mlm_loss": 6.5}

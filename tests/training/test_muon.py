@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training.muon import MuonWithAdamW, encoder_matrices, orthogonalize, share_out
-from bert_hf.training.optimization import make_muon
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize, share_out
+from bert_hf.training.optimization.optimizers import make_muon
 
 MUON = {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 3e-3}
 

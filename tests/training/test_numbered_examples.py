@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_hf.data.samplers import Phase, RunSampler
+from bert_hf.data.examples.samplers import Phase, RunSampler
 from bert_hf.training.numbered_examples import describe_rows, has_reached, length_at
 
 PHASES = (Phase(32, 100), Phase(64, None))

@@ -4,7 +4,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bert_hf import BertForPreTraining
-from bert_hf.training.optimization import BertAdam, make_optimizer, parameter_groups
+from bert_hf.training.optimization.optimizers import BertAdam, make_optimizer, parameter_groups
 
 
 def test_layer_norm_and_biases_are_not_decayed(config):

@@ -7,7 +7,8 @@ import pytest
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.training import checkpointing, output_folder
+from bert_hf.training import output_folder
+from bert_hf.training.checkpoints import checkpoint_files
 
 
 def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
@@ -50,7 +51,7 @@ def test_a_run_in_a_former_order_of_batches_stays_finished_and_is_not_continued(
 def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, schedule):
     recorded = {"seed": 3, "optimizer": {"learning_rate": 1e-3}, "schedule": schedule}
     (tmp_path / "temporary").mkdir()
-    checkpointing.commit(
+    checkpoint_files.commit(
         tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
     )
     named = str(tmp_path / "checkpoint-3")
@@ -75,7 +76,7 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, sch
 def test_a_run_with_phases_does_not_become_longer(tmp_path, examples):
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
     (tmp_path / "temporary").mkdir()
-    checkpointing.commit(
+    checkpoint_files.commit(
         tmp_path / "temporary", tmp_path / "checkpoint-3", {"step": 3, "world_size": 1, "identity": recorded}
     )
     named = str(tmp_path / "checkpoint-3")

@@ -19,12 +19,14 @@ from transformers import TrainerCallback
 from bert_hf import progress
 from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.config.value_ranges import check_ranges
-from bert_hf.data import collator, corpus_store, dataset
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.samplers import Phase, RunSampler
+from bert_hf.data.corpus import store as corpus_store
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.examples import collator, dataset
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase, RunSampler
 from bert_hf.errors import UNAVAILABLE, InputError
-from bert_hf.training import checkpointing, output_folder, preemption
+from bert_hf.training import output_folder, preemption
+from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.watchdog import HANG_RECORD, STALL_TIMEOUT, Hangs, Watchdog
 
 TIMEOUT = 0.6  # seconds: the stall timeout of the watchdogs that are tested without a run
@@ -263,7 +265,7 @@ def process(folder, made, at=None) -> int:
             trainer = made()
             if at is not None:
                 trainer.add_callback(at)
-            newest = checkpointing.newest_verified(folder)
+            newest = checkpoint_files.newest_verified(folder)
             with preemption.handle_signals():
                 trainer.train(resume_from_checkpoint=str(newest) if newest else None)
         finally:

@@ -13,9 +13,10 @@ from helpers.tuning_runs import tuned
 from transformers import TrainerCallback
 
 from bert_hf import PreTrainer
-from bert_hf.data.samplers import RunSampler
+from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
-from bert_hf.training import checkpointing, preemption, resumable_trainer, state_file, trainer_state
+from bert_hf.training import preemption, resumable_trainer
+from bert_hf.training.checkpoints import checkpoint_files, state_file, trainer_state
 from bert_hf.training.run import command
 
 
@@ -41,7 +42,7 @@ def interrupted(folder, tokenizer, event, step, number=signal.SIGTERM, **options
 
 
 def _newest(folder):
-    newest = checkpointing.newest_verified(folder)
+    newest = checkpoint_files.newest_verified(folder)
     return str(newest) if newest else None
 
 
@@ -186,7 +187,7 @@ def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokeniz
     assert f"examples {', '.join(map(str, numbers))} (phase 0" in line
     for name, value_now in trainer.model.state_dict().items():
         assert torch.equal(value_now, before_step[name]), name
-    assert checkpointing.newest_verified(tmp_path).name == "checkpoint-3"
+    assert checkpoint_files.newest_verified(tmp_path).name == "checkpoint-3"
 
 
 def test_a_bad_update_may_be_left_out(tmp_path, tokenizer, capsys):
@@ -262,7 +263,7 @@ def test_a_deferred_norm_ends_the_run_a_step_later(tmp_path, tokenizer, monkeypa
     with pytest.raises(RunInterrupted, match="step 5: rank 0: loss nan"):
         trainer.train()
     assert torch.equal(*weights)
-    assert checkpointing.newest_verified(tmp_path).name == "checkpoint-4"
+    assert checkpoint_files.newest_verified(tmp_path).name == "checkpoint-4"
 
 
 @pytest.mark.parametrize("correction", [True, False])
@@ -301,18 +302,18 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path, tokenizer):
 
 def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, monkeypatch):
     trainer = make(tmp_path, tokenizer)
-    commit = checkpointing.commit
+    commit = checkpoint_files.commit
 
     def full(temporary, final, facts):
         if final.name == "checkpoint-6":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
         commit(temporary, final, facts)
 
-    monkeypatch.setattr(checkpointing, "commit", full)
+    monkeypatch.setattr(checkpoint_files, "commit", full)
     with pytest.raises(OSError, match="No space left"):
         trainer.train()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
-    checkpointing.verify(tmp_path / "checkpoint-3")
+    checkpoint_files.verify(tmp_path / "checkpoint-3")
 
 
 def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch):
@@ -320,7 +321,7 @@ def test_saved_by_time_and_after_the_last_step(tmp_path, tokenizer, monkeypatch)
     monkeypatch.setattr(resumable_trainer.time, "monotonic", lambda: next(clock))
     trainer = make(tmp_path, tokenizer, save_steps=None, save_minutes=2, save_total_limit=0)
     trainer.train()
-    steps = [int(path.name.split("-")[1]) for path in checkpointing.checkpoints(tmp_path)]
+    steps = [int(path.name.split("-")[1]) for path in checkpoint_files.checkpoints(tmp_path)]
     assert steps[0] == 12
     assert all(2 <= newer - older <= 4 for newer, older in itertools.pairwise(steps[1:])), steps
     assert len(steps) >= 3
@@ -494,7 +495,7 @@ def test_a_damaged_best_checkpoint_is_not_loaded(tmp_path):
     assert best.name == "checkpoint-6"
     os.truncate(best / "model.safetensors", 1000)
     again = tuned(tmp_path, learning_rate=0.0)
-    with pytest.raises(checkpointing.DamagedCheckpoint, match="checkpoint-6/model"):
+    with pytest.raises(checkpoint_files.DamagedCheckpoint, match="checkpoint-6/model"):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-18"))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training import hub, run
+from bert_hf.training import run
+from bert_hf.training.publishing import hub
 from bert_hf.training.run import LogLines, LogLinesAboveBar
 
 

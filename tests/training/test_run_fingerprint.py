@@ -15,8 +15,9 @@ from bert_hf.config.arguments import (
     PreTrainingArguments,
 )
 from bert_hf.finetuning.run import identity_of
-from bert_hf.training import checkpointing, output_folder
-from bert_hf.training.checkpointing import DamagedCheckpoint
+from bert_hf.training import output_folder
+from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint
 from bert_hf.training.pretraining import pretraining_identity
 from bert_hf.training.run_fingerprint import describe, differences
 
@@ -150,12 +151,12 @@ def test_a_checkpoint_recorded_with_lists_belongs_to_the_run(config, tmp_path):
     temporary = tmp_path / ".tmp-checkpoint-3"
     temporary.mkdir()
     (temporary / "model.safetensors").write_bytes(b"weights")
-    checkpointing.commit(temporary, tmp_path / "checkpoint-3", {"step": 3, "identity": {**made, **OLD}})
-    assert checkpointing.verify(tmp_path / "checkpoint-3", identity=made)["step"] == 3
+    checkpoint_files.commit(temporary, tmp_path / "checkpoint-3", {"step": 3, "identity": {**made, **OLD}})
+    assert checkpoint_files.verify(tmp_path / "checkpoint-3", identity=made)["step"] == 3
 
     other, _ = identity(config, tmp_path, rate=1e-3)
     with pytest.raises(DamagedCheckpoint, match="identity differs"):
-        checkpointing.verify(tmp_path / "checkpoint-3", identity=other)
+        checkpoint_files.verify(tmp_path / "checkpoint-3", identity=other)
 
 
 def test_entries_of_every_kind(config, tmp_path):

@@ -5,7 +5,7 @@ import torch
 from transformers import TrainingArguments, get_scheduler
 
 from bert_hf.errors import InputError
-from bert_hf.training.schedules import linear_from_step_zero, with_decay_steps
+from bert_hf.training.optimization.schedules import linear_from_step_zero, with_decay_steps
 
 
 def test_the_2018_decay_counts_from_step_zero():

@@ -15,11 +15,11 @@ from tiny import tiny_config
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
-from bert_hf.data.corpus_store import Corpus
+from bert_hf.data.corpus.store import Corpus
 from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
-from bert_hf.training.model_card import pretraining_card, untrained_positions
 from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout
+from bert_hf.training.publishing.model_card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}

@@ -11,9 +11,9 @@ from tiny import TinyStore, tiny_config
 from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples
-from bert_hf.data.samplers import Phase
+from bert_hf.data.examples.samplers import Phase
 from bert_hf.models import flops
-from bert_hf.training import checkpointing
+from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.pretraining_losses import pretraining_metrics
 
 
@@ -76,7 +76,7 @@ def test_no_pickle_is_written(tmp_path, tokenizer):
     for path in files:
         start = path.read_bytes()[:4]
         assert not start.startswith((b"\x80\x02", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")), path
-    checkpointing.verify(tmp_path / "checkpoint-3")
+    checkpoint_files.verify(tmp_path / "checkpoint-3")
 
 
 def test_a_missing_optimizer_is_an_error(tmp_path, tokenizer):

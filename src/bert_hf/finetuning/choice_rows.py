@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import TABLES, read_rows, read_separated, whole_text
-from bert_hf.data.sources import load_hub
+from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.readers import TABLES, read_rows, read_separated, whole_text
+from bert_hf.data.text.sources import load_hub
 from bert_hf.errors import InputError
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splitting.splits import draw_groups

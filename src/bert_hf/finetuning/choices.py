@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies

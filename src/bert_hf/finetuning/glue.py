@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_hf.config.files import check_input_file, write_durably
-from bert_hf.data.readers import read_lines
+from bert_hf.data.text.readers import read_lines
 from bert_hf.errors import InputError
 from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.finetuning.labelled.columns import Columns, as_number

@@ -13,16 +13,17 @@ from bert_hf.config.finetuning_arguments import (
 )
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.tokenization import tokenizer_checksum
+from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
-from bert_hf.training import hub, run
+from bert_hf.training import run
 from bert_hf.training.command_line import command_line
-from bert_hf.training.optimization import global_batch_size, optimizer_name
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
+from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import RunStart, folder_of
+from bert_hf.training.publishing import hub
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
-from bert_hf.training.schedules import check_schedule
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.training import hub
+from bert_hf.training.publishing import hub
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 

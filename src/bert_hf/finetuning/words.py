@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
-from bert_hf.data.checksums import text_checksum
+from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups

@@ -6,9 +6,9 @@ from pathlib import Path
 from transformers import BertConfig, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data.input_files import is_url
-from bert_hf.data.requested_corpus import is_prepared, load_or_train_tokenizer
-from bert_hf.data.tokenization import load_tokenizer
+from bert_hf.data.corpus.requested_corpus import is_prepared, load_or_train_tokenizer
+from bert_hf.data.text.input_files import is_url
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.models.config_file import read_checked_config
 

@@ -10,8 +10,8 @@ from typing import Any
 from bert_hf.config.arguments import CorpusArguments, TaskArguments
 from bert_hf.config.effects import OF_A_VOCABULARY
 from bert_hf.config.files import check_writable
-from bert_hf.data.input_files import is_url, kind_of
-from bert_hf.data.requested_corpus import is_prepared, open_prepared, text_sources
+from bert_hf.data.corpus.requested_corpus import is_prepared, open_prepared, text_sources
+from bert_hf.data.text.input_files import is_url, kind_of
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 

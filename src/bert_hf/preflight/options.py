@@ -19,12 +19,12 @@ from bert_hf.config.arguments import FineTuningArguments
 from bert_hf.config.files import check_writable, read_input_text
 from bert_hf.config.hardware import free_disk
 from bert_hf.config.training_options import check_options, defaults_of
-from bert_hf.data.planned_run import SAVED_A_PARAMETER
+from bert_hf.data.corpus.planned_run import SAVED_A_PARAMETER
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.flops import parameter_count
-from bert_hf.training.optimization import check_optimizer, option_text
+from bert_hf.training.optimization.optimizers import check_optimizer, option_text
+from bert_hf.training.optimization.schedules import BY_EVALUATION, check_schedule
 from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
-from bert_hf.training.schedules import BY_EVALUATION, check_schedule
 
 
 def check_machine(args, metrics: tuple[str, ...]) -> Iterator[str]:

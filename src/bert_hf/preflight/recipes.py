@@ -23,8 +23,8 @@ from bert_hf.config.arguments import (
 from bert_hf.config.files import check_writable
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING
-from bert_hf.data.requested_corpus import is_prepared
-from bert_hf.data.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.data.corpus.requested_corpus import is_prepared
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.run import refuse_stop_without_evaluation
 from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.trigrams import TrigramModel
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.trigrams import TrigramModel
 from bert_hf.models.functional import IGNORE_INDEX
 
 _MIN_TRIGRAM_TOKENS = 500_000  # tokens: trigrams of less text predict little

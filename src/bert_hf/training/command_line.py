@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.data.input_files import is_url
+from bert_hf.data.text.input_files import is_url
 
 
 def command_line(default_config: Path | None = None) -> str:

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf import progress
-from bert_hf.data.samplers import LengthGroups
+from bert_hf.data.examples.samplers import LengthGroups
 
 
 def with_own_order(sampler: Sampler | None, args: TrainingArguments) -> Sampler | None:

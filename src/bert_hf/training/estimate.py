@@ -13,8 +13,8 @@ from bert_hf.config.arguments import (
 )
 from bert_hf.config.hardware import device_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
-from bert_hf.data.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared
-from bert_hf.data.samplers import phases_of_run
+from bert_hf.data.corpus.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared
+from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.cost import FILL, Plan, corpus_tokens_of_row, expected_mfu, find_device

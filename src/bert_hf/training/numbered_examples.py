@@ -7,9 +7,9 @@ import itertools
 
 from transformers import TrainingArguments
 
-from bert_hf.data.samplers import Phase, RunSampler, walk
-from bert_hf.training import state_file
-from bert_hf.training.trainer_state import rank_file
+from bert_hf.data.examples.samplers import Phase, RunSampler, walk
+from bert_hf.training.checkpoints import state_file
+from bert_hf.training.checkpoints.trainer_state import rank_file
 
 
 def describe_rows(sampler: RunSampler, args: TrainingArguments, begin: int, first: int, count: int) -> str:

@@ -19,11 +19,11 @@ from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import InputError
-from bert_hf.training import checkpointing
-from bert_hf.training.checkpointing import step_of
+from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.checkpoints.checkpoint_files import step_of
+from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences, retired_keys, same
-from bert_hf.training.trainer_state import check_checkpoint_compatible
 from bert_hf.training.watchdog import HANG_RECORD
 
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
@@ -121,13 +121,13 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
-    newest = checkpointing.newest_verified(folder, check=check, identity=identity)
+    newest = checkpoint_files.newest_verified(folder, check=check, identity=identity)
     named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
     if named_is_newer and (named := _verified_named_checkpoint(args, identity)):
         return RunStart(named)
     if newest is None:
         return RunStart()
-    check_checkpoint_compatible(json.loads((newest / checkpointing.MANIFEST).read_text()), args)
+    check_checkpoint_compatible(json.loads((newest / checkpoint_files.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
     return RunStart(str(newest))
 
@@ -152,7 +152,7 @@ def _check_best(checkpoint: Path) -> None:
     """
     state = json.loads((checkpoint / "trainer_state.json").read_text())
     if best := state.get("best_global_step"):
-        checkpointing.verify(checkpoint.with_name(f"checkpoint-{best}"))
+        checkpoint_files.verify(checkpoint.with_name(f"checkpoint-{best}"))
 
 
 def named_checkpoint(args: TrainingArguments) -> str | None:
@@ -167,7 +167,7 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
     if name is None:
         return None
 
-    manifest = checkpointing.verify_named(Path(name))
+    manifest = checkpoint_files.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     recorded = manifest.get("identity")  # a Trainer in a program of one's own records none
     if recorded and (found := differences(_without_length(recorded), _without_length(identity))):
@@ -263,7 +263,7 @@ def _remove_temporary_files(folder: Path) -> None:
 
 
 def _remove_run(folder: Path) -> None:
-    for checkpoint in [*checkpointing.checkpoints(folder), *folder.glob(checkpointing.TEMPORARY + "*")]:
+    for checkpoint in [*checkpoint_files.checkpoints(folder), *folder.glob(checkpoint_files.TEMPORARY + "*")]:
         shutil.rmtree(checkpoint)
     for path in [path for pattern in _FILES for path in folder.glob(pattern)]:  # the record comes near the end
         path.unlink(missing_ok=True)

@@ -7,16 +7,16 @@ from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 from bert_hf.config.arguments import MUON, ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.samplers import Phase
-from bert_hf.data.tokenization import check_tokenizer, tokenizer_checksum
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.text.tokenization import check_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
-from bert_hf.training.optimization import global_batch_size, optimizer_name
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable

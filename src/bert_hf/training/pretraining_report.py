@@ -10,19 +10,19 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrain
 from bert_hf.config.hardware import device_memory
 from bert_hf.config.learning_checks import LearningSettings
 from bert_hf.console import logger
-from bert_hf.data.collator import DataCollatorForPreTraining
-from bert_hf.data.corpus_report import corpus_findings
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.dataset import PreTrainingExamples
-from bert_hf.data.planned_run import PlannedRun
+from bert_hf.data.corpus.planned_run import PlannedRun
+from bert_hf.data.corpus.report import corpus_findings
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
+from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
-from bert_hf.training.model_card import pretraining_card
-from bert_hf.training.optimization import format_batch_size, global_batch_size, optimizer_name, option_text
+from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
+from bert_hf.training.publishing.model_card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
 

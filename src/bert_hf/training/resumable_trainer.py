@@ -25,13 +25,15 @@ from transformers import Trainer
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
-from bert_hf.training import preemption, schedules, state_file, trainer_state
+from bert_hf.training import preemption
+from bert_hf.training.checkpoints import state_file, trainer_state
+from bert_hf.training.checkpoints.run_checkpoints import RunCheckpoints
 from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
 from bert_hf.training.distributed import Ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
-from bert_hf.training.optimization import check_optimizer
-from bert_hf.training.run_checkpoints import RunCheckpoints
+from bert_hf.training.optimization import schedules
+from bert_hf.training.optimization.optimizers import check_optimizer
 from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, TrainerEvents
 
 

@@ -17,7 +17,8 @@ from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.training import checkpointing, hub, output_folder
+from bert_hf.training import output_folder
+from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.output_folder import (
     folder_of,
@@ -28,6 +29,7 @@ from bert_hf.training.output_folder import (
     write_record,
 )
 from bert_hf.training.preemption import handle_signals
+from bert_hf.training.publishing import hub
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
@@ -71,7 +73,7 @@ def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
     identity = None if args.overwrite_output_dir else recorded(folder_of(args))
     if identity is None and (named := named_checkpoint(args)):
-        identity = recorded(Path(named), checkpointing.MANIFEST)
+        identity = recorded(Path(named), checkpoint_files.MANIFEST)
     return identity.get("precision") if identity else None
 
 

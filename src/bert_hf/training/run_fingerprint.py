@@ -8,7 +8,7 @@ import os
 from enum import Enum
 from typing import Any
 
-from bert_hf.data.checksums import file_checksum, text_checksum
+from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.models.loading import find_checkpoint, weight_files
 
 # Keys that earlier versions did not record; where a record lacks one, it is not compared.

@@ -10,13 +10,13 @@ from transformers.trainer_utils import IntervalStrategy
 
 from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.console import logger
-from bert_hf.data.corpus_store import Corpus
-from bert_hf.data.remote_shards import RemoteShards
-from bert_hf.data.samplers import Phase, phases_of_run, split_phases
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.samplers import Phase, phases_of_run, split_phases
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.optimization import global_batch_size
+from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining import hidden_size, make_collator, make_model, training_examples
 from bert_hf.training.trainer import PreTrainer
 

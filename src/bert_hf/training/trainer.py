@@ -24,14 +24,13 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf.config.arguments import MUON
 from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
 from bert_hf.console import logger
-from bert_hf.data.samplers import RunSampler
+from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
-from bert_hf.training.muon import describe_matrices
 from bert_hf.training.numbered_examples import (
     describe_rows,
     epochs_done,
@@ -39,7 +38,9 @@ from bert_hf.training.numbered_examples import (
     length_at,
     read_window_lengths,
 )
-from bert_hf.training.optimization import global_batch_size, optimizer_name, select_optimizer
+from bert_hf.training.optimization.muon import describe_matrices
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name, select_optimizer
+from bert_hf.training.optimization.schedules import linear_from_step_zero
 from bert_hf.training.pretraining_losses import (
     COUNTS,
     PER_EXAMPLE,
@@ -51,7 +52,6 @@ from bert_hf.training.pretraining_losses import (
     sum_dtype,
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
-from bert_hf.training.schedules import linear_from_step_zero
 from bert_hf.training.throughput import Throughput
 
 

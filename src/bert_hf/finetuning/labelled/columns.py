@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from bert_hf.data.table_header import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
+from bert_hf.data.text.table_header import LABEL_NAMES, OTHER_LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from bert_hf.errors import InputError, did_you_mean
 
 _SAMPLE = 2000  # values from which it is told whether a column holds text

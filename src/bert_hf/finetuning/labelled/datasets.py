@@ -10,9 +10,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from bert_hf.data.input_files import expand
-from bert_hf.data.readers import whole_text
-from bert_hf.data.sources import load_hub
+from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.readers import whole_text
+from bert_hf.data.text.sources import load_hub
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import MISSING, REGRESSION, Columns, NamedColumns, find_columns
 from bert_hf.finetuning.labelled.folders import texts_by_folder

@@ -8,7 +8,7 @@ mail/spam/1.txt  mail/ham/2.txt            a subfolder for each class
 import re
 from pathlib import Path
 
-from bert_hf.data.input_files import kind_of
+from bert_hf.data.text.input_files import kind_of
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.tables import KINDS
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_hf.config.value_ranges import is_number
-from bert_hf.data.table_header import (
+from bert_hf.data.text.table_header import (
     ID_NAMES,
     LABEL_NAMES,
     OTHER_LABEL_NAMES,

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_hf.config.files import parse_json
-from bert_hf.data.input_files import access_errors, is_url, kind_of, open_bytes
-from bert_hf.data.readers import DAMAGED, json_rows, refuse_binary
+from bert_hf.data.text.input_files import access_errors, is_url, kind_of, open_bytes
+from bert_hf.data.text.readers import DAMAGED, json_rows, refuse_binary
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.labelled.columns import MISSING
 from bert_hf.finetuning.labelled.separated import read_separated_rows

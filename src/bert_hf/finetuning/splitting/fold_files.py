@@ -16,8 +16,8 @@ import numpy as np
 from bert_hf.config.files import write_durably
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.console import format_table
-from bert_hf.data.checksums import file_checksum
-from bert_hf.data.input_files import expand, is_url
+from bert_hf.data.corpus.checksums import file_checksum
+from bert_hf.data.text.input_files import expand, is_url
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_number
 from bert_hf.finetuning.labelled.datasets import read_labelled

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from bert_hf.console import logger
-from bert_hf.data.deduplication import first_of_equal, hash_word, new_sketch, separate_words, shingle_hashes
+from bert_hf.data.text.deduplication import first_of_equal, hash_word, new_sketch, separate_words, shingle_hashes
 from bert_hf.progress import beat
 
 SIMILAR = 0.5  # Jaccard similarity of the three-word sequences

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from bert_hf.config.files import check_input_file, decode_utf8, parse_json
-from bert_hf.data.input_files import access_errors, expand, is_url, kind_of, open_bytes
-from bert_hf.data.readers import read_rows, whole_text
-from bert_hf.data.sources import load_hub
+from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of, open_bytes
+from bert_hf.data.text.readers import read_rows, whole_text
+from bert_hf.data.text.sources import load_hub
 from bert_hf.errors import InputError
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or JSON lines of id, context, question, answers"

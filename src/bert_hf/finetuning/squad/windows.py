@@ -25,8 +25,8 @@ from datasets.table import InMemoryTable
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.collator import pad_rows
-from bert_hf.data.encoding import offsets_of
+from bert_hf.data.examples.collator import pad_rows
+from bert_hf.data.text.encoding import offsets_of
 from bert_hf.errors import InputError
 from bert_hf.finetuning.squad.files import Question
 

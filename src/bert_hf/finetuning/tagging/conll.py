@@ -12,9 +12,9 @@ import datasets
 import numpy as np
 
 from bert_hf.config.files import write_durably
-from bert_hf.data.input_files import expand, kind_of
-from bert_hf.data.readers import read_lines, read_rows, whole_text
-from bert_hf.data.sources import load_hub
+from bert_hf.data.text.input_files import expand, kind_of
+from bert_hf.data.text.readers import read_lines, read_rows, whole_text
+from bert_hf.data.text.sources import load_hub
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 

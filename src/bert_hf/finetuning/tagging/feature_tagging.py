@@ -12,7 +12,7 @@ from transformers import AutoModel, set_seed
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.console import logger
-from bert_hf.data.encoding import offsets_of
+from bert_hf.data.text.encoding import offsets_of
 from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
 from bert_hf.finetuning.tagging.tagger import BiLstmTagger, make_tagger, word_features

@@ -17,8 +17,8 @@ from transformers import BertConfig, BertModel, BertPreTrainedModel, PreTrainedT
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FEATURES
-from bert_hf.data.collator import pad_inputs
-from bert_hf.data.tokenization import load_tokenizer
+from bert_hf.data.examples.collator import pad_inputs
+from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.tagging.entities import OUTSIDE
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words

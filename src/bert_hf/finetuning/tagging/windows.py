@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.encoding import offsets_of
+from bert_hf.data.text.encoding import offsets_of
 
 SPECIAL_TOKENS = 2  # [CLS] and [SEP] of a window
 _BATCH = 1000  # sentences that are tokenized in one call

@@ -1,0 +1,1 @@
+"""What looks at finished checkpoints: studies, the probe, features, cost estimates."""

@@ -1,0 +1,183 @@
+"""Prepares a corpus: sources of text become tokenized shards in a folder, made by any number of processes or machines.
+
+Each input becomes a shard, or several. A shard that is complete and up to date is not made again.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.corpus.input_shards import InputShards
+from bert_hf.data.corpus.shard_writer import FORMAT, MANIFEST, remove_leftovers, write_json, write_manifest
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.corpus.worker_pool import map_ahead, worker_errors
+from bert_hf.data.text.sources import Source
+from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
+from bert_hf.errors import InputError
+
+RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
+# Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
+_TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
+OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
+
+
+def prepare(
+    inputs: Sequence[Source],
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    *,
+    language: str | None = "en",
+    num_proc: int = 1,
+    shard: tuple[int, int] = (0, 1),
+    without: Mapping[int, frozenset[int]] | None = None,
+    options: dict | None = None,
+) -> Corpus | None:
+    """Splits the inputs into sentences and these into ids, a shard (or several) of `folder` for each input.
+
+    Args:
+        inputs: sources (see `readers`): anything with `name`, `checksum()` and `read()`.
+        language: for the sentence splitter; None: a line is a sentence.
+        shard: (i, n): make the inputs i, i + n, i + 2n, …: one of n parts of the work.
+        without: {input: numbers of documents that are left out}.
+        options: what decided `without`, for the recipe.
+
+    Returns:
+        The corpus; None where other parts still have shards to make. Whichever part ends last completes the folder,
+        and its bytes are those that one machine alone would have written.
+
+    Raises:
+        InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
+    """
+    folder = Path(folder)
+    shared = _shard_settings(tokenizer, language, {**_text_column(inputs), **(options or {})})
+    recipe = {**shared, "inputs": [source.name for source in inputs]}
+    _claim(folder, recipe, tokenizer)
+
+    jobs = [
+        InputShards(source, folder / f"data-{number:05d}.arrow", shared, (without or {}).get(number, frozenset()))
+        for number, source in enumerate(inputs)
+    ]
+    part = jobs[shard[0] :: shard[1]]
+    _find_finished(part, num_proc)
+    _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
+    return _complete(folder, recipe, jobs, num_proc)
+
+
+def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
+    """The facts that decide the bytes of a shard, its text apart."""
+    return {
+        "format": FORMAT,
+        "tokenizer": tokenizer_checksum(tokenizer),
+        "language": language,
+        "vocab_size": len(tokenizer),
+        **options,
+    }
+
+
+def _text_column(inputs: Sequence[Source]) -> dict:
+    """The column that the sources read, where one is named: a corpus made without it keeps its fingerprint."""
+    named = [getattr(source, "text_column", None) for source in inputs]
+    if not any(named):
+        return {}
+    return {"text_column": named[0] if len(set(named)) == 1 else named}
+
+
+# ---- the folder
+
+
+def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Records what is made in the folder, or checks that it is the same. Parts may begin at the same moment."""
+    path = folder / RECIPE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.is_file() or not write_json(path, recipe, replace=False):
+            present = json.loads(path.read_bytes())
+            differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
+            if differ:
+                raise InputError(
+                    f"another corpus is in the folder (other {', '.join(differ)})",
+                    where=folder,
+                    remedy="choose another --output_dir, or pass --overwrite_output_dir",
+                )
+
+        _put_tokenizer(folder / "tokenizer", tokenizer)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be written: {error}", where=folder, remedy="check the path and its rights") from None
+
+
+def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Adds the files that are missing, each atomically: another part may be reading them already."""
+    if all((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
+        return
+
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tokenizer-", suffix=".tmp") as temporary:
+        save_tokenizer(tokenizer, temporary)
+        for file in sorted(Path(temporary).iterdir()):
+            if not (folder / file.name).is_file():
+                os.replace(file, folder / file.name)
+
+
+def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int) -> Corpus | None:
+    """Writes the manifest once the shards of all parts are there."""
+    if not all(job.all_recorded() for job in jobs):
+        return None  # before anything is read: the last part alone reads the other parts' shards
+
+    _find_finished(jobs, num_proc)
+    if not all(job.complete for job in jobs):
+        return None  # another part is making one again
+
+    entries = [entry for job in jobs for entry in job.entries]
+    if not any(entry["tokens"] for entry in entries):
+        _remove_corpus(folder)
+        raise InputError("no text in it", where=jobs[0].source.name, remedy="give files that hold text")
+
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], "made_from": recipe}
+    write_manifest(folder, facts, entries)
+    return Corpus.open(folder)
+
+
+def _remove_corpus(folder: Path) -> None:
+    for pattern in reversed(OWNED):  # the recipe last
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / "tokenizer").rmdir()
+        folder.rmdir()
+
+
+# ---- the shards
+
+
+def _find_finished(jobs: list[InputShards], num_proc: int) -> None:
+    with ThreadPoolExecutor(num_proc) as pool:  # hashing releases Python's global lock
+        for _ in pool.map(InputShards.find_finished, jobs):
+            pass  # raises here what a thread raised
+
+
+def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: int) -> None:
+    """Makes the jobs' shards: whole inputs in parallel, or one input after the other, its groups in parallel."""
+    tokenizer = (str(folder / "tokenizer" / "tokenizer.json"), recipe["tokenizer"])
+    work = ((job, tokenizer, recipe["language"]) for job in jobs)
+
+    def mapped(encode: Callable, groups: Iterable) -> Iterable:
+        return map_ahead(encode, ((group,) for group in groups), num_proc)
+
+    if len(jobs) >= num_proc > 1:
+        made = map_ahead(InputShards.write, work, num_proc)
+    else:
+        made = (InputShards.write(*each, mapped) for each in work)
+    try:
+        with worker_errors():
+            for job, entries in zip(jobs, made, strict=True):
+                job.entries = entries
+    except BaseException:  # an error ends the worker processes at once
+        for job in jobs:
+            remove_leftovers(job.path)
+        raise

@@ -1,0 +1,155 @@
+"""Fetches the shards of a corpus behind a URL when they are needed, and ahead, into a cache of limited size."""
+
+import contextlib
+import math
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.errors import InputError, first_line
+from bert_hf.progress import busy
+
+
+class RemoteShards:
+    """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
+
+    Shards are fetched when they are needed, and ahead; the least recently used are removed when the cache is full.
+    Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
+    the limit holds for all of them together, and nothing is removed before it is opened. (Once mapped, a file that is
+    removed stays readable; its disk space is free when no process has it open any more.)
+    """
+
+    def __init__(self, url: str, cache: Path, limit: int | None = None):
+        """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number."""
+        self.url = url.rstrip("/")
+        self.limit = limit
+        self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
+        self._kept = set()
+        self._ahead = None  # the thread that fetches what is needed next
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_ahead": None}
+
+    def file(self, name: str) -> Path:
+        """Fetches a file other than a shard, every time: the corpus at the address may have changed."""
+        self._download(name, self.folder / name)
+        return self.folder / name
+
+    def check(self, entries: list[dict], window_tokens: int) -> None:
+        """Checks that three windows fit into the cache: the first, which is kept, the open one and the next."""
+        if self.limit is None:
+            return
+        largest = max((entry["bytes"] for entry in entries), default=0)
+        total = sum(entry["bytes"] for entry in entries)
+        bytes_per_token = total / max(1, sum(entry["tokens"] for entry in entries))
+
+        # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
+        need = min(total, 3 * largest + int(3.5 * window_tokens * bytes_per_token))
+        if self.limit < need:
+            raise InputError(
+                f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
+                where="--corpus_cache_gb",
+                remedy=f"give at least {math.ceil(need / 1e7) / 100}",
+            )
+
+    def keep(self, entries: list[dict]) -> None:
+        """Never removes these shards: they are needed until the end."""
+        self._kept |= {self._path(entry) for entry in entries}
+
+    @contextlib.contextmanager
+    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
+        """Fetches the shards that are missing; `following` are then fetched in the background."""
+        needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
+        with contextlib.ExitStack() as opened:
+            with busy(self._fetched_bytes):  # by this process, or by the one that holds the lock
+                if self._ahead is not None:
+                    self._ahead.join()
+                opened.enter_context(self._lock())
+                files = [self._fetch(entry, needed) for entry in entries]
+            yield files
+
+        if not all(self._path(entry).is_file() for entry in following):
+            self._ahead = threading.Thread(target=self._fetch_ahead, args=(following, needed), daemon=True)
+            self._ahead.start()
+
+    def _path(self, entry: dict) -> Path:
+        """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
+        return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
+
+    def _lock(self):
+        """The lock of the folder, held while a file is fetched or opened; a process that dies releases it."""
+        import filelock
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(self.folder / ".lock")
+
+    def _fetched_bytes(self) -> int:
+        """Bytes of the shards that are here, complete or not: they grow as long as something is fetched."""
+        size = 0
+        for path in self.folder.glob("*data-*"):
+            with contextlib.suppress(OSError):  # renamed or removed meanwhile
+                size += path.stat().st_size
+        return size
+
+    def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
+        with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed
+            for entry in entries:
+                with self._lock():
+                    self._fetch(entry, needed)
+
+    def _fetch(self, entry: dict, needed: set[Path]) -> Path:
+        path = self._path(entry)
+        if path.is_file() and path.stat().st_size == entry["bytes"]:
+            os.utime(path)  # marks it as just used
+        else:
+            self._free_space(entry["bytes"], needed)
+            self._download(entry["file"], path, entry)
+        return path
+
+    def _free_space(self, size: int, needed: set[Path]) -> None:
+        """Removes leftovers of killed processes, then the least recently used shards."""
+        for leftover in self.folder.glob(".data-*.tmp"):
+            leftover.unlink()
+
+        kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
+        held = sum(path.stat().st_size for path in kept)
+        for path in kept:
+            if self.limit is not None and held + size > self.limit and path not in needed:
+                held -= path.stat().st_size
+                path.unlink()
+
+    def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
+        """Fetches a file atomically. `entry`: the record of a shard, whose checksum it must have."""
+        import fsspec
+        from fsspec.callbacks import TqdmCallback
+
+        temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_client_options(self.url))
+            # huggingface_hub draws a progress bar unless it is given one
+            system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
+
+            if entry is not None and file_checksum(temporary) != entry["sha256"]:
+                raise ValueError("its checksum is not the manifest's")
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
+            os.replace(temporary, path)
+        except Exception as error:  # each protocol has a client with other exception classes
+            where = f"{self.url}/{name}"
+            remedy = "check the address and the network"
+            raise InputError(f"cannot be fetched: {first_line(error)}", where=where, remedy=remedy) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _client_options(url: str) -> dict:
+    """Options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
+    if not url.startswith(("http://", "https://")):
+        return {}
+    import aiohttp
+
+    return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}

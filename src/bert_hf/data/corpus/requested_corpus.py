@@ -1,0 +1,209 @@
+"""Opens or makes what the options of a run ask for: sources of text, a tokenizer, a corpus and its held-out part.
+
+A tokenizer, a corpus and a list of duplicates that take time to make are kept in `--cache_dir`.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
+from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.data.corpus.prepare import RECIPE, prepare
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.shard_writer import FORMAT, MANIFEST, write_json
+from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.corpus.worker_pool import worker_errors
+from bert_hf.data.text.deduplication import METHOD, Duplicates, find_duplicates
+from bert_hf.data.text.default_corpus import Documentation
+from bert_hf.data.text.input_files import compression, expand, is_url, kind_of
+from bert_hf.data.text.readers import KINDS
+from bert_hf.data.text.round_trip import measure
+from bert_hf.data.text.sample import sample_inputs
+from bert_hf.data.text.sources import TextFile, hub_shards
+from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.errors import InputError
+
+# ---- sources
+
+
+def text_sources(corpus_args: CorpusArguments, files: list[str] | None) -> list:
+    """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
+    if files:
+        return [TextFile(path, corpus_args.text_column) for path in expand(files)]
+    if corpus_args.dataset_name:
+        return list(hub_shards(corpus_args.dataset_name, corpus_args.dataset_config_name, corpus_args.text_column))
+    return [Documentation()]
+
+
+def sentence_language(corpus_args: CorpusArguments) -> str | None:
+    """The language for the sentence splitter; None: one sentence a line."""
+    return None if corpus_args.sentence_per_line else corpus_args.language or "en"
+
+
+def prepared_folder(paths: list[str] | None) -> str | None:
+    """The folder made by `prepare` (or the URL of one) that is named, if nothing else is.
+
+    Raises:
+        InputError: its preparation was not finished.
+    """
+    if not paths or len(paths) != 1:
+        return None
+    path = paths[0]
+    if is_url(path):
+        is_file = compression(path) or kind_of(path) in KINDS or set("*?[") & set(path)
+        return None if is_file else path
+
+    if os.path.isfile(Path(path) / MANIFEST):
+        return path
+    if os.path.isfile(Path(path) / RECIPE):
+        raise InputError("the corpus is incomplete", where=Path(path), remedy="run the prepare.py command again")
+    return None
+
+
+def is_prepared(paths: list[str] | None) -> bool:
+    """Whether this is one folder (or the URL of one) made by `prepare`."""
+    return prepared_folder(paths) is not None
+
+
+def open_prepared(corpus_args: CorpusArguments, folder: str) -> Corpus:
+    """Opens a prepared folder; one behind a URL is read through the cache."""
+    if not is_url(folder):
+        return Corpus.open(folder)
+    limit = None if corpus_args.corpus_cache_gb is None else int(corpus_args.corpus_cache_gb * 1e9)
+    return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
+
+
+# ---- tokenizer
+
+
+def load_or_train_tokenizer(
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments
+) -> PreTrainedTokenizerBase:
+    """The tokenizer asked for: the named one, that of a prepared corpus, or one trained on the text (and kept)."""
+    if tokenizer_args.tokenizer_name:
+        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
+    if folder := prepared_folder(corpus_args.train_file):
+        return load_tokenizer(open_prepared(corpus_args, folder).tokenizer(), **tokenizer_args.normalization())
+
+    inputs = text_sources(corpus_args, corpus_args.train_file)
+    made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), tokenizer_args.tokenizer_sample_bytes]
+    if tokenizer_args.strip_accents is None and tokenizer_args.do_lower_case:
+        made_from += ["accents by script", corpus_args.language]
+
+    cached = _cached(corpus_args, "tokenizer", made_from)
+    with _one_process_at_a_time(cached):
+        if not (cached / "tokenizer.json").is_file():
+            shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
+            trained = _train_and_report(
+                tokenizer_args, corpus_args, sample_inputs(inputs, tokenizer_args.tokenizer_sample_bytes)
+            )
+            temporary = cached.with_name(f".{cached.name}.{socket.gethostname()}-{os.getpid()}")
+            save_tokenizer(trained, temporary)
+            try:
+                os.rename(temporary, cached)
+            except OSError:  # another process was first
+                shutil.rmtree(temporary)
+    return load_tokenizer(cached)
+
+
+def _train_and_report(
+    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, texts: list[str]
+) -> PreTrainedTokenizerBase:
+    """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
+    trained = train_tokenizer(
+        texts,
+        **tokenizer_args.training(),
+        language=corpus_args.language,
+        log=lambda line: print(f"tokenizer: {line}", flush=True),
+    )
+    if (trip := measure(texts, backend(trained))) is not None:
+        print(*(f"tokenizer: {finding}" for finding in trip.findings()), sep="\n", flush=True)
+    return trained
+
+
+# ---- corpus
+
+
+def load_or_find_duplicates(corpus_args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
+    """The duplicates among the documents (see `deduplication`), from the cache where they were found before."""
+    path = _cached(corpus_args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
+    if path.is_file():
+        content = json.loads(path.read_bytes())
+        numbers = {int(source): frozenset(own) for source, own in content.pop("numbers").items()}
+        return Duplicates(numbers, **content)
+
+    with worker_errors():
+        found = find_duplicates(inputs, kind, corpus_args.num_proc)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {**vars(found), "numbers": {source: sorted(own) for source, own in found.items()}})
+    return found
+
+
+def load_or_prepare_corpus(
+    corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
+) -> Corpus:
+    """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache.
+
+    Raises:
+        InputError: it was prepared with another tokenizer.
+    """
+    if folder := prepared_folder(files):
+        corpus = open_prepared(corpus_args, folder)
+        if fingerprint_text(load_tokenizer(corpus.tokenizer())) != fingerprint_text(tokenizer):
+            remedy = "prepare all text with one tokenizer"
+            raise InputError("it was prepared with another tokenizer", where=folder, remedy=remedy)
+        return corpus
+
+    inputs = text_sources(corpus_args, files)
+    language = sentence_language(corpus_args)
+    cached = _cached(corpus_args, "corpus", [FORMAT, fingerprint_text(tokenizer), language, _stamps(inputs)])
+    with _one_process_at_a_time(cached):
+        if (cached / MANIFEST).is_file():
+            with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
+                return Corpus.open(cached)
+        prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
+        return Corpus.open(cached)
+
+
+def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
+    """(train, held out): from `--validation_file`, or split off by document."""
+    corpus = load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.train_file)
+    if corpus_args.validation_file:
+        return corpus, load_or_prepare_corpus(corpus_args, tokenizer, corpus_args.validation_file)
+    return corpus.split(corpus_args.validation_split_percentage)
+
+
+# ---- cache
+
+
+def _stamps(inputs: list) -> list:
+    return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
+
+
+def _cached(corpus_args: CorpusArguments, what: str, made_from: list) -> Path:
+    return Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
+
+
+@contextlib.contextmanager
+def _one_process_at_a_time(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder of the cache; the ranks of a run ask for it at the same time.
+
+    They wait here, however long it takes: a collective operation would fail after its timeout. Where a file system
+    has no locks, or a cache no space for one, each process makes the folder, and the first puts it into place.
+    """
+    lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
+    with contextlib.suppress(OSError, NotImplementedError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

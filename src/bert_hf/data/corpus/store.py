@@ -1,0 +1,377 @@
+"""Opens a prepared corpus: memory-mapped shards, a window of them at a time, and parts such as held-out documents."""
+
+import contextlib
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.shard_writer import COUNTS, FORMAT, MANIFEST
+from bert_hf.data.text.encoding import offsets_of
+from bert_hf.errors import InputError
+
+WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
+WINDOW_SHARDS = 20_000  # at most twice as many in a window, and two are open: a process may have 65,530 memory maps
+_SHARD = re.compile(r"data-\d+(-\d+)?\.arrow")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Window:
+    """The documents of the shards that are open together. Sentences are numbered through all of them.
+
+    Attributes:
+        token_offsets: (sentences + 1,) tokens before each sentence.
+        document_starts, document_ends: (documents,) the sentences [start, end) of each document.
+    """
+
+    def __init__(self, chunks: list[np.ndarray], lengths: np.ndarray, per_document: np.ndarray, chosen: np.ndarray):
+        """The arrays of all shards, one after the other.
+
+        Args:
+            chunks: token ids, cut where a document ends.
+            lengths: tokens of each sentence.
+            per_document: sentences of each document.
+            chosen: bool, the documents that are not left out.
+        """
+        self._chunks = chunks
+        self._chunk_starts = offsets_of([len(chunk) for chunk in chunks])
+        self.token_offsets = offsets_of(lengths)
+
+        bounds = offsets_of(per_document)
+        self.document_starts = bounds[:-1][chosen]
+        self.document_ends = bounds[1:][chosen]
+
+    def __len__(self) -> int:
+        return len(self.document_starts)
+
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        """Token ids of the sentences [first, last), which lie in one document."""
+        start, end = self.token_offsets[first_sentence], self.token_offsets[last_sentence]
+        chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # at the very end: the last one
+        offset = self._chunk_starts[chunk]
+        return self._chunks[chunk][start - offset : end - offset]
+
+    def chunks(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(first, last, ids): all sentences of the open shards, [first, last) at a time, those of left-out documents
+        among them."""
+        edges = self.token_offsets.searchsorted(self._chunk_starts).tolist()
+        yield from zip(edges[:-1], edges[1:], self._chunks, strict=True)
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """(documents,) sentences of each."""
+        return self.document_ends - self.document_starts
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(documents,) tokens of each."""
+        return self.token_offsets[self.document_ends] - self.token_offsets[self.document_starts]
+
+    def unigram_counts(self, vocab_size: int) -> np.ndarray:
+        """(vocab_size,) how often each token occurs in these documents.
+
+        Of a chunk of 5 tokens, of which documents fill [0, 2) and [3, 5):
+
+            change          +1  0 −1 +1  0  (−1)
+            cumulated sum    1  1  0  1  1          1 where the token is counted
+        """
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        begins = self.token_offsets[self.document_starts]
+        ends = self.token_offsets[self.document_ends]
+
+        for chunk, offset in zip(self._chunks, self._chunk_starts, strict=False):
+            here = (begins >= offset) & (begins < offset + len(chunk))
+            change = np.zeros(len(chunk) + 1, np.int8)
+            np.add.at(change, begins[here] - offset, 1)
+            np.add.at(change, ends[here] - offset, -1)
+            inside = np.cumsum(change[:-1], dtype=np.int8) > 0
+            counts += np.bincount(chunk[inside], minlength=vocab_size)[:vocab_size]
+        return counts
+
+
+def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
+    """Opens shards, of each of which a boolean mask names the documents (None: all). Ids stay in the memory map."""
+    chunks = []
+    none = np.zeros(0, np.int32)
+    lengths, sentences, chosen = [none], [none], [none.astype(bool)]
+    for path, mask in shards:
+        table = _memory_map(path)
+        chunks += [batch.flatten().to_numpy() for batch in table["input_ids"].chunks]
+        for batch in table["sentence_lengths"].chunks:
+            lengths.append(batch.flatten().to_numpy())
+            sentences.append(np.diff(batch.offsets.to_numpy()))
+        chosen.append(np.ones(len(table), bool) if mask is None else mask)
+    return Window(chunks, *map(np.concatenate, (lengths, sentences, chosen)))
+
+
+def _memory_map(path: Path) -> pa.Table:
+    try:
+        return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
+
+
+# ---- where the shards are
+
+
+class LocalShards:
+    """The files of a corpus in a folder. (`remote_shards.RemoteShards`: behind a URL.)"""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def file(self, name: str) -> Path:
+        """A file other than a shard."""
+        return self.folder / name
+
+    def check(self, entries: list[dict], window_tokens: int) -> None:
+        """Checks that each shard is there and as long as its record says."""
+        for entry in entries:
+            path = self.folder / entry["file"]
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                what = f"not {entry['bytes']} bytes long" if path.is_file() else "the shard is not there"
+                raise InputError(what, where=path, remedy="run the prepare.py command again: it makes what is missing")
+
+    def keep(self, entries: list[dict]) -> None:
+        """Nothing to do: all shards are here."""
+
+    @contextlib.contextmanager
+    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
+        """The shards' files, which may be opened inside the `with`; `following` are needed next."""
+        yield [self.folder / entry["file"] for entry in entries]
+
+
+ShardStorage = LocalShards | RemoteShards  # with the same methods
+
+
+def _read_manifest(storage: ShardStorage) -> dict:
+    """The manifest of a corpus, its entries and the shards that they name checked."""
+    path = storage.file(MANIFEST)
+    try:
+        manifest = json.loads(path.read_bytes())
+        for entry in manifest["shards"]:
+            counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *COUNTS))
+            # Both become parts of file names
+            if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
+                raise ValueError(f"strange entry {entry['file']!r}")
+
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
+        if not isinstance(manifest["fingerprint"], str):
+            raise ValueError("no fingerprint")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
+
+    storage.check(manifest["shards"], WINDOW_TOKENS)
+    return manifest
+
+
+# ---- the corpus
+
+
+class Corpus:
+    """A prepared corpus, or some of its documents.
+
+    Attributes:
+        manifest: the content of `manifest.json`.
+        fingerprint: of what the corpus was made from, and of which documents these are.
+        documents: {shard: boolean mask of its documents}; of a shard that is not in it all documents count.
+    """
+
+    def __init__(
+        self,
+        where: str | Path | ShardStorage,
+        manifest: dict | None = None,
+        shards: list[int] | None = None,
+        documents: dict[int, np.ndarray] | None = None,
+    ):
+        """`where`: a folder made by `prepare`. The rest is for `subset`: what was read of it, and which part."""
+        self.storage: ShardStorage = LocalShards(Path(where)) if isinstance(where, str | Path) else where
+        self.manifest = _read_manifest(self.storage) if manifest is None else manifest
+        self.shards = list(range(len(self._entries))) if shards is None else shards
+        self.documents = documents or {}
+        self._open = {}  # shards → their window
+
+        self.fingerprint = self.manifest["fingerprint"]
+        if self.documents:
+            chosen = [[shard, np.packbits(mask).tobytes().hex()] for shard, mask in sorted(self.documents.items())]
+            self.fingerprint = json_checksum([self.fingerprint, self.shards, chosen])
+
+    @classmethod
+    def open(cls, where: str | Path | ShardStorage) -> "Corpus":
+        """Opens a folder made by `prepare`, or the shards of a storage.
+
+        Raises:
+            InputError: no such corpus, or its shards are not as the manifest says.
+        """
+        return cls(where)
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_open": {}}  # a worker process maps the files again
+
+    def __len__(self) -> int:
+        return sum(map(self._documents, self.shards))
+
+    @property
+    def _entries(self) -> list[dict]:
+        """The records of all shards."""
+        return self.manifest["shards"]
+
+    def _documents(self, shard: int) -> int:
+        chosen = self.documents.get(shard)
+        return self._entries[shard]["documents"] if chosen is None else int(chosen.sum())
+
+    def tokenizer(self) -> Path:
+        """The folder of its tokenizer."""
+        self.storage.file("tokenizer/tokenizer_config.json")
+        return self.storage.file("tokenizer/tokenizer.json").parent
+
+    @functools.cached_property
+    def tokens(self) -> int:
+        """Tokens in these documents."""
+        tokens = 0
+        for shard in self.shards:
+            whole = shard not in self.documents
+            tokens += self._entries[shard]["tokens"] if whole else int(self.window((shard,)).sizes.sum())
+        return tokens
+
+    # ---- windows
+    def windows(self, rng: np.random.Generator | None = None) -> list[tuple[int, ...]]:
+        """The shards in groups that are opened together, each of about `WINDOW_TOKENS` tokens, in the order drawn.
+
+        A corpus that fits into one window is one; without a generator the shards keep their order.
+        """
+        in_order = self._grouped(self.shards)
+        if rng is None or len(in_order) == 1:  # so held-out documents, those of one window, stay together
+            return in_order
+        return self._grouped([self.shards[i] for i in rng.permutation(len(self.shards))])
+
+    def _grouped(self, order: list[int]) -> list[tuple[int, ...]]:
+        """Windows of consecutive shards of `order`; each has enough documents to draw pairs from.
+
+        Of shards with 100, 100, 150, 80 tokens, for windows of 200: (0, 1), (2, 3). A window of very small shards ends
+        at `WINDOW_SHARDS` of them. The rest joins the last window where it has less than half a window, or too few
+        documents.
+        """
+        windows = []
+        held = []
+        tokens = documents = longer = 0  # of what is held; `longer`: documents of two sentences or more, at least
+
+        for shard in order:
+            held.append(shard)
+            tokens += self._entries[shard]["tokens"]
+            documents += self._documents(shard)
+            longer += max(0, self._documents(shard) - self._entries[shard]["one_sentence_documents"])
+            if (tokens >= WINDOW_TOKENS or len(held) >= WINDOW_SHARDS) and documents > 1 and longer:
+                windows.append(tuple(sorted(held)))
+                held = []
+                tokens = documents = longer = 0
+
+        if held:
+            if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer):
+                held += windows.pop()
+            windows.append(tuple(sorted(held)))
+        return windows or [()]
+
+    def head(self) -> tuple[int, ...]:
+        """The first window in the corpus's order: held-out documents and frequencies come from it, so it is kept."""
+        head = self.windows()[0]
+        self.storage.keep([self._entries[shard] for shard in head])
+        return head
+
+    def window(self, part: tuple[int, ...], following: tuple[int, ...] = ()) -> Window:
+        """Opens the shards `part`; `following` are fetched meanwhile, if need be. The last two windows stay open."""
+        if part not in self._open:
+            entries = [self._entries[shard] for shard in part]
+            next_entries = [self._entries[shard] for shard in following]
+            with self.storage.files(entries, next_entries) as files:
+                shards = [(path, self.documents.get(shard)) for path, shard in zip(files, part, strict=True)]
+                window = _read_window(shards)
+
+            while len(self._open) > 1:
+                del self._open[next(iter(self._open))]
+            self._open[part] = window
+        return self._open[part]
+
+    def unigram_counts(self, vocab_size: int) -> np.ndarray:
+        """(vocab_size,) how often each token occurs in the first window: the whole corpus, or its first part."""
+        return self.window(self.head()).unigram_counts(vocab_size)
+
+    # ---- parts
+    def subset(self, chosen: dict[int, np.ndarray]) -> "Corpus":
+        """Of each shard named, only these documents ({shard: boolean mask over those it has in the files}).
+
+        Shards of which no document is left are left out.
+        """
+        documents = dict(self.documents)
+        for shard, mask in chosen.items():
+            documents[shard] = mask & documents[shard] if shard in documents else mask
+        shards = [shard for shard in self.shards if shard not in documents or documents[shard].any()]
+        return Corpus(self.storage, self.manifest, shards, documents)
+
+    def split(self, percentage: float, seed: int = 0) -> tuple["Corpus", "Corpus"]:
+        """(train, held out): whole documents, `percentage` % of the tokens held out, two documents at least.
+
+        They are drawn from the first window: of a corpus larger than that, the held-out text need not grow with it.
+
+        Raises:
+            InputError: there are fewer than four documents.
+        """
+        head = self.head()
+        window = self.window(head)
+        held = _draw_documents(window.sizes, percentage, seed)
+
+        # For each shard: which documents of its file are held out
+        masks = {}
+        first = 0
+        for shard in head:
+            mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool)).copy()
+            count = int(mask.sum())
+            mask[mask] = held[first : first + count]
+            masks[shard] = mask
+            first += count
+
+        rest = self.subset({shard: ~mask for shard, mask in masks.items()})
+        held_out = Corpus(self.storage, self.manifest, list(head), self.documents).subset(masks)
+        held_out.tokens = int(window.sizes[held].sum())
+        rest.tokens = self.tokens - held_out.tokens
+        return rest, held_out
+
+
+def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
+    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`, two or more, and two or more left.
+
+    Where that would be more than twice the percentage, the largest documents are not drawn. (Two of the smallest are
+    never more than half of the tokens.)
+    """
+    documents = len(sizes)
+    if documents < 4:
+        raise InputError(
+            f"{documents} documents are too few to hold two of them out",
+            where="corpus",
+            remedy="give --validation_file, or text with blank lines between its documents",
+        )
+
+    target = sizes.sum() * percentage / 100
+    of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
+    most = max(2 * target, of_two)
+
+    # Without such a document the draw is that of earlier versions, whose runs could not be resumed otherwise
+    order = np.random.default_rng(seed).permutation(documents)
+    while True:
+        sums = np.cumsum(sizes[order])
+        count = int(np.searchsorted(sums, target)) + 1
+        count = min(max(2, count), documents - 2, len(order))
+        if sums[count - 1] <= most or len(order) == 2:
+            break
+        order = np.delete(order, sizes[order].argmax())  # the largest document is trained on
+
+    held = np.zeros(documents, bool)
+    held[order[:count]] = True
+    return held

@@ -1,0 +1,136 @@
+"""Tokenizes texts (a list or a `datasets.Dataset`) into a corpus in memory, and opens corpora of all kinds.
+
+The text is processed as in `prepare.py`: sentence splitter, normaliser, WordPiece. It needs 2 bytes of memory a token;
+a larger text has to be prepared on disk first.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.corpus.remote_shards import RemoteShards
+from bert_hf.data.corpus.store import Corpus, Window
+from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
+from bert_hf.data.text.input_files import is_url
+from bert_hf.data.text.readers import choose_column, cut_pieces, whole_text
+from bert_hf.data.text.tokenization import backend, tokenizer_checksum
+from bert_hf.errors import InputError
+
+_CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
+
+
+class TextCorpus(Window):
+    """Tokenized documents in memory: a corpus that is its only window (see `dataset.WindowedCorpus`).
+
+    Args:
+        texts: one document each; documents without a token are left out.
+        tokenizer: gives the ids.
+        language: for the sentence splitter (ISO 639); None: a line is a sentence.
+
+    Raises:
+        InputError: the texts contain no token.
+    """
+
+    def __init__(self, texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, language: str | None = "en"):
+        encoder = Encoder(backend(tokenizer))
+        pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
+        groups = [encode_group(group, encoder, language) for group in batch_text_pieces(pieces)]
+        if not any(len(group.ids) for group in groups):
+            raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
+
+        ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
+        per_document = sentences_per_document(sentences, ends)
+        super().__init__([ids], lengths, per_document, per_document > 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in these documents."""
+        return int(self.token_offsets[-1])
+
+    def windows(self, rng: np.random.Generator | None = None) -> list[str]:
+        """One window: all documents."""
+        return ["all"]
+
+    def window(self, part: str, following: tuple = ()) -> "TextCorpus":
+        """All documents."""
+        return self
+
+
+def open_corpus(
+    source: Any,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    text_column: str | None = None,
+    language: str | None = "en",
+) -> Any:
+    """Opens a corpus: one that is already open, a folder made by `prepare.py` (or its URL), or texts.
+
+    Args:
+        source: a corpus; a path or URL; a `datasets.Dataset`, or any iterable of texts or of rows with a text column.
+        tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
+
+    Raises:
+        InputError: none of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
+    """
+    if isinstance(source, str | Path):
+        url = str(source) if is_url(source) else None
+        source = Corpus.open(RemoteShards(url, Path(_CACHE).expanduser()) if url else source)
+    if isinstance(source, Corpus) and tokenizer is not None:
+        _compare_tokenizers(source, tokenizer)
+    if hasattr(source, "windows") and hasattr(source, "window"):
+        return source
+
+    if isinstance(source, Mapping):
+        remedy = f"give one of its splits: {', '.join(map(str, source))}"
+        raise InputError(f"a {type(source).__name__} holds several data sets", where="dataset", remedy=remedy)
+    if tokenizer is None:
+        raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
+
+    return TextCorpus(texts_of(source, text_column), tokenizer, language)
+
+
+def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises InputError if the corpus was prepared with another tokenizer."""
+    made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
+    if made_with not in (None, tokenizer_checksum(tokenizer)):
+        raise InputError(
+            "it was prepared with another tokenizer",
+            where=corpus.storage.folder,
+            remedy=f"use load_tokenizer('{corpus.storage.folder}/tokenizer')",
+        )
+
+
+def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
+    """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
+
+    Raises:
+        InputError: a row is neither, or its column contains no text.
+    """
+    if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
+        rows = rows.select_columns([text_column])  # so that no other column is decoded
+
+    for number, row in enumerate(rows):
+        text = row if isinstance(row, str) else _column(row, text_column, number)
+        if text is not None:
+            yield text
+
+
+def _column(row: Any, name: str | None, number: int) -> str | None:
+    """The text of a row of columns; the number is for the message."""
+    where = f"row {number} of the dataset"
+    if not isinstance(row, Mapping):
+        remedy = "give texts, or rows with a text column"
+        raise InputError(f"a {type(row).__name__}, and not a text", where=where, remedy=remedy)
+    if name is None and "input_ids" in row:
+        remedy = "give the dataset to the trainer itself, with DataCollatorForPreTraining"
+        raise InputError("it is tokenized already", where=where, remedy=remedy)
+
+    strings = [column for column, value in row.items() if isinstance(value, str | None)]  # null may be text later
+    name = name or choose_column(list(row), strings, where)
+    text = row.get(name, 0)
+    if not isinstance(text, str | None):
+        remedy = f"pass text_column=…, one of: {', '.join(strings)}"
+        raise InputError(f"no text in column {name!r}", where=where, remedy=remedy)
+    return text

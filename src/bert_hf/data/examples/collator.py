@@ -1,0 +1,197 @@
+"""Makes a batch of rows: [CLS] A [SEP] B [SEP], truncated, masked and padded (`DataCollatorForPreTraining`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from bert_hf.data.examples.dataset import NSP_SPECIALS, SINGLE_SPECIALS
+from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
+from bert_hf.data.examples.samplers import MASK, generator
+from bert_hf.data.examples.sentence_pairs import truncate
+from bert_hf.data.text.tokenization import continuing_pieces
+from bert_hf.errors import InputError
+from bert_hf.models.functional import IGNORE_INDEX
+
+
+class DataCollatorForPreTraining:
+    """Rows → a batch for `BertForPreTraining`, ours or stock: [CLS] A [SEP] B [SEP], masked 80/10/10, padded.
+
+        >>> examples = PreTrainingExamples("runs/corpus", max_seq_length=512)
+        >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
+        >>> batch = collator([examples[0], examples[1]])
+
+    A row is a mapping of one of these kinds; other keys are ignored.
+
+    - A row of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, and independent of the rest
+      of the batch, of worker, rank and resume.
+    - `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and `next_sentence_label`, without
+      `seed` and `number`.
+    - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
+      `next_sentence_label` are optional. A row with `labels` is already masked, and is only padded.
+
+    Rows without `seed` and `number` draw from torch's global generator. Then the masks of a run are the same only with
+    the same seed, batch size, ranks and number of workers, and not after a resume within an epoch; an evaluation has
+    other masks every time (give it rows with `labels`). For a dataset with columns that `forward` does not take, a
+    stock `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
+
+    Args:
+        tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
+        mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
+        whole_word_mask: choose whole words.
+        nsp: send `next_sentence_label`.
+        pad_to_multiple_of: pad to a multiple of so many tokens.
+        max_seq_length: truncation length of segment rows that have no `max_seq_length` of their own. By default the
+            tokenizer's `model_max_length`.
+
+    Returns (when called):
+        input_ids, token_type_ids, attention_mask, labels: (B, L) int64, labels −100 where nothing is predicted;
+        next_sentence_label: (B,); masked_positions: (M,) and token_positions: (T,), the masked and the real tokens'
+        indices into the flattened B·L, ascending. (Stock models ignore the last two.)
+
+    Raises (when called):
+        InputError: a row of another kind, without a label (with `nsp`), or with ids that the tokenizer does not have.
+    """
+
+    needs_all_columns = True  # for `PreTrainer`: it then removes no columns of a dataset
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        mlm_probability: float = 0.15,
+        whole_word_mask: bool = False,
+        nsp: bool = True,
+        pad_to_multiple_of: int | None = None,
+        max_seq_length: int | None = None,
+    ):
+        self.tokenizer = tokenizer
+        self.mlm_probability = mlm_probability
+        self.whole_word_mask = whole_word_mask
+        self.nsp = nsp
+        self.pad_to_multiple_of = pad_to_multiple_of
+        self.max_seq_length = max_seq_length or tokenizer.model_max_length
+
+        # Looked up once: looked up for every example, they were an eighth of the loader's time.
+        self._cls = np.array([tokenizer.cls_token_id])
+        self._sep = np.array([tokenizer.sep_token_id])
+        self._mask = cast(int, tokenizer.mask_token_id)
+        self._continues = continuing_pieces(tokenizer)
+        self._special = np.zeros(len(self._continues), dtype=bool)
+        self._special[list(tokenizer.all_special_ids)] = True
+        self._random_ids = np.flatnonzero(~self._special)
+
+    def example(self, feature: Mapping) -> dict[str, np.ndarray]:
+        """One example: input_ids, token_type_ids, labels, each (l,) int64."""
+        if "seed" in feature and "number" in feature:
+            rng = generator(feature["seed"], MASK, *feature["number"])
+        else:
+            rng = np.random.default_rng(int(torch.randint(2**63 - 1, ())))
+
+        if "segment_a" in feature:
+            ids, segments = self._joined(feature, rng)
+        elif "input_ids" in feature:
+            ids, segments, labels = _ready(feature)
+            if labels is not None:
+                return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+        else:
+            raise InputError(
+                f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
+                where="DataCollatorForPreTraining",
+                remedy="pass remove_unused_columns=False if the trainer took them away",
+            )
+
+        share = feature.get("mlm_probability") or self.mlm_probability
+        masked, labels = self._mask_tokens(ids, share, rng)
+        return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
+
+    def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """[CLS] A [SEP] B [SEP], truncated, and its token types."""
+        a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
+        specials = NSP_SPECIALS if len(b) else SINGLE_SPECIALS
+        a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
+
+        second = [b, self._sep] if len(b) else []
+        ids = np.concatenate([self._cls, a, self._sep, *second])
+        segments = np.zeros(len(ids), dtype=np.int64)
+        segments[len(a) + 2 :] = 1
+        return ids, segments
+
+    def _mask_tokens(self, ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Masked ids, and labels: the ids of the chosen tokens, −100 elsewhere."""
+        try:
+            maskable = ~self._special[ids]
+        except IndexError:
+            raise InputError(
+                f"token id {ids.max()} is beyond the tokenizer's {len(self._special) - 1}",
+                where="DataCollatorForPreTraining",
+                remedy="use the tokenizer that made the ids",
+            ) from None
+
+        if self.whole_word_mask:
+            chosen = choose_words(maskable, self._continues[ids], share, rng)
+        else:
+            chosen = choose_tokens(maskable, share, rng)
+
+        labels = np.full(len(ids), IGNORE_INDEX, dtype=np.int64)
+        labels[chosen] = ids[chosen]
+        return replace(ids, chosen, self._mask, self._random_ids, rng), labels
+
+    def __call__(self, features: list[Mapping]) -> dict[str, torch.Tensor]:
+        examples = [self.example(feature) for feature in features]
+        lengths = np.array([len(example["input_ids"]) for example in examples])
+        multiple = self.pad_to_multiple_of or 1
+        width = -(-int(lengths.max()) // multiple) * multiple
+
+        padding = {"input_ids": cast(int, self.tokenizer.pad_token_id), "token_type_ids": 0, "labels": IGNORE_INDEX}
+        batch = {name: pad_rows([each[name] for each in examples], value, width) for name, value in padding.items()}
+
+        batch["attention_mask"] = torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
+        batch["masked_positions"] = (batch["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
+        batch["token_positions"] = batch["attention_mask"].flatten().nonzero().squeeze(1)
+
+        if self.nsp:
+            batch["next_sentence_label"] = torch.tensor([_label(feature) for feature in features])
+        return batch
+
+
+def pad_rows(rows: Sequence, fill: int, width: int | None = None) -> torch.Tensor:
+    """Sequences of ints as (B, L) int64, padded on the right with `fill` to `width`, or else to the longest."""
+    padded = np.full((len(rows), width or max(map(len, rows))), fill, dtype=np.int64)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(padded)
+
+
+def pad_inputs(
+    ids: Sequence, pad_id: int, device: torch.device, segments: Sequence | None = None
+) -> dict[str, torch.Tensor]:
+    """`input_ids`, `attention_mask` and, with `segments`, `token_type_ids` (B, L), padded on the right."""
+    inputs = {"input_ids": pad_rows(ids, pad_id), "attention_mask": pad_rows([[1] * len(row) for row in ids], 0)}
+    if segments is not None:
+        inputs["token_type_ids"] = pad_rows(segments, 0)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
+    ids = np.asarray(feature["input_ids"], dtype=np.int64)
+    real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
+    segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
+    labels = feature.get("labels")
+    if labels is not None:
+        labels = np.asarray(labels, dtype=np.int64)[real]
+    return ids[real], segments[real], labels
+
+
+def _label(feature: Mapping) -> int:
+    """The row's next-sentence label."""
+    if "next_sentence_label" not in feature:
+        raise InputError(
+            "a row has no next_sentence_label",
+            where="DataCollatorForPreTraining",
+            remedy="pass nsp=False to train the masked language model alone",
+        )
+    return int(feature["next_sentence_label"])

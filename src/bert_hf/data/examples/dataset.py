@@ -1,0 +1,262 @@
+"""A torch dataset of pre-training examples: example number → sentence pair (A, B)."""
+
+from collections import UserDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from bert_hf.data.corpus.text_corpus import open_corpus
+from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
+from bert_hf.data.examples.sentence_pairs import EpochPlan, plan_epoch
+from bert_hf.errors import InputError
+from bert_hf.progress import beat, busy
+
+logger = logging.get_logger(__name__)
+
+NSP_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP] · [CLS] A [SEP]
+
+
+class TokenStore(Protocol):
+    """Documents that are open together, among which pairs are drawn (`bert_hf.data.corpus.store.Window` is one)."""
+
+    token_offsets: np.ndarray  # (S + 1,) tokens before each sentence
+    document_starts: np.ndarray  # (D,) first sentence of each document
+    document_ends: np.ndarray  # (D,) end of its sentences, exclusive
+
+    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
+        """Token ids of the sentences [first, last), which lie in one document."""
+        ...
+
+
+class WindowedCorpus(Protocol):
+    """The interface that the examples use of a corpus (`bert_hf.data.corpus.store.Corpus` is one)."""
+
+    def windows(self, rng: np.random.Generator | None = None) -> Sequence:
+        """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
+        ...
+
+    def window(self, part, following=()) -> TokenStore:
+        """Opens a part; `following` is the next one, which may be fetched ahead."""
+        ...
+
+
+class PreTrainingExamples(Dataset):
+    """The examples of a corpus, each a dict of `segment_a`, `segment_b`, `next_sentence_label` (see `__getitem__`).
+
+    Pairs and lengths are drawn every epoch from (seed, phase, epoch, window), so nothing is copied on disk, and memory
+    is that of a window, however large the corpus. A held-out set is always read at epoch 0: its pairs and masks
+    are fixed.
+
+        >>> train, held_out = Corpus("runs/corpus").split(percentage=5)
+        >>> examples = PreTrainingExamples(train, max_seq_length=512)
+        >>> evaluation = PreTrainingExamples(held_out, max_seq_length=512, fixed=True)
+
+        >>> texts = load_dataset(…, split="train").train_test_split(0.05)
+        >>> examples = PreTrainingExamples(texts["train"], tokenizer=tokenizer, max_seq_length=512)
+
+    `PreTrainer` addresses them by `ExampleNumber`. A stock `Trainer` or a plain `DataLoader` uses plain indices: an
+    index means that example of the first window (256 million tokens; a warning is logged if there are more), in the
+    epoch that was last passed to `set_epoch`. Trainer calls it on one process, not on several.
+
+    Args:
+        corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
+            and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
+        phases: lengths and masked shares of the run (`step_budget.phases_of`); or, instead of it,
+        max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
+        tokenizer: for texts, the collator's. With a prepared corpus it is compared with the one that made it.
+        text_column: of the rows; by default "text", or the only one of strings.
+        language: of the texts, for the sentence splitter (ISO 639); None: a line is a sentence.
+        batch_length: tokens of an example up to which a micro-batch is trained at once; longer examples are trained
+            in as many pieces as keep its number of tokens. By default the length of the first phase.
+        mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
+            metrics are comparable only at one share.
+        nsp: next-sentence pairs; False gives single segments.
+        fixed: the windows in the store's order, and none fetched ahead: for readers of the first one only (held-out
+            sets, the corpus report).
+        limit: with plain indices, use only so many examples.
+
+    Attributes:
+        lengths: {(phase, epoch, window): number of examples, None past the last window}, as far as it is known. A
+            checkpoint holds it, so that a resumed run does not open the windows that it has already read.
+
+    Raises:
+        InputError: no corpus or text, no tokenizer for texts; pairs are required, but the corpus has fewer than two
+            documents, or no document of two sentences.
+    """
+
+    def __init__(
+        self,
+        corpus: WindowedCorpus | str | Path | Iterable,
+        phases: tuple[Phase, ...] | None = None,
+        *,
+        max_seq_length: int | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        text_column: str | None = None,
+        language: str | None = "en",
+        nsp: bool = True,
+        short_seq_probability: float = 0.1,
+        seed: int = 42,
+        fixed: bool = False,
+        limit: int | None = None,
+        batch_length: int | None = None,
+        mlm_probability: float | None = None,
+    ):
+        if phases is not None and max_seq_length is not None:
+            raise ValueError("give phases or max_seq_length, and not both")
+
+        self.corpus: WindowedCorpus = open_corpus(corpus, tokenizer, text_column, language)
+        self.phases = phases or (Phase(max_seq_length or 128, None),)
+        self.nsp = nsp
+        self.seed = seed
+        self.batch_length = batch_length or self.phases[0].max_seq_length
+        self.mlm_probability = mlm_probability
+        self.short_seq_probability = short_seq_probability
+        self.limit = limit
+        self.fixed = fixed
+
+        self.lengths: dict[tuple[int, int, int], int | None] = {}
+        self._parts = None  # (phase, epoch) and its windows
+        self._plans = {}  # (phase, epoch, window) → its documents and pairs
+        # For plain indices. In shared memory: worker processes that outlive an epoch see the next one.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._order = None  # epoch, and the numbers of its examples in the order of plain indices
+
+        # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
+        if nsp:
+            self._check_pairs(self.corpus.window(self.corpus.windows()[0]))
+
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_plans": {}}  # each worker process draws its own
+
+    def _windows(self, phase: int, epoch: int) -> Sequence:
+        if self._parts is None or self._parts[0] != (phase, epoch):
+            rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
+            self._parts = (phase, epoch), self.corpus.windows(rng)
+        return self._parts[1]
+
+    def _check_pairs(self, store: TokenStore) -> None:
+        documents = len(store.document_starts)
+        if documents < 2:
+            problem = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
+            remedy = "separate documents by blank lines"
+        elif not (store.document_ends - store.document_starts > 1).any():
+            problem = "no document has two sentences, so no sentence has a next one"
+            remedy = "give documents of several sentences"
+        else:
+            return
+        raise InputError(problem, where="corpus", remedy=f"{remedy}, or pass --nsp false")
+
+    def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
+        """The documents of a window and the pairs drawn from them.
+
+        The last two are cached: the sampler needs the length of the next window before all examples of this one are
+        read.
+        """
+        key = (phase, epoch, window)
+        if key not in self._plans:
+            while len(self._plans) > 1:
+                del self._plans[next(iter(self._plans))]
+
+            with busy():
+                self._plans[key] = self._make_plan(*key)
+        return self._plans[key]
+
+    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
+        parts = self._windows(phase, epoch)
+        store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
+        if self.nsp:
+            self._check_pairs(store)
+
+        specials = NSP_SPECIALS if self.nsp else SINGLE_SPECIALS
+        plan = plan_epoch(
+            store.document_starts,
+            store.document_ends,
+            store.token_offsets,
+            self.phases[phase].max_seq_length - specials,
+            self.short_seq_probability,
+            self.nsp,
+            generator(self.seed, PLAN, phase, epoch, window),
+        )
+        return store, plan
+
+    def _following(self, phase: int, epoch: int, window: int) -> Sequence:
+        parts = self._windows(phase, epoch)
+        return parts[window + 1] if window + 1 < len(parts) else self._windows(phase, epoch + 1)[0]
+
+    def window_length(self, phase: int, epoch: int, window: int) -> int | None:
+        """Number of examples in a window of an epoch; None where the epoch has no such window."""
+        key = (phase, epoch, window)
+        if key not in self.lengths:
+            exists = window < self.window_count(phase, epoch)
+            self.lengths[key] = self.plan(*key)[1].pair_count if exists else None
+        return self.lengths[key]
+
+    def window_count(self, phase: int, epoch: int) -> int:
+        """Number of windows in an epoch of a phase."""
+        return len(self._windows(phase, epoch))
+
+    def epoch_length(self, phase: int, epoch: int) -> int:
+        """Number of examples in an epoch of a phase: all its windows are opened."""
+        return sum(self.window_length(phase, epoch, window) or 0 for window in range(self.window_count(phase, epoch)))
+
+    def __len__(self) -> int:
+        length = self.window_length(0, 0, 0) or 0
+        return length if self.limit is None else min(length, self.limit)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the epoch of the examples that plain indices mean; of a held-out set (`fixed`) always the first."""
+        self._epoch.fill_(0 if self.fixed else epoch)
+
+    def _number_of(self, index: int) -> ExampleNumber:
+        """The example that a plain index means, in shuffled order, so that a limit takes from all documents."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if not self.fixed and self.limit is None and self.window_count(0, 0) > 1:
+            logger.warning_once("plain indices reach the first window of the corpus only; PreTrainer reads all of it")
+
+        epoch = int(self._epoch)
+        if self._order is None or self._order[0] != epoch:
+            length = self.window_length(0, epoch, 0) or 0
+            self._order = epoch, generator(self.seed, ORDER, 0, epoch).permutation(length)
+        order = self._order[1]
+        return ExampleNumber(0, epoch, 0, int(order[index % len(order)]))  # epochs differ by a few examples
+
+    def __getitems__(self, numbers: list) -> list[Mapping]:
+        """Several rows at once, as a `DataLoader` requests them.
+
+        They are mappings, but no `dict`s: from a `dict` a stock `Trainer` removes all keys that are not arguments of
+        the model's `forward` (`remove_unused_columns`), before the collator sees it.
+        """
+        return [UserDict(self[number]) for number in numbers]
+
+    def __getitem__(self, number: ExampleNumber | int) -> dict:
+        """The example before truncation and masking.
+
+        Returns:
+            segment_a, segment_b: token ids (uint16 or int32), segment_b empty without pairs;
+            next_sentence_label; number, seed, max_seq_length, mlm_probability (None: the collator's): from these the
+            collator makes the example's random draws.
+        """
+        if not isinstance(number, tuple):
+            number = self._number_of(int(number))
+        beat()
+
+        phase, epoch, window, index = number
+        store, plan = self.plan(phase, epoch, window)
+        a_start, a_end, b_start, b_end, label = (int(column[index]) for column in plan)
+
+        return {
+            "segment_a": store.ids(a_start, a_end),
+            "segment_b": store.ids(b_start, b_end) if b_end > b_start else np.zeros(0, np.int64),
+            "next_sentence_label": label,
+            "number": ExampleNumber(*number),
+            "seed": self.seed,
+            "max_seq_length": self.phases[phase].max_seq_length,
+            "mlm_probability": self.phases[phase].mlm_probability or self.mlm_probability,
+        }

@@ -1,0 +1,144 @@
+"""Collects the embedded default corpus: English documentation found on every machine with this project.
+
+`pydoc_data.topics` and docstrings, read with `ast` and never imported; nothing is downloaded or shipped.
+"""
+
+import ast
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import inspect
+import platform
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.data.text.readers import Piece
+from bert_hf.data.text.sources import Texts
+
+# In this order: the standard library, then packages that come with this project. Of each no more than a share, so
+# that the text has many subjects: a NOT_NEXT segment from the same package is hard to tell from the next sentence.
+DEFAULT_PACKAGES = (
+    "numpy scipy sklearn pandas matplotlib sympy networkx torch huggingface_hub fontTools datasets accelerate aiohttp "
+    "PIL jinja2 joblib"
+).split()
+DEFAULT_SHARE = 1_000_000  # characters of one package
+_SKIPPED = {"tests", "test", "testing", "idlelib", "lib2to3", "site-packages", "_vendor", "_inductor", "_dynamo"}
+_PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Documentation:
+    """The embedded default corpus as a source (see `readers`)."""
+
+    name: str = "documentation"
+
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
+    def checksum(self) -> str:
+        """SHA-256 of the versions that decide the text."""
+        return json_checksum(default_versions())
+
+    def read(self) -> Iterator[Piece]:
+        """The documents."""
+        return Texts(default_documents()).read()
+
+
+def default_versions() -> dict[str, str]:
+    """The versions that decide the default text: of Python and of the packages it is read from."""
+    versions = {"python": platform.python_version(), "share": str(DEFAULT_SHARE)}
+    for name in DEFAULT_PACKAGES:
+        distribution = {"sklearn": "scikit-learn", "PIL": "pillow"}.get(name, name)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(distribution)
+    return versions
+
+
+@functools.cache  # asked for twice, by the vocabulary and by the corpus, and half a minute's work
+def default_documents() -> tuple[str, ...]:
+    """Documentation found on this machine, as documents: each help topic of Python, each module's docstrings.
+
+    Docstrings are read with `ast`: no module is imported, nothing is downloaded. Only prose is kept, paragraph by
+    paragraph, and a paragraph that begins or reads like an earlier one is dropped, so that held-out modules are not
+    copies of others. About 9 MB.
+    """
+    seen = set()
+    documents = []
+    for modules in _default_modules():
+        size = 0
+        for module in modules:
+            paragraphs = [text for text in _prose(module) if _is_new(text, seen)]
+            if sum(map(len, paragraphs)) >= 200 and len(paragraphs) >= 2:
+                documents.append("\n".join(paragraphs))
+                size += len(documents[-1])
+            if size >= DEFAULT_SHARE:
+                break
+    return tuple(documents)
+
+
+def _default_modules() -> Iterator[Iterable[list[str]]]:
+    """Package by package, the docstrings of one module (or one help topic) after the other."""
+    library = Path(sysconfig.get_path("stdlib"))
+    topics = library / "pydoc_data" / "topics.py"
+    if topics.is_file():
+        nodes = ast.walk(ast.parse(topics.read_text(encoding="utf-8")))
+        strings = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        yield ([text] for text in strings if len(text) > 400)
+
+    roots = [library]
+    for name in DEFAULT_PACKAGES:
+        spec = importlib.util.find_spec(name)  # finds a top-level package without importing it
+        if spec is not None and spec.submodule_search_locations:
+            roots.append(Path(next(iter(spec.submodule_search_locations))))
+
+    for root in roots:
+        paths = (path for path in sorted(root.rglob("*.py")) if not _SKIPPED & set(path.relative_to(root).parts[:-1]))
+        yield map(_docstrings, paths)
+
+
+def _docstrings(path: Path) -> list[str]:
+    try:
+        source = path.read_bytes()
+        if source.count(b'"""') < 4:  # two docstrings make no document: not worth parsing
+            return []
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return []
+
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [text for node in ast.walk(tree) if isinstance(node, documented) and (text := ast.get_docstring(node))]
+
+
+def _prose(texts: list[str]) -> Iterator[str]:
+    """The paragraphs that are prose: no examples, tables, headings, parameter lists."""
+    for text in texts:
+        for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+            lines = [line.strip() for line in block.splitlines()]
+            if any(line.startswith((">>>", "...", "..", "|", "+-", "$", "#")) for line in lines):
+                continue
+
+            # "axis : int" begins a parameter; a line of dashes underlines a heading
+            if len(lines) > 1 and re.match(r"^[\w, *`]+ ?: ", lines[0]):
+                lines = lines[1:]
+            lines = [line for line in lines if not re.fullmatch(r"[-=~^*_+ ]{3,}", line)]
+
+            paragraph = " ".join(lines)
+            letters = sum(character.isalpha() or character == " " for character in paragraph)
+            if len(paragraph.split()) >= 8 and letters > 0.85 * len(paragraph) and _PROSE.match(paragraph):
+                yield paragraph
+
+
+def _is_new(paragraph: str, seen: set[str]) -> bool:
+    """False for a paragraph that equals an earlier one but for case, digits and signs, or begins or ends like one."""
+    words = re.findall(r"[a-z]+", paragraph.lower())
+    keys = {" ".join(words), " ".join(words[:10]), " ".join(words[-10:])}
+    if keys & seen:
+        return False
+    seen |= keys
+    return True

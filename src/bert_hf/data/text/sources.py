@@ -1,0 +1,167 @@
+"""Inputs of a corpus: texts in memory, files, shards of Hub datasets.
+
+A source is one input. It has a `name`, a `checksum()` of its content, and `read()`, which yields its documents in
+order, as `Piece`s. Sources are sent to worker processes.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import fsspec
+
+from bert_hf.data.corpus.checksums import file_checksum, json_checksum, text_checksum
+from bert_hf.data.text.input_files import access_errors, is_url, path_without_query
+from bert_hf.data.text.readers import Piece, cut_pieces, read_file, row_texts
+from bert_hf.errors import InputError
+
+# Fields of a server's answer that change when the file does
+_VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
+_HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
+
+
+class Source(Protocol):
+    """One input of a corpus."""
+
+    @property
+    def name(self) -> str:
+        """Its name: the same on every machine."""
+        ...
+
+    def checksum(self) -> str:
+        """SHA-256 of its content, or of what identifies its content."""
+        ...
+
+    def read(self) -> Iterator[Piece]:
+        """Its documents."""
+        ...
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Documents that are in memory already."""
+
+    texts: tuple[str, ...]
+    name: str = "texts"
+
+    def checksum(self) -> str:
+        """SHA-256 of all that `read` yields."""
+        return json_checksum(self.texts)
+
+    def read(self) -> Iterator[Piece]:
+        """The documents."""
+        for text in self.texts:
+            yield from cut_pieces(text)
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
+
+    In plain text blank lines separate documents; elsewhere a row is a document. `text_column` defaults to "text", in a
+    table to the only column with a usual name, or to the only column that holds strings.
+    """
+
+    path: str
+    text_column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of its path: the same on every machine."""
+        return path_without_query(self.path).name
+
+    def stamp(self) -> list:
+        """Enough to notice that the file changed, without reading it: path, size, modification time."""
+        if is_url(self.path):
+            return [self.path, self.checksum()]
+        stat = Path(self.path).stat()
+        return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
+
+    def checksum(self) -> str:
+        """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
+        with access_errors(self.path):
+            if not is_url(self.path):
+                return file_checksum(self.path)
+
+            system, path = fsspec.url_to_fs(self.path)
+            info = {key.lower().replace("_", ""): str(value) for key, value in system.info(path).items()}
+            return text_checksum(json.dumps({key: info.get(key) for key in _VERSION_FIELDS}))
+
+    def read(self) -> Iterator[Piece]:
+        """Its documents.
+
+        Raises:
+            InputError: what is wrong with it, and in which line.
+        """
+        with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
+            yield from read_file(self.path, self.text_column)
+
+
+@dataclass(frozen=True)
+class HubShard:
+    """One shard of the `train` split of a Hub dataset, streamed; no script of the dataset is run."""
+
+    dataset: str
+    config: str | None
+    index: int
+    shards: int
+    text_column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Dataset and number of the shard."""
+        return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
+
+    def stamp(self) -> list:
+        """See `TextFile.stamp`."""
+        return [self.name, self.checksum()]
+
+    def checksum(self) -> str:
+        """SHA-256 of the shard's name and the dataset's revision."""
+        import huggingface_hub
+
+        with access_errors(self.dataset, _HUB_REMEDY):
+            revision = huggingface_hub.HfApi().dataset_info(self.dataset).sha
+        return text_checksum(f"{self.name} {revision}")
+
+    def read(self) -> Iterator[Piece]:
+        """Its rows, a document each."""
+        with access_errors(self.dataset, _HUB_REMEDY):
+            shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
+            rows = ((None, row) for row in shard)
+            for text in row_texts(rows, self.text_column, self.dataset):
+                if text:
+                    yield from cut_pieces(text)
+
+
+def _load_streaming(dataset: str, config: str | None):
+    import datasets
+
+    return datasets.load_dataset(dataset, config, split="train", streaming=True)
+
+
+def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
+    """Each split of a Hub dataset, or of a folder of its files, as a `datasets.Dataset`.
+
+    Raises:
+        InputError: it cannot be loaded, or has no rows in a split `train`.
+    """
+    import datasets
+
+    with access_errors(dataset, _HUB_REMEDY):
+        splits: Any = datasets.load_dataset(dataset, config)
+    filled = [split for split, rows in splits.items() if len(rows)]
+    if "train" not in filled:
+        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
+        raise InputError(what, where=dataset, remedy="give --train_file")
+    return splits
+
+
+def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:
+    """The shards of a Hub dataset's `train` split."""
+    with access_errors(dataset, _HUB_REMEDY):
+        count = _load_streaming(dataset, config).num_shards
+    return [HubShard(dataset, config, index, count, text_column) for index in range(count)]

@@ -1,0 +1,312 @@
+"""Trains, saves, loads and checks WordPiece tokenizers."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Sequence as PreTokenizers
+from tokenizers.pre_tokenizers import Split
+from tokenizers.trainers import WordPieceTrainer
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
+
+from bert_hf.config.files import read_input_text
+from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.data.text.writing_systems import choose_accents, count_characters
+from bert_hf.errors import InputError
+from bert_hf.models.loading import find_tokenizer
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")  # as saved
+MAX_LENGTH = 512  # positions of the published models
+_BATCH = 1000  # texts given to the trainer at a time
+_ALPHABET = 1000  # characters of a trained vocabulary, if they are enough
+_COVERED = 0.9995  # share of a text's characters for which they should be enough
+
+
+def train_tokenizer(
+    texts: Sequence[str],
+    *,
+    vocab_size: int = 30522,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    language: str | None = None,
+    log: Callable[[str], None] | None = None,
+) -> BertTokenizer:
+    """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
+
+    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
+    that every word can be split into pieces, if need be into characters. [UNK] is left for characters outside the
+    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones. The same texts and options give the
+    same vocabulary.
+
+    Args:
+        texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).
+        vocab_size: an upper limit; a small text gives a smaller vocabulary.
+        strip_accents: None keeps accents if `do_lower_case` is false, or if the text is not written in Latin, Greek or
+            Cyrillic letters (see `writing_systems.choose_accents`); else they are stripped, as in the 2018 code.
+        limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
+            Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters,
+            and never more than fit into it.
+        language: of the text, an ISO 639 code, for the choice of `strip_accents`.
+        log: is called with one line: whether accents are stripped, and why.
+
+    Raises:
+        InputError: `limit_alphabet` characters do not fit into `vocab_size`, or not even one does.
+    """
+    points = count_characters(texts)
+    if strip_accents is None and do_lower_case:
+        strip_accents = _chosen_accents(points, language, log)
+    options: dict[str, Any] = {
+        "do_lower_case": do_lower_case,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": tokenize_chinese_chars,
+    }
+
+    rust = backend(BertTokenizer(**options))
+    alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
+    vocabulary = _train_vocabulary(rust, texts, alphabet, vocab_size, min_frequency)
+    return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
+
+
+def _chosen_accents(points: np.ndarray, language: str | None, log: Callable[[str], None] | None) -> bool | None:
+    """`strip_accents` for a text of these characters. None, where they are stripped: as it was always recorded."""
+    accents = choose_accents(points, language)
+    if log:
+        log(accents.reason)
+    return None if accents.strip else False
+
+
+def _train_vocabulary(
+    rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int, min_frequency: int
+) -> dict[str, int]:
+    """The vocabulary that the Rust trainer learns, completed (`_complete`).
+
+    The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
+    the lower number: each training would give another vocabulary. As special tokens they are numbered in order.
+    """
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIALS, *(f"##{character}" for character in alphabet)],
+        show_progress=False,
+    )
+    _leave_out_long_words(rust, texts)
+    batches = (texts[begin : begin + _BATCH] for begin in range(0, len(texts), _BATCH))
+    rust.train_from_iterator(batches, trainer)
+    return _complete(rust.get_vocab(), vocab_size)
+
+
+def _leave_out_long_words(rust: Tokenizer, texts: Sequence[str]) -> None:
+    """Lets the trainer skip words that WordPiece does not split (of more than 100 characters: they are [UNK]).
+
+    Its time is quadratic in the length of a word: 9 s for one of 200,000 bases of DNA. The rule costs a quarter of the
+    time of any text, so it is added only where characters without white space come in such a number.
+    """
+    longest = cast(WordPiece, rust.model).max_input_chars_per_word
+    if any(max(map(len, text.split()), default=0) > longest for text in texts):
+        long_word = Split(Regex(rf"^.{{{longest + 1},}}$"), "removed")
+        rust.pre_tokenizer = PreTokenizers([rust.pre_tokenizer, long_word])
+
+
+def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int) -> list[str]:
+    """The most frequent characters after normalisation, in the order of their code points."""
+    counts = Counter()
+    for point in np.flatnonzero(points).tolist():
+        for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
+            counts[character] += int(points[point])
+
+    known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
+    if not most:
+        remedy = f"give {len(SPECIALS) + 2} or more"
+        raise InputError(f"{vocab_size} pieces do not hold a single character", where="--vocab_size", remedy=remedy)
+
+    if limit is None:
+        covered = np.cumsum([-count for count, _ in known])
+        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
+        limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
+    elif min(limit, len(known)) > most:
+        what = f"a vocabulary of {vocab_size:,} pieces holds {most:,} characters, each as start and inside of a word"
+        raise InputError(what, where="--limit_alphabet", remedy="give fewer, or a larger --vocab_size")
+    return sorted(character for _, character in known[:limit])
+
+
+def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """Specials, then every character in both its forms, then the learned pieces in order, `vocab_size` in all.
+
+    The trainer keeps only those forms of a character that it saw; a word could then end in [UNK] although each of its
+    characters is known.
+    """
+    pieces = [piece for piece in sorted(trained, key=trained.__getitem__) if piece not in SPECIALS]
+    characters = sorted({piece.removeprefix("##") for piece in pieces if len(piece.removeprefix("##")) == 1})
+    forms = dict.fromkeys([*characters, *(f"##{character}" for character in characters)])
+    learned = [piece for piece in pieces if piece not in forms]
+
+    remaining = max(0, vocab_size - len(SPECIALS) - len(forms))
+    return {piece: index for index, piece in enumerate([*SPECIALS, *forms, *learned[:remaining]])}
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
+    """Saves the tokenizer as stock transformers does, and also a `vocab.txt` for older tools."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(folder)
+    vocabulary = tokenizer.get_vocab()
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+
+
+def load_tokenizer(
+    name_or_path: str | Path,
+    *,
+    do_lower_case: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> PreTrainedTokenizerBase:
+    """A tokenizer from a folder, a Hub id or a bare `vocab.txt`.
+
+    The options apply to the last only; a saved tokenizer has its own.
+
+    Raises:
+        InputError: there is no tokenizer, none that BERT can use, or a saved one that contradicts an option which is
+            not the default.
+    """
+    path = Path(name_or_path)
+    if os.path.lexists(path) and not path.is_dir():
+        tokenizer = BertTokenizer(
+            vocab=_read_vocabulary(path),
+            do_lower_case=do_lower_case,
+            strip_accents=strip_accents,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            model_max_length=MAX_LENGTH,
+        )
+    else:
+        tokenizer = _load_saved(name_or_path)
+        _check_normalization(tokenizer, name_or_path, do_lower_case, strip_accents, tokenize_chinese_chars)
+
+    check_tokenizer(tokenizer, where=path)
+    return tokenizer
+
+
+def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
+    """A tokenizer that transformers saved, from a folder or the Hub."""
+    path = Path(name_or_path)
+    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(find_tokenizer(name_or_path)), trust_remote_code=False)
+    except InputError:
+        raise
+    except Exception as error:  # the Rust library raises no narrower class
+        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"no tokenizer can be loaded from it: {reason}",
+            where=name_or_path,
+            remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
+        ) from None
+
+    tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
+    return tokenizer
+
+
+def _check_normalization(
+    tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
+) -> None:
+    """Refuses options that a saved tokenizer contradicts; a default may not have been given, and is not compared."""
+    normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
+    if normalizer.get("type") != "BertNormalizer":
+        return
+    strips = normalizer["lowercase"] if normalizer["strip_accents"] is None else normalizer["strip_accents"]
+
+    own = {
+        "do_lower_case": (normalizer["lowercase"], None if lower else False),
+        "strip_accents": (strips, strip),
+        "tokenize_chinese_chars": (normalizer["handle_chinese_chars"], None if chinese else False),
+    }
+    for option, (value, given) in own.items():
+        if given is not None and given != value:
+            what = f"the saved tokenizer has {option} {str(value).lower()}, which --{option} does not change"
+            raise InputError(what, where=where, remedy="leave the option out, or train another vocabulary")
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """piece → id, the number of its line."""
+    seen = {}
+    for line, piece in enumerate(read_input_text(path).removesuffix("\n").split("\n"), start=1):
+        piece = piece.rstrip("\r")
+        if piece in seen:
+            raise InputError(f"{piece!r} occurs twice", where=path, line=line, remedy="keep one piece a line, once")
+        seen[piece] = line - 1
+
+    if missing := [special for special in SPECIALS if special not in seen]:
+        raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one a line")
+    return seen
+
+
+def check_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, model_vocab_size: int | None = None, where: str | Path | None = None
+) -> None:
+    """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids.
+
+    Args:
+        where: file, folder or Hub id of the tokenizer, for the message.
+
+    Raises:
+        InputError: a special token is missing, or an id is not below `model_vocab_size`.
+    """
+    where = where or tokenizer.name_or_path or "tokenizer"
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if getattr(tokenizer, f"{name}_token_id", None) is None:
+            raise InputError(
+                f"the tokenizer has no [{name.upper()}] token", where=where, remedy="choose a BERT tokenizer"
+            )
+
+    largest = max(tokenizer.get_vocab().values())
+    if model_vocab_size is not None and largest >= model_vocab_size:
+        raise InputError(
+            f"the tokenizer's ids reach {largest}, the model has {model_vocab_size} embeddings",
+            where=where,
+            remedy="use the model's own tokenizer, or train from scratch with --config_name",
+        )
+
+
+def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
+    """A copy of the Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
+    rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
+    rust.no_truncation()
+    rust.no_padding()
+    return rust
+
+
+def fingerprint_text(tokenizer: PreTrainedTokenizerBase) -> str:
+    """All settings that decide the ids, as one string: vocabulary, normaliser, pre-tokeniser, added tokens."""
+    state = json.loads(backend(tokenizer).to_str())
+    parts = {key: state[key] for key in ("normalizer", "pre_tokenizer", "model")}
+    if added := [token for token in state["added_tokens"] if token["content"] not in SPECIALS]:
+        parts["added_tokens"] = added
+    return json.dumps(parts, sort_keys=True)
+
+
+def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of `fingerprint_text`, by which corpora and runs name their tokenizer."""
+    return text_checksum(fingerprint_text(tokenizer))
+
+
+def continuing_pieces(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """(V,) bool: which pieces continue the word of the piece before (##…)."""
+    vocabulary = tokenizer.get_vocab()
+    continues = np.zeros(max(vocabulary.values()) + 1, bool)
+    continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
+    return continues

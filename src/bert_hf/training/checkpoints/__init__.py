@@ -1,0 +1,1 @@
+"""Checkpoints: their files, their manifest, and what is saved and restored."""

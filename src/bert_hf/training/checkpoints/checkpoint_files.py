@@ -1,0 +1,240 @@
+"""Writes checkpoints atomically, verifies them by their manifests, finds the newest good one and deletes old ones.
+
+Everything is written into a temporary folder, recorded in a manifest (sizes and SHA-256) and flushed; one rename makes
+it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged later, and the manifest tells which. State
+is stored as safetensors and JSON: nothing here writes or reads a pickle.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bert_hf.config.files import flush_to_disk, write_durably
+from bert_hf.console import logger
+from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.errors import InputError
+from bert_hf.training.run_fingerprint import same
+
+MANIFEST = "checkpoint_manifest.json"
+TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
+REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another of the same step
+
+
+class DamagedCheckpoint(InputError):
+    """A checkpoint that differs from its manifest; the message names the file and the fault."""
+
+    def __init__(self, fault: str):
+        super().__init__(fault, remedy="name an older checkpoint, or remove this one")
+        self.fault = " ".join(fault.split())
+
+    def __reduce__(self) -> tuple:
+        return DamagedCheckpoint, (self.fault,)
+
+
+def _digests(paths: list[Path]) -> list[str]:
+    """SHA-256 of each file, on up to four cores: the weights and both moments of Adam are of about one size."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(file_checksum, paths))
+
+
+def commit(temporary: Path, final: Path, facts: dict) -> None:
+    """Records what `temporary` holds, flushes it, and renames it to `final`. Called by one rank, after all wrote.
+
+    Args:
+        facts: step, fingerprints, versions; recorded in the manifest.
+
+    Raises:
+        OSError: the disk is full or refuses; `temporary` is removed then, and an earlier `final` is kept.
+    """
+    try:
+        # Record sizes and checksums
+        files = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
+        entries = {
+            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
+            for path, digest in zip(files, _digests(files), strict=True)
+        }
+        manifest = {**facts, "files": entries}
+        write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
+
+        # Flush every file and folder before the rename
+        for path in files:
+            flush_to_disk(path)
+        for folder in sorted({path.parent for path in files} | {temporary}):
+            flush_to_disk(folder)
+    except OSError:
+        discard(temporary)
+        raise
+
+    _put_in_place(temporary, final)
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    """One rename, or two where there is a checkpoint of that step: one of both is complete at any time."""
+    replaced = final.with_name(REPLACED + final.name)
+    if final.exists():
+        discard(replaced)
+        os.rename(final, replaced)
+    os.rename(temporary, final)
+    flush_to_disk(final.parent)
+    discard(replaced)
+
+
+def discard(folder: Path) -> None:
+    """Removes a folder that is not, or no longer, a checkpoint; errors of the disk are ignored."""
+    if folder.is_symlink() or folder.is_file():
+        with contextlib.suppress(OSError):
+            folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _digest(manifest: dict) -> str:
+    """SHA-256 of a manifest without its own digest; spaces and the order of keys do not matter."""
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return text_checksum(json.dumps(content, sort_keys=True))
+
+
+def _is_regular(path: Path) -> bool:
+    """True for a regular file: a FIFO or a device must not be opened, and a link may lead anywhere."""
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
+def verify(folder: Path, identity: dict | None = None) -> dict:
+    """Compares every file of a checkpoint with its manifest, and returns the manifest.
+
+    Args:
+        identity: of the run that the checkpoint must be of.
+
+    Raises:
+        DamagedCheckpoint: the manifest is missing or changed; a file is missing, has another size or content or is
+            not in the manifest; the step is not that of the folder's name; it is another run's.
+    """
+    # The manifest itself
+    try:
+        if not _is_regular(folder / MANIFEST):
+            raise FileNotFoundError("missing")
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        entries = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        intact = manifest["sha256"] == _digest(manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: {error}") from None
+    if not intact:
+        raise DamagedCheckpoint(f"{folder.name}/{MANIFEST}: does not match its own checksum")
+
+    # Step and run
+    if step_of(folder) not in (-1, manifest.get("step")):
+        raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
+    if identity is not None and not same(manifest.get("identity"), identity):
+        raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
+
+    _compare(folder, entries)
+    return manifest
+
+
+def verify_named(folder: Path) -> dict:
+    """`verify` of a checkpoint that the user names.
+
+    Raises:
+        InputError: it is damaged or missing.
+    """
+    try:
+        return verify(folder)
+    except DamagedCheckpoint as damage:
+        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="name another checkpoint") from None
+
+
+def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
+    """Raises `DamagedCheckpoint` for the first file that differs from its entry (bytes, SHA-256)."""
+    # Files that are not in the manifest
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if name != MANIFEST and name not in entries and (path.is_symlink() or not path.is_dir()) and name[0] != ".":
+            raise DamagedCheckpoint(f"{folder.name}/{name}: is not of this checkpoint")
+
+    # Missing files and wrong sizes
+    for name, (size, _) in entries.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()) or not _is_regular(path):
+            raise DamagedCheckpoint(f"{folder.name}/{name}: missing")
+        if path.stat().st_size != size:
+            raise DamagedCheckpoint(f"{folder.name}/{name}: {path.stat().st_size} bytes instead of {size}")
+
+    # Contents
+    try:
+        digests = _digests([folder / name for name in entries])
+    except OSError as error:
+        raise DamagedCheckpoint(f"{error.filename or folder.name}: {error.strerror}") from None
+    for (name, (_, digest)), found in zip(entries.items(), digests, strict=True):
+        if found != digest:
+            raise DamagedCheckpoint(f"{folder.name}/{name}: content does not match its checksum")
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run folder, newest (highest step) first, verified or not."""
+    return sorted((path for path in run.glob("checkpoint-*") if step_of(path) >= 0), key=step_of, reverse=True)
+
+
+def step_of(checkpoint: str | Path | None) -> int:
+    """The step in the name of a checkpoint's folder; -1 where there is none."""
+    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
+    return int(found[1]) if found else -1
+
+
+def newest_verified(
+    run: Path,
+    report: Callable[[str], object] = logger.warning,
+    check: Callable[[Path], object] = lambda folder: None,
+    identity: dict | None = None,
+) -> Path | None:
+    """The newest checkpoint that verifies; a damaged one is reported and skipped.
+
+    The remains of an interrupted save are removed. One that was interrupted between its manifest and its rename is
+    complete, and is renamed.
+
+    Args:
+        report: called with one line for each damaged checkpoint.
+        check: called with a folder that verifies; may raise `DamagedCheckpoint`.
+        identity: of the run that it must be of.
+    """
+    # Finish or remove interrupted saves
+    for leftover in sorted(run.glob(TEMPORARY + "*")):  # a new checkpoint before the one that it replaces
+        final = run / leftover.name.removeprefix(REPLACED).removeprefix(TEMPORARY)
+        step = step_of(final)
+        with contextlib.suppress(DamagedCheckpoint, OSError):
+            if step >= 0 and not final.exists() and verify(leftover, identity).get("step") == step:
+                _put_in_place(leftover, final)
+        discard(leftover)
+
+    for folder in checkpoints(run):
+        try:
+            verify(folder, identity)
+            check(folder)
+            return folder
+        except DamagedCheckpoint as damage:
+            report(f"skipping a damaged checkpoint: {damage.fault}")
+    return None
+
+
+def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = None) -> None:
+    """Deletes the checkpoints older than the `keep` newest good ones (None or 0 keeps all), but never `spared`.
+
+    Args:
+        good: names of the checkpoints that are known to be complete; no other one counts among the kept.
+    """
+    found = checkpoints(run)
+    kept = [folder for folder in found if folder.name in good][: keep or 0]
+    if not keep or len(kept) < keep:
+        return
+
+    for folder in found[found.index(kept[-1]) + 1 :]:
+        if folder.name != Path(spared or "").name:
+            # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
+            deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
+            discard(deleted)
+            with contextlib.suppress(OSError):
+                os.rename(folder, deleted)
+                discard(deleted)

@@ -1,0 +1,220 @@
+"""Saves and restores the contents of a checkpoint: weights, optimizer, schedule, loss scale, generators, running log.
+
+Everything is safetensors and JSON; nothing here writes or reads a pickle. (DeepSpeed's own files are the documented
+exception, and are written by DeepSpeed.) Parameters that FSDP shards are gathered before they are written.
+"""
+
+import json
+import random
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
+from transformers.trainer_callback import ExportableState
+
+from bert_hf.config.hardware import engine
+from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
+from bert_hf.models.loading import load_weights, read_weights
+from bert_hf.training.checkpoints import state_file
+from bert_hf.training.distributed import Ranks
+
+OPTIMIZER = "optimizer.safetensors"
+SCHEDULER = "scheduler.safetensors"
+SCALER = "scaler.safetensors"
+
+
+# ---- weights
+
+
+def save_model(
+    model: nn.Module,
+    folder: Path,
+    *,
+    step: int,
+    state_dict: dict | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> None:
+    """Writes model, configuration and tokenizer.
+
+    Args:
+        model: unwrapped.
+        step: named where the weights are not finite.
+        state_dict: the gathered weights, where an engine shards them.
+
+    Raises:
+        TypeError: the model is not a `PreTrainedModel`.
+        RunInterrupted: a weight is not finite; nothing is written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
+
+    for name, value in (state_dict or model.state_dict()).items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
+
+    other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
+    model.save_pretrained(folder, state_dict=state_dict)
+    if other_precision:  # stock code loads weights in the precision that the configuration names
+        model.config.dtype = torch.float32
+        model.config.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+
+
+def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
+    """The fp32 weights that DeepSpeed's optimizer keeps of a 16-bit model; None where the model itself is fp32.
+
+    Called by all ranks together: they are sharded.
+    """
+    if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
+        return None
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    whole: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
+    return {name: value.cpu() for name, value in whole.items()}
+
+
+def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
+    """Reads weights from safetensors alone. `sharded`: the parameters are FSDP's."""
+    if not sharded:
+        load_weights(model, folder)
+        return
+
+    set_model_state_dict(
+        model,
+        read_weights(folder),
+        options=StateDictOptions(full_state_dict=True, strict=False),  # the file holds tied weights only once
+    )
+
+
+# ---- optimizer, schedule, loss scale
+
+
+def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
+    """The state of an optimizer that accelerate prepared, whole on every rank."""
+    if not sharded:
+        return optimizer.state_dict()
+
+    return get_optimizer_state_dict(
+        model, optimizer.optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+
+
+def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
+    state = state_file.load_state(folder / OPTIMIZER)
+    if not sharded:
+        optimizer.load_state_dict(state)
+        return
+
+    set_optimizer_state_dict(model, optimizer.optimizer, state, options=StateDictOptions(full_state_dict=True))
+
+
+# ---- what each rank writes: random generators, and the log since its last line
+
+
+def rank_file(folder: str | Path, rank: int) -> Path:
+    return Path(folder) / f"rank_{rank}.safetensors"
+
+
+def save_rank(folder: str | Path, rank: int, log: dict) -> None:
+    """Writes the random generators and `log` of a rank."""
+    generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
+    if torch.cuda.is_available():
+        generators["cuda"] = torch.cuda.random.get_rng_state()
+    state_file.save_state(rank_file(folder, rank), {"generators": generators, "log": log})
+
+
+def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
+    """The logs that this rank has to resume from.
+
+    Its own one; where another number of ranks wrote the checkpoint, those of all ranks, whose sums are to be added.
+    """
+    written = len(list(Path(folder).glob("rank_*.safetensors")))
+    numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
+    return [state_file.load_state(rank_file(folder, number))["log"] for number in numbers]
+
+
+def load_generators(folder: str | Path, rank: int, seed: int) -> None:
+    """Sets the random generators to the state in a checkpoint.
+
+    A rank that did not exist when the checkpoint was written is seeded by the run's seed, the step and its number.
+    """
+    path = rank_file(folder, rank)
+    if not path.is_file() and rank_file(folder, 0).is_file():
+        step = json.loads((Path(folder) / "trainer_state.json").read_text())["global_step"]
+        transformers.set_seed((seed + 7919 * step + rank) % 2**32)
+        return
+
+    generators = state_file.load_state(path)["generators"]
+    random.setstate(generators["python"])
+    np.random.set_state(generators["numpy"])
+    torch.random.set_rng_state(generators["torch"])
+    if torch.cuda.is_available() and "cuda" in generators:
+        torch.cuda.random.set_rng_state(generators["cuda"])
+
+
+# ---- callbacks
+
+
+def export_callbacks(state: TrainerState, callbacks: Iterable) -> None:
+    """Copies the state of the stateful callbacks into Trainer's state, as the stock `_save_checkpoint` does."""
+    stored: Any = state.stateful_callbacks  # a dict once the state is initialized
+    for callback in callbacks:
+        if not isinstance(callback, ExportableState):
+            continue
+        name = type(callback).__name__
+        if isinstance(stored.get(name), list):
+            stored[name].append(callback.state())
+        else:
+            stored[name] = callback.state()
+
+
+# ---- where a checkpoint can be read
+
+
+def layout(args) -> dict:
+    """Entries of a checkpoint's manifest: under which layout and with which versions it was written."""
+    return {
+        "world_size": args.world_size,
+        "engine": engine(args),
+        "bert_hf": version("bert-hf"),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def check_checkpoint_compatible(manifest: dict, args) -> None:
+    """Refuses a checkpoint that this number of ranks or this engine cannot resume from.
+
+    Raises:
+        InputError: names both layouts.
+    """
+    was = manifest.get("engine", "torch")
+    now = engine(args)
+    if was != now:
+        raise InputError(
+            f"its checkpoint was written under {was}, and this run uses {now}",
+            where=args.output_dir,
+            remedy=f"start it under {was}, or start a new run with --model_name_or_path",
+        )
+
+    ranks = manifest.get("world_size", args.world_size)
+    if now == "deepspeed" and ranks != args.world_size:
+        raise InputError(
+            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
+            where=args.output_dir,
+            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
+        )

@@ -1,0 +1,1 @@
+"""Model card and push to the Hub."""
