@@ -13,10 +13,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from bert_hf.analysis.study.arguments import StudyArguments, split_argv
-from bert_hf.analysis.study.cells import Main
-from bert_hf.analysis.study.plan import make_plan
-from bert_hf.analysis.study.study import Study
+from bert_hf.analysis.study import Main, Study, StudyArguments, split_argv
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.training.run import command
@@ -32,13 +29,12 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Recipe: its `main`, called in this process for every cell
     run_recipe = recipe_main(study_args.recipe)
 
-    # 2. Plan: models × training sizes × folds × seeds × settings
-    plan = make_plan(study_args, recipe_argv)
+    # 2. Cells: models × training sizes × folds × seeds
+    study = Study(study_args, recipe_argv, run_recipe, report=lambda line: print(line, flush=True))
 
-    # 3. Cells, each with its own log.txt; then study.csv, study.md and learning_curve.png
+    # 3. Each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
-    study = Study(plan, run_recipe, report=lambda line: print(line, flush=True))
     return study.check() if study_args.check else study.run()
 
 

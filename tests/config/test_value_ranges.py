@@ -9,7 +9,7 @@ from helpers.argument_classes import FINETUNING_RECIPES
 
 from bert_hf.analysis.features.arguments import FeatureArguments
 from bert_hf.analysis.probe.arguments import ProbeArguments
-from bert_hf.analysis.study.arguments import StudyArguments
+from bert_hf.analysis.study import StudyArguments
 from bert_hf.config.arguments import OutputArguments, PrepareArguments
 from bert_hf.config.split_arguments import SplitArguments
 from bert_hf.config.value_ranges import Range, check_ranges

@@ -1,13 +1,11 @@
-"""Studies of a recipe that trains nothing: its figures are computed from its command line."""
+"""Studies of a recipe that trains nothing: its metrics are computed from its command line."""
 
 import hashlib
 import json
 import random
 from pathlib import Path
 
-from bert_hf.analysis.study.arguments import StudyArguments, split_argv
-from bert_hf.analysis.study.plan import make_plan
-from bert_hf.analysis.study.study import Study
+from bert_hf.analysis.study import Study, StudyArguments, split_argv
 from bert_hf.config.arguments import parse
 from bert_hf.errors import InputError, one_line_errors
 
@@ -17,12 +15,12 @@ class Killed(BaseException):
 
 
 class FakeRecipe:
-    """A recipe's `main`: it writes what a run writes, its figures depend on the command and the training rows alone.
+    """A recipe's `main`: it writes what a run writes, its metrics depend on the command and the training rows alone.
 
     Args:
         kill_at: numbers of the calls (from 1) that are killed after the run began.
         codes: exit codes by number of the call.
-        test_labels: without them there are no test figures.
+        test_labels: without them there are no test metrics.
     """
 
     def __init__(self, kill_at: tuple[int, ...] = (), codes: dict[int, int] | None = None, test_labels: bool = True):
@@ -85,20 +83,17 @@ def options(argv: list[str]) -> dict[str, str]:
 
 
 def metrics_of(given: dict[str, str]) -> dict[str, float]:
-    """Figures that look like those of a run; a learning rate of 3e-4 is the best one on validation rows."""
+    """Metrics that look like those of a run."""
     read = [Path(given[name]).read_text() for name in ("train_file", "test_file") if given.get(name)]
     names = ("model_name_or_path", "from_scratch", "seed", "learning_rate")
     key = json.dumps([*read, *(given.get(name) for name in names)])
     draw = random.Random(hashlib.sha256(key.encode()).digest())
-    better = 0.3 * (given.get("learning_rate") == "3e-4")
-
-    metrics = {"eval_f1": 0.5 + better + 0.1 * draw.random(), "eval_loss": 0.9 - better, "eval_runtime": draw.random()}
+    metrics = {"eval_f1": draw.random(), "eval_loss": 0.9, "eval_runtime": draw.random()}
     metrics |= {"train_loss": 0.1, "epoch": 3.0}
-    if given.get("evaluate_test", "true") == "true":
-        metrics |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
-        metrics |= {"test_loss": 0.7}  # which baselines do not have
-        metrics |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
-        metrics |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
+    metrics |= {"test_f1": draw.random(), "test_average_precision": draw.random(), "test_runtime": 1.0}
+    metrics |= {"test_loss": 0.7}  # which baselines do not have
+    metrics |= {"baseline_characters_f1": 0.4, "baseline_characters_average_precision": 0.5}
+    metrics |= {"baseline_majority_f1": 0.0, "baseline_majority_average_precision": 0.1}
     return metrics
 
 
@@ -118,12 +113,7 @@ def write_folds(folder: Path, folds: int = 2, rows: int = 60) -> Path:
 def make_study(argv: list[str], recipe: FakeRecipe) -> tuple[Study, list[str]]:
     """A study of a command line, and the list to which its printed lines are added."""
     ours, recipe_argv = split_argv(argv)
-    study_args = parsed(ours)
-    said: list[str] = []
-    return Study(make_plan(study_args, recipe_argv), recipe, said.append), said
-
-
-def parsed(argv: list[str]) -> StudyArguments:
-    result = parse((StudyArguments,), argv)
-    assert result is not None
-    return result[0]
+    options = parse((StudyArguments,), ours)
+    assert options is not None
+    printed: list[str] = []
+    return Study(options[0], recipe_argv, recipe, printed.append), printed

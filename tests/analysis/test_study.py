@@ -1,0 +1,273 @@
+"""Studies: their cells, subsets, resumption and tables, with a recipe that trains nothing."""
+
+import csv
+import gc
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.studies import FakeRecipe, Killed, make_study, write_folds
+from PIL import Image
+
+from bert_hf.analysis import study_report
+from bert_hf.analysis.study import classes_of, nested_order, split_argv
+from bert_hf.analysis.study_report import collect, draw, mean_and_deviation, paired_difference
+from bert_hf.errors import InputError
+
+MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Leaves out what takes long: collecting garbage after each cell, and the picture."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    monkeypatch.setattr(study_report, "draw", lambda scores, path: None)
+
+
+@pytest.fixture
+def argv(tmp_path):
+    """A study of 2 models × 2 sizes × 2 folds × 2 seeds."""
+    folds = write_folds(tmp_path / "folds")
+    cells = ["--folds_dir", str(folds), "--train_sizes", "12", "all", "--seeds", "1", "2"]
+    return [*MODELS, *cells, "--output_dir", str(tmp_path / "out"), "--max_seq_length", "64"]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with open(folder / "study.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_unknown_options_are_for_the_recipe():
+    argv = ["--seeds", "1", "2", "--config", "a.yaml", "--check", "--learning_rate=1e-4", "--no"]
+    ours, recipe_argv = split_argv(argv)
+    assert ours == ["--seeds", "1", "2", "--check"]
+    assert recipe_argv == ["--config", "a.yaml", "--learning_rate=1e-4", "--no"]
+
+
+def test_a_cell_is_the_recipe_with_the_options_of_its_coordinates(argv, tmp_path):
+    recipe = FakeRecipe()
+    study, _ = make_study([*argv, "--eval_steps", "5"], recipe)
+    assert study.run() == 0
+    assert len(recipe.calls) == 16
+
+    subset = f"{tmp_path}/out/subsets/fold-0/12.jsonl"
+    assert (
+        recipe.calls[-8]
+        == {
+            "max_seq_length": "64",
+            "eval_strategy": "no",
+            "load_best_model_at_end": "false",
+            "train_file": subset,
+            "validation_file": subset,  # none of the fold's validation rows
+            "test_file": f"{tmp_path}/folds/fold-0/test.jsonl",
+            "model_name_or_path": "there/one",
+            "from_scratch": "true",
+            "seed": "1",
+            "output_dir": f"{tmp_path}/out/cells/random/fold-0/size-12/seed-1/run",
+        }
+        or recipe.calls[-8]["train_file"] == f"{tmp_path}/folds/fold-0/train.jsonl"
+    )
+    assert {call["from_scratch"] for call in recipe.calls[8:]} == {"true"}
+    assert sum("eval_steps" in call for call in recipe.calls) == 8  # those on all rows
+
+
+def test_a_model_may_have_options_and_a_checkpoint_for_each_fold(tmp_path):
+    folds = write_folds(tmp_path / "folds")
+    recipe = FakeRecipe()
+    models = ["--models", "a=there/{fold} --learning_rate 3e-4", "b=there/b"]
+    study, _ = make_study(
+        [*models, "--folds_dir", str(folds), "--seeds", "1", "--output_dir", f"{tmp_path}/o"], recipe
+    )
+    assert study.run() == 0
+    assert [call["model_name_or_path"] for call in recipe.calls] == ["there/0", "there/1", "there/b", "there/b"]
+    assert ["learning_rate" in call for call in recipe.calls] == [True, True, False, False]
+
+
+def test_without_folds_the_recipe_is_told_where_its_data_are(tmp_path):
+    recipe = FakeRecipe()
+    study, _ = make_study([*MODELS, "--task", "cola", "--seeds", "4", "--output_dir", str(tmp_path / "out")], recipe)
+    assert study.run() == 0
+    assert [(call["task"], call["seed"]) for call in recipe.calls] == [("cola", "4")] * 2
+
+
+BAD = {
+    "no model": ["--seeds", "1"],
+    "a model without a path": ["--models", "one"],
+    "a name twice": ["--models", "a=x", "a=y"],
+    "a name of a baseline": ["--models", "baseline_words=x"],
+    "a size that is not a number": [*MODELS, "--train_sizes", "ten"],
+    "subsets without folds": [*MODELS, "--train_sizes", "10"],
+    "no folds": [*MODELS, "--folds_dir", "nowhere"],
+    "an option that the study sets": [*MODELS, "--seed", "1"],
+    "an unknown reference": [*MODELS, "--reference", "three"],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_plan_is_an_error(name, tmp_path):
+    with pytest.raises(InputError):
+        make_study([*BAD[name], "--output_dir", str(tmp_path / "out")], FakeRecipe())
+
+
+def test_a_subset_larger_than_the_fold_is_an_error(argv):
+    argv[argv.index("12")] = "1000"
+    with pytest.raises(InputError, match="fewer rows"):
+        make_study(argv, FakeRecipe())[0].run()
+
+
+def test_a_foreign_folder_and_a_refused_option_leave_nothing(argv, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("keep")
+    with pytest.raises(InputError):
+        make_study(argv, FakeRecipe())[0].run()
+
+    argv[argv.index(str(tmp_path / "out"))] = str(tmp_path / "new")
+    with pytest.raises(ValueError, match="many"):
+        make_study([*argv, "--num_train_epochs", "many"], FakeRecipe())[0].run()
+    assert not (tmp_path / "new").exists()
+
+
+# ---- subsets
+
+
+def test_order_of_rows_by_hand():
+    classes = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    order = nested_order(classes, 8, (0,))
+    assert sorted(classes[order[:4]]) == [0, 0, 1, 1]
+    assert sorted(order) == list(range(8))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_subsets_are_nested_and_stratified(seed):
+    rng = np.random.default_rng(seed)
+    classes = rng.integers(0, 4, 200)
+    order = nested_order(classes, 200, (seed,))
+    assert sorted(order) == list(range(200))
+    for size in (40, 100):
+        counts = np.bincount(classes[order[:size]], minlength=4)
+        assert np.abs(counts - np.bincount(classes) * size / 200).max() < 1.5
+    assert (nested_order(classes, 40, (seed,)) == order[:40]).all()
+    assert (nested_order(classes, 40, (seed, 1)) != order[:40]).any()
+
+
+def test_labels_that_are_not_classes_are_not_stratified():
+    assert classes_of(['{"label": "a"}', '{"label": "b"}', '{"label": "a"}']).tolist() == [0, 1, 0]
+    for label in ("0.5", "[1, 2]", "null"):
+        assert classes_of([f'{{"label": {label}}}', '{"label": 1}']).tolist() == [0, 0]
+
+
+# ---- running
+
+
+def test_killed_three_times_it_ends_with_the_same_bytes(argv, tmp_path):
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    expected = {name: (tmp_path / "out" / name).read_bytes() for name in ("study.csv", "study.md")}
+
+    killed = [str(tmp_path / "killed") if word == str(tmp_path / "out") else word for word in argv]
+    recipe = FakeRecipe(kill_at=(2, 5, 11))
+    for _ in range(3):
+        with pytest.raises(Killed):
+            make_study(killed, recipe)[0].run()
+    assert make_study(killed, recipe)[0].run() == 0
+    assert len(recipe.calls) == 16 + 3
+    assert {name: (tmp_path / "killed" / name).read_bytes() for name in expected} == expected
+
+
+def test_a_finished_study_is_only_read_and_a_larger_one_runs_what_is_new(argv):
+    recipe = FakeRecipe()
+    assert make_study(argv, recipe)[0].run() == 0
+    assert make_study(argv, recipe)[0].run() == 0
+    assert len(recipe.calls) == 16
+
+    argv.insert(argv.index("2") + 1, "3")  # a third seed
+    assert make_study(argv, recipe)[0].run() == 0
+    assert len(recipe.calls) == 24
+
+
+def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    with open(tmp_path / "folds/fold-1/test.jsonl", "a") as file:
+        file.write('{"text": "new", "label": "a"}\n')
+    with pytest.raises(InputError, match="other files"):
+        make_study(argv, FakeRecipe())[0].run()
+
+
+@pytest.mark.parametrize("code", [2, 70, 143])
+def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(argv, code, tmp_path, capsys):
+    recipe = FakeRecipe(codes={3: code})
+    assert make_study(argv, recipe)[0].run() == code
+    assert len(recipe.calls) == 3
+    assert not (tmp_path / "out/study.md").exists()
+    if code == 2:
+        assert capsys.readouterr().err.startswith("error: cell one/fold-1/size-12/seed-1: ")
+
+
+def test_weights_of_finished_cells_are_removed_unless_they_are_kept(argv, tmp_path):
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    assert not list(tmp_path.rglob("out/**/model.safetensors"))
+    argv[argv.index(str(tmp_path / "out"))] = str(tmp_path / "kept")
+    assert make_study([*argv, "--keep_models"], FakeRecipe())[0].run() == 0
+    assert len(list((tmp_path / "kept").rglob("model.safetensors"))) == 16
+
+
+# ---- tables
+
+
+def test_the_table_has_a_row_for_each_cell_and_no_times(argv, tmp_path):
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    rows = table(tmp_path / "out")
+    assert len(rows) == 16
+    assert rows[0]["train_rows"] == "12"
+    assert rows[4]["train_rows"] == "60"
+    assert not any(name.endswith("runtime") for name in rows[0])
+    assert rows[0]["eval_f1"] == ""  # the validation rows of a subset are its training rows
+    assert rows[4]["eval_f1"] != ""
+
+
+def test_the_page_holds_what_the_table_holds(argv, tmp_path):
+    study, printed = make_study([*argv, "--metrics", "f1"], FakeRecipe())
+    assert study.run() == 0
+    page = (tmp_path / "out/study.md").read_text()
+    of_one = [float(row["test_f1"]) for row in table(tmp_path / "out") if row["model"] == "one"]
+    assert f"| 12 | one | {np.mean(of_one[:4]):.4f} | {np.std(of_one[:4], ddof=1):.4f} | 4 |" in page
+    assert "### Difference from random" in page
+    assert any(line.startswith("1 of 16: one/fold-0/size-12/seed-1: test_f1 ") for line in printed)
+
+
+def test_an_unknown_metric_ends_a_study_after_its_first_cell(argv):
+    recipe = FakeRecipe()
+    with pytest.raises(InputError, match="accuracy"):
+        make_study([*argv, "--metrics", "accuracy"], recipe)[0].run()
+    assert len(recipe.calls) == 1
+
+
+def test_without_test_labels_validation_metrics_are_compared(tmp_path):
+    folds = write_folds(tmp_path / "folds")
+    argv = [*MODELS, "--folds_dir", str(folds), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    assert make_study(argv, FakeRecipe(test_labels=False))[0].run() == 0
+    assert "## Validation f1" in (tmp_path / "out/study.md").read_text()
+
+
+def test_mean_and_difference_by_hand():
+    mean, deviation = mean_and_deviation({0: [0.0, 1.0], 1: [2.0]})
+    assert mean == pytest.approx(1.0)
+    assert deviation == pytest.approx(1.0)
+    assert mean_and_deviation({0: [3.0]}) == (3.0, None)
+
+    # Differences 1, 2, 3: mean 2, variance 1; the interval is t(2 degrees) · sqrt(1 · (1/3 + 1/2))
+    values, reference = {0: [1.0, 3.0], 1: [3.0], 2: [4.0]}, {0: [1.0], 1: [1.0], 2: [1.0]}
+    mean, half, higher, folds = paired_difference(values, reference)
+    assert (mean, higher, folds) == (2.0, 3, 3)
+    assert half == pytest.approx(4.302653 * math.sqrt(5 / 6), rel=1e-6)
+    assert paired_difference({0: [1.0]}, {0: [0.0]}) == (1.0, None, 1, 1)
+
+
+@pytest.mark.parametrize("sizes", [["12", "all"], ["all"]])
+def test_the_picture_is_drawn(argv, tmp_path, sizes):
+    start = argv.index("--train_sizes")
+    study, _ = make_study([*argv[: start + 1], *sizes, *argv[start + 3 :]], FakeRecipe())
+    assert study.run() == 0
+    draw([collect(study.rows, metric) for metric in ("f1", "average_precision")], tmp_path / "curve.png")
+    with Image.open(tmp_path / "curve.png") as picture:
+        assert picture.size[0] > 1000
