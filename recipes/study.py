@@ -7,15 +7,13 @@ python recipes/study.py --models mini=runs/mini random=runs/mini:from_scratch --
 Options that are not the study's own are the recipe's (--recipe, finetune_classification by default).
 """
 
-import importlib
 import sys
 from pathlib import Path
 
 from transformers.utils import logging
 
-from bert_hf.analysis.study import Main, Study, StudyArguments, split_argv
+from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
 from bert_hf.config.arguments import parse
-from bert_hf.errors import InputError, did_you_mean
 from bert_hf.training.run import command
 
 
@@ -27,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     study_args: StudyArguments = options[0]
 
     # 1. Recipe: its `main`, called in this process for every cell
-    run_recipe = recipe_main(study_args.recipe)
+    run_recipe = recipe_main(Path(__file__).parent, study_args.recipe)
 
     # 2. Cells: models × training sizes × folds × seeds
     study = Study(study_args, recipe_argv, run_recipe, report=lambda line: print(line, flush=True))
@@ -36,19 +34,6 @@ def main(argv: list[str] | None = None) -> int:
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
     return study.check() if study_args.check else study.run()
-
-
-def recipe_main(name: str) -> Main:
-    """`main` of a fine-tuning recipe in the folder of this file."""
-    folder = Path(__file__).parent
-    names = sorted(path.stem for path in folder.glob("finetune_*.py"))
-    if name not in names:
-        remedy = f"{did_you_mean(name, names)}one of: {', '.join(names)}"
-        raise InputError(f"no fine-tuning recipe {name!r}", where="--recipe", remedy=remedy)
-
-    if str(folder) not in sys.path:  # it is there where this file runs as a script
-        sys.path.append(str(folder))
-    return importlib.import_module(name).main
 
 
 if __name__ == "__main__":

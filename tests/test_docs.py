@@ -18,7 +18,7 @@ from tiny import tiny_config
 from transformers import BertForSequenceClassification
 
 from bert_hf import BertForPreTraining, train_tokenizer
-from bert_hf.analysis.probe import arguments as probe_arguments
+from bert_hf.analysis import probe as probe_arguments
 from bert_hf.config import arguments, finetuning_arguments
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.sources import Texts
@@ -268,7 +268,6 @@ def test_the_tree_names_every_module_and_nothing_else():
     ("script", "function", "result"),
     [
         ("make_cost", "page", "cost.md"),
-        ("make_troubleshooting", "page", "troubleshooting.md"),
     ],
 )
 def test_generated_pages_are_up_to_date(script, function, result, monkeypatch):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from helpers.argument_classes import FINETUNING_RECIPES
 
-from bert_hf.analysis.features.arguments import FeatureArguments
-from bert_hf.analysis.probe.arguments import ProbeArguments
+from bert_hf.analysis.features import FeatureArguments
+from bert_hf.analysis.probe import ProbeArguments
 from bert_hf.analysis.study import StudyArguments
 from bert_hf.config.arguments import OutputArguments, PrepareArguments
 from bert_hf.config.split_arguments import SplitArguments

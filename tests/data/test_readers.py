@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_hf.analysis.features.texts import Columns, read_texts
 from bert_hf.data.text import readers
 from bert_hf.data.text.input_files import compression, expand, kind_of
 from bert_hf.data.text.readers import Piece, cut_pieces, documents, read_lines
@@ -239,8 +238,6 @@ def test_a_header_that_would_hide_a_column_is_refused(tmp_path, content, message
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(InputError, match=re.escape(message)):
         read_documents([str(tmp_path / "a.csv")])
-    with pytest.raises(InputError, match=re.escape(message)):
-        list(read_texts(str(tmp_path / "a.csv"), Columns()))
 
 
 def test_columns_without_a_name_are_no_columns_of_one_name(tmp_path):

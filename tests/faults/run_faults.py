@@ -39,10 +39,9 @@ SIZES = {
     "disk": (64, 6, "a full or failing disk at a call that writes"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
     "ranks": (20, 4, "a rank killed, stopped or failing; a killed loader; two jobs; no folder"),
-    "inputs": (None, None, "bad inputs, one line each"),
     "stock": (30, 4, "for comparison: kill -9, stock Trainer"),
 }
-WITHOUT_CALLS = {"launched", "corruptions", "loads", "layouts", "inputs"}  # need no C compiler
+WITHOUT_CALLS = {"launched", "corruptions", "loads", "layouts"}  # need no C compiler
 COMPARISON = {"stock"}  # a failure there is not ours
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RANK": "0"}
 
@@ -62,13 +61,13 @@ def parse_flags() -> argparse.Namespace:
 
 def case_factories() -> dict[str, Callable]:
     """For each kind the function (bench, points) that returns its cases."""
-    from faults import corruptions, disk, inputs, kills, layouts, ranks, signals, stock
+    from faults import corruptions, disk, kills, layouts, ranks, signals, stock
 
     return {
         "enumerated": kills.enumerated, "kills": kills.scattered, "marathon": kills.marathon,
         "launched": kills.launched, "corruptions": corruptions.detected, "fallbacks": corruptions.fallbacks,
         "loads": corruptions.valid_loads, "signals": signals.signals, "launched_signals": signals.launched_signals,
-        "disk": disk.full, "layouts": layouts.layouts, "ranks": ranks.ranks, "inputs": inputs.inputs,
+        "disk": disk.full, "layouts": layouts.layouts, "ranks": ranks.ranks,
         "stock": stock.stock,
     }  # fmt: skip
 

@@ -6,12 +6,14 @@ One run of a fine-tuning recipe is a cell. Cells run one after the other in this
 
 import contextlib
 import gc
+import importlib
 import itertools
 import json
 import os
 import re
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -34,7 +36,7 @@ from bert_hf.analysis.study_report import (
 from bert_hf.config.arguments import option
 from bert_hf.config.files import check_input_file, read_json_object, write_durably
 from bert_hf.data.corpus.checksums import file_checksum
-from bert_hf.errors import InputError, error_context
+from bert_hf.errors import InputError, check_known, error_context
 from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; what was asked
@@ -101,6 +103,15 @@ def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
             current = ours if word[2:].partition("=")[0] in names else others
         current.append(word)
     return ours, others
+
+
+def recipe_main(folder: Path, name: str) -> Main:
+    """`main` of a fine-tuning recipe in the folder of the recipes."""
+    names = sorted(path.stem for path in folder.glob("finetune_*.py"))
+    check_known(name, names, f"no fine-tuning recipe {name!r}", "--recipe")
+    if str(folder) not in sys.path:  # it is there where a recipe runs as a script
+        sys.path.append(str(folder))
+    return importlib.import_module(name).main
 
 
 # ---- what a study consists of

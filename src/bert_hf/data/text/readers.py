@@ -185,10 +185,19 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, dict]]:
     return json_rows(read_lines(path), path, "write one object a line", "correct the line")
 
 
-def count_rows(path: Path) -> int:
-    """Rows of a file of JSON lines."""
-    with open(path, "rb") as file:
-        return sum(1 for line in file if line.strip())
+def row_reader(path: str) -> Iterator[tuple[int | None, dict]]:
+    """(line number, where there are lines, and row) of JSON lines, a table with a header, or Parquet."""
+    kind = kind_of(path)
+    if kind in (".jsonl", ".json"):
+        yield from read_rows(path)
+    elif kind in TABLES:
+        yield from read_separated(path, TABLES[kind])
+    elif kind == ".parquet":
+        with open_parquet(path) as (file, _, _):
+            for batch in file.iter_batches(batch_size=256):
+                yield from ((None, row) for row in batch.to_pylist())
+    else:
+        raise InputError(f"unknown kind {kind!r}", where=path, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
 
 
 def json_rows(

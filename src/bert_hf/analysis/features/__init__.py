@@ -1,1 +1,0 @@
-"""Feature extraction: texts → hidden states of a BERT, in Parquet files."""

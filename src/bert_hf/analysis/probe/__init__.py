@@ -1,1 +1,0 @@
-"""The probe of a checkpoint: the parts of recipes/probe.py."""

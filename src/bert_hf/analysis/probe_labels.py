@@ -1,0 +1,159 @@
+"""Measures what a checkpoint is worth with few labels: logistic regression on frozen features, and fine-tuning.
+
+Both use the same three folds of a user's labelled rows, near-duplicates in one part of each.
+"""
+
+import csv
+import json
+import shutil
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, f1_score
+from sklearn.preprocessing import StandardScaler
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from bert_hf.analysis.features import FeatureExtractor
+from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, nested_order
+from bert_hf.config.split_arguments import SplitArguments
+from bert_hf.finetuning.baselines import tfidf
+from bert_hf.finetuning.splitting.fold_files import make_folds, read_rows_to_split, write_folds
+from bert_hf.finetuning.splitting.splits import row_groups
+
+FOLDS = 3
+LABELS = (10, 50, 100, 500)  # labelled rows of the frozen features
+FINE_TUNED = 100  # labelled rows of the fine-tuning
+STEPS = 200  # of the fine-tuning
+Text = tuple[str, str]  # a text and the second one of a pair, else ""
+_C = 0.1  # of the logistic regression on standardised states
+
+
+def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> None:
+    """Writes `fold-N/{train,validation,test}.jsonl` of the labelled rows; those of an earlier probe are removed.
+
+    Raises:
+        InputError: the rows cannot be read, or are too few.
+    """
+    split_args = SplitArguments(train_file=files, text_column=text_column, label_column=label_column, folds=FOLDS)
+    rows = read_rows_to_split(split_args)
+    for old in (folder, folder.parent / "few_labels"):
+        shutil.rmtree(old, ignore_errors=True)
+    write_folds(folder, make_folds(rows, row_groups(rows), split_args), split_args)
+
+
+# ---- frozen features
+
+
+def frozen_features(
+    networks: dict[str, PreTrainedModel], tokenizer: PreTrainedTokenizerBase, folder: Path, length: int
+) -> dict[str, Any]:
+    """Scores of logistic regression on the mean state of the last layer, and on TF-IDF, by number of labelled rows.
+
+    Returns:
+        metric; scores {method: {labelled rows: mean over the folds}}; by_layer {network: score of each layer at the
+        largest number of rows}.
+    """
+    folds = [_read_fold(folder / f"fold-{number}") for number in range(FOLDS)]
+    names = sorted({label for rows in folds for _, label in (*rows["train"], *rows["test"])})
+    texts = sorted({text for rows in folds for text, _ in (*rows["train"], *rows["test"])})
+    place = {text: number for number, text in enumerate(texts)}
+    states = {name: _mean_states(model, tokenizer, texts, length) for name, model in networks.items()}
+
+    scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_layer: dict[str, list[list[float]]] = {name: [] for name in networks}
+    most = max(count for count in LABELS if count <= min(len(rows["train"]) for rows in folds))
+    for number, rows in enumerate(folds):
+        test = [place[text] for text, _ in rows["test"]]
+        truth = np.array([names.index(label) for _, label in rows["test"]])
+        classes = np.array([names.index(label) for _, label in rows["train"]])
+        order = nested_order(np.unique(classes, return_inverse=True)[1], most, (0, number))
+        for count in (count for count in LABELS if count <= most):
+            drawn = order[:count]
+            train = [place[rows["train"][row][0]] for row in drawn]
+            for name, layers in states.items():
+                scores[name][count].append(_linear(layers[-1][train], classes[drawn], layers[-1][test], truth))
+            for kind in ("words", "characters"):
+                vectors = tfidf(kind)
+                inputs = vectors.fit_transform([" ".join(texts[row]) for row in train])
+                others = vectors.transform([" ".join(texts[row]) for row in test])
+                scores[f"tfidf_{kind}"][count].append(_score(inputs, classes[drawn], others, truth, 10.0))
+
+        train = [place[rows["train"][row][0]] for row in order]
+        for name, layers in states.items():
+            by_layer[name].append([_linear(layer[train], classes[order], layer[test], truth) for layer in layers])
+
+    return {
+        "metric": "average precision" if len(names) == 2 else "macro F1",
+        "scores": {
+            name: {count: statistics.fmean(found) for count, found in by_count.items()}
+            for name, by_count in scores.items()
+        },
+        "by_layer": {name: np.mean(found, axis=0).tolist() for name, found in by_layer.items()},
+    }
+
+
+def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
+    """((text, second text), label) of each row by part; the validation rows are training rows here."""
+    parts = {}
+    for part in PARTS:
+        rows = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        parts[part] = [((row["text"], row.get("text_pair", "")), str(row["label"])) for row in rows]
+    return {"train": parts["train"] + parts["validation"], "test": parts["test"]}
+
+
+def _mean_states(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[Text], length: int
+) -> list[np.ndarray]:
+    """(N, H) for the embeddings and each layer."""
+    layers = list(range(model.config.num_hidden_layers + 1))
+    extractor = FeatureExtractor(model, tokenizer, layers, "mean", length, batch_size=32)
+    return extractor.states(extractor.encode(texts))
+
+
+def _linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, truth: np.ndarray) -> float:
+    scaler = StandardScaler()
+    return _score(scaler.fit_transform(inputs), labels, scaler.transform(others), truth, _C)
+
+
+def _score(inputs, labels: np.ndarray, others, truth: np.ndarray, c: float) -> float:
+    """Average precision of the second class, or macro F1 of more classes."""
+    model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000).fit(inputs, labels)
+    if len(model.classes_) == 2 and len(np.unique(truth)) <= 2:
+        return float(average_precision_score(truth == model.classes_[1], model.decision_function(others)))
+    return float(f1_score(truth, model.predict(others), average="macro"))
+
+
+# ---- fine-tuning
+
+
+def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[str, Any]:
+    """Fine-tunes the checkpoint, and its shape with random weights, on `FINE_TUNED` rows of each fold.
+
+    Returns:
+        {model or baseline: {metric: value of each fold}}, from the study in `few_labels/`.
+    """
+    study_args = StudyArguments(
+        models=[f"checkpoint={checkpoint}", f"random={checkpoint}:from_scratch"],
+        folds_dir=str(folder / "folds"),
+        seeds=[1],
+        train_sizes=[str(FINE_TUNED)],
+        output_dir=str(folder / "few_labels"),
+    )
+    recipe_argv = ["--max_seq_length", str(length), "--max_steps", str(STEPS)]
+    if Study(study_args, recipe_argv, main, report=lambda line: None).run():
+        return {}
+
+    found: dict[str, Any] = defaultdict(lambda: defaultdict(list))
+    with open(folder / "few_labels/study.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name, value in row.items():
+                if name.startswith("test_") and name != "test_loss":
+                    found[row["model"]][name.removeprefix("test_")].append(float(value))
+                if name.startswith("baseline_") and row["model"] == "checkpoint":
+                    kind, _, metric = name.removeprefix("baseline_").partition("_")
+                    found[f"tfidf_{kind}"][metric].append(float(value))
+    return {name: dict(metrics) for name, metrics in found.items() if name != "tfidf_majority"}

@@ -1,0 +1,302 @@
+"""Measures the pre-training heads: masked words with and without context, next sentences, and grammar (BLiMP)."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import BertForPreTraining, PreTrainedTokenizerBase
+
+from bert_hf.config.arguments import CorpusArguments
+from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining, pad_inputs, pad_rows
+from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.text.input_files import expand
+from bert_hf.data.text.readers import read_rows, whole_text
+from bert_hf.data.text.tokenization import continuing_pieces
+from bert_hf.errors import InputError
+from bert_hf.models.functional import IGNORE_INDEX
+
+_TOKENS_PER_BATCH = 8192  # padding included
+_TIE = 1e-4  # nats: sums of fp32 logits in other batches differ by less
+
+
+# ---- held-out text
+
+
+class Example(NamedTuple):
+    """One masked example; arrays of length L. `labels`: the tokens to predict, −100 elsewhere."""
+
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    labels: np.ndarray
+    next_sentence_label: int
+
+
+@dataclass
+class HeldOutText:
+    """Masked examples, the frequencies (V,) of the text's tokens, and whether the examples are sentence pairs."""
+
+    examples: list[Example]
+    counts: np.ndarray
+    pairs: bool
+
+
+def read_held_out(files: list[str], tokenizer: PreTrainedTokenizerBase, length: int, most: int) -> HeldOutText:
+    """The pairs and masks on which `pretrain.py` evaluates the same text with its default options.
+
+    Raises:
+        InputError: the text cannot be read.
+    """
+    corpus = load_or_prepare_corpus(CorpusArguments(), tokenizer, files)
+    window = corpus.window(corpus.windows()[0])
+    pairs = len(window) > 1 and bool((window.sentences > 1).any())
+    examples = PreTrainingExamples(corpus, (Phase(length, None),), nsp=pairs, seed=0, fixed=True, limit=most)
+
+    collator = DataCollatorForPreTraining(tokenizer, nsp=pairs)
+    masked = [
+        Example(**collator.example(feature), next_sentence_label=feature["next_sentence_label"])
+        for feature in map(examples.__getitem__, range(len(examples)))
+    ]
+    return HeldOutText(masked, corpus.unigram_counts(len(tokenizer)), pairs)
+
+
+def batches_by_length(lengths: Sequence[int]) -> Iterator[np.ndarray]:
+    """Row numbers in batches of about equal length, of at most `_TOKENS_PER_BATCH` tokens with padding."""
+    order = np.argsort(lengths, kind="stable")
+    begin = 0
+    while begin < len(order):
+        end = begin + 1
+        while end < len(order) and (end + 1 - begin) * lengths[order[end]] <= _TOKENS_PER_BATCH:
+            end += 1
+        yield order[begin:end]
+        begin = end
+
+
+class Outputs(NamedTuple):
+    """The outputs of one pass over N examples with M predicted tokens."""
+
+    targets: np.ndarray  # (M,) the tokens to predict
+    shown: np.ndarray  # (M,) the inputs in their places: [MASK], a random token, the token itself
+    losses: np.ndarray  # (M,) nats
+    correct: np.ndarray  # (M,) bool
+    next_sentence: np.ndarray  # (N,) logit of "B follows A" minus that of "B is from another document"
+
+
+@torch.no_grad()
+def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: PreTrainedTokenizerBase) -> Outputs:
+    """One pass over the examples; predicted tokens in the order of the batches."""
+    found = []
+    following = np.zeros(len(examples))
+    pad: Any = tokenizer.pad_token_id
+    for batch in batches_by_length([len(example.input_ids) for example in examples]):
+        rows = [examples[row] for row in batch]
+        labels = pad_rows([row.labels for row in rows], IGNORE_INDEX).to(model.device)
+        ids, segments = [row.input_ids for row in rows], [row.token_type_ids for row in rows]
+        inputs = pad_inputs(ids, pad, model.device, segments)
+        states, pooled = model.bert(**inputs)[:2]
+
+        predicted = labels != IGNORE_INDEX
+        logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
+        losses = cross_entropy(logits, labels[predicted], reduction="none")
+        correct = logits.argmax(-1) == labels[predicted]
+        found.append((labels[predicted], inputs["input_ids"][predicted], losses, correct))
+
+        scores = model.cls.seq_relationship(pooled).float()
+        following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
+    return Outputs(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)), following)
+
+
+# ---- masked language model
+
+
+class Corruptor:
+    """Makes copies of examples without word order, or without context; one seed, one sequence of draws."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, counts: np.ndarray):
+        self._rng = np.random.default_rng(0)
+        self._continues = continuing_pieces(tokenizer)
+        self._special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+        drawn_from = counts.astype(np.float64)
+        drawn_from[self._special] = 0
+        self._frequencies = drawn_from / drawn_from.sum()
+
+    def shuffled(self, example: Example) -> Example:
+        """The words of each segment in random order; the predicted words stay in their segment.
+
+        [CLS] a ##b [MASK] d [SEP]   →   [CLS] d a ##b [MASK] [SEP], the prediction moved along
+        """
+        input_ids, labels = example.input_ids.copy(), example.labels.copy()
+        original = np.where(labels == IGNORE_INDEX, input_ids, labels)
+        for segment in (0, 1):
+            inside = np.flatnonzero((example.token_type_ids == segment) & ~np.isin(original, self._special))
+            starts = np.flatnonzero(~self._continues[original[inside]])
+            words = [word for word in np.split(inside, starts) if len(word)]
+            if words:
+                source = np.concatenate([words[number] for number in self._rng.permutation(len(words))])
+                input_ids[inside], labels[inside] = example.input_ids[source], example.labels[source]
+        return example._replace(input_ids=input_ids, labels=labels)
+
+    def replaced(self, example: Example) -> Example:
+        """Every other token replaced by a draw from the text's frequencies: lengths and frequencies are kept."""
+        context = ~np.isin(example.input_ids, self._special) & (example.labels == IGNORE_INDEX)
+        input_ids = example.input_ids.copy()
+        input_ids[context] = self._rng.choice(len(self._frequencies), context.sum(), p=self._frequencies)
+        return example._replace(input_ids=input_ids)
+
+
+def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase) -> dict:
+    """Loss (nats) and accuracy on the text, and the loss without word order and without context.
+
+    Returns:
+        loss and its standard error (tokens taken as independent), accuracy, masked_loss (where the input shows
+        [MASK]), unigram_loss (by the text's own frequencies, one added to each), shuffled_gap (what word order is
+        worth), replaced_gap (what context is worth).
+    """
+    corruptor = Corruptor(tokenizer, text.counts)
+    plain = outputs_of(model, text.examples, tokenizer)
+    shuffled = outputs_of(model, [corruptor.shuffled(example) for example in text.examples], tokenizer)
+    replaced = outputs_of(model, [corruptor.replaced(example) for example in text.examples], tokenizer)
+
+    smoothed = text.counts + 1
+    unigram = -np.log(smoothed[plain.targets] / smoothed.sum())
+    loss = float(plain.losses.mean())
+    return {
+        "predicted_tokens": len(plain.targets),
+        "loss": loss,
+        "loss_standard_error": float(plain.losses.std(ddof=1) / np.sqrt(len(plain.losses))),
+        "accuracy": float(plain.correct.mean()),
+        "masked_loss": float(plain.losses[plain.shown == tokenizer.mask_token_id].mean()),
+        "unigram_loss": float(unigram.mean()),
+        "shuffled_gap": float(shuffled.losses.mean()) - loss,
+        "replaced_gap": float(replaced.losses.mean()) - loss,
+    }
+
+
+# ---- next sentence
+
+
+def next_sentence(text: HeldOutText, outputs: Outputs) -> dict:
+    """Accuracy of next-sentence prediction, its standard error, and the share of the larger class."""
+    labels = np.array([example.next_sentence_label for example in text.examples])
+    accuracy = float(((outputs.next_sentence < 0) == labels).mean())
+    return {
+        "pairs": len(labels),
+        "majority": float(max(labels.mean(), 1 - labels.mean())),
+        "accuracy": accuracy,
+        "standard_error": float(np.sqrt(accuracy * (1 - accuracy) / len(labels))),
+    }
+
+
+# ---- minimal pairs
+
+
+class MinimalPair(NamedTuple):
+    """Two sentences, of which one is grammatical."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+
+
+def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
+    """At most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
+
+    Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm, `linguistics_term` (else `field`) the phenomenon.
+
+    Raises:
+        InputError: a line lacks a sentence.
+    """
+    by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
+    for path in expand(files):
+        for line, row in read_rows(path):
+            sentences = [row.get("sentence_good"), row.get("sentence_bad")]
+            if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
+                hint = "give sentence_good and sentence_bad, both text"
+                raise InputError("not a minimal pair", where=path, line=line, remedy=hint)
+
+            paradigm = str(row.get("UID") or Path(path).name)
+            phenomenon = str(row.get("linguistics_term") or row.get("field") or paradigm)
+            good, bad = (whole_text(str(sentence)) for sentence in sentences)
+            by_paradigm[paradigm].append(MinimalPair(good, bad, paradigm, phenomenon))
+
+    rng = np.random.default_rng(0)
+    chosen = []
+    for paradigm in sorted(by_paradigm):
+        pairs = by_paradigm[paradigm]
+        chosen += [pairs[number] for number in np.sort(rng.permutation(len(pairs))[:most])]
+    return chosen
+
+
+def mask_each_position(ids: list[int], continues: np.ndarray, mask: int) -> list[tuple[np.ndarray, int]]:
+    """A copy of a sentence for each of its tokens, with the position that is predicted in it.
+
+    The later pieces of the same word are masked, too (PLL-word-l2r, Kauf & Ivanova 2023): else the pieces of a word
+    give each other away.
+
+        [CLS] a ##b c [SEP]   →   [CLS] M M c [SEP], 1 · [CLS] a M c [SEP], 2 · [CLS] a ##b M [SEP], 3
+
+    Args:
+        ids: with [CLS] first and [SEP] last, which are not scored.
+        continues: (V,) bool, which tokens continue the word of the token before.
+    """
+    copies = []
+    for position in range(1, len(ids) - 1):
+        end = position + 1
+        while end < len(ids) - 1 and continues[ids[end]]:
+            end += 1
+        row = np.array(ids)
+        row[position:end] = mask
+        copies.append((row, position))
+    return copies
+
+
+@torch.no_grad()
+def pseudo_log_likelihoods(
+    model: BertForPreTraining, sentences: list[str], tokenizer: PreTrainedTokenizerBase
+) -> np.ndarray:
+    """(N,) pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
+    continues = continuing_pieces(tokenizer)
+    mask, pad = (tokenizer.mask_token_id, tokenizer.pad_token_id)
+    encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
+    copies = [
+        (row, position, number, ids[position])
+        for number, ids in enumerate(encoded)
+        for row, position in mask_each_position(ids, continues, mask)  # pyright: ignore[reportArgumentType]
+    ]
+
+    scores = np.zeros(len(sentences))
+    for batch in batches_by_length([len(row) for row, *_ in copies]):
+        rows, positions, owners, targets = zip(*(copies[number] for number in batch), strict=True)
+        states = model.bert(**pad_inputs(rows, pad, model.device))[0]  # pyright: ignore[reportArgumentType]
+        numbers = torch.arange(len(batch), device=model.device)
+        logits = model.cls.predictions(states[numbers, torch.tensor(positions, device=model.device)]).float()
+
+        wanted = torch.tensor(targets, device=model.device)
+        found = logits.log_softmax(-1)[numbers, wanted]
+        np.add.at(scores, list(owners), found.double().cpu().numpy())
+    return scores
+
+
+def minimal_pairs(
+    pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Any]:
+    """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong), also by phenomenon."""
+    scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in (pair.good, pair.bad)], tokenizer)
+    right = scores[0::2] - scores[1::2] > _TIE
+    share = float(right.mean())
+    by_phenomenon: dict[str, list[bool]] = defaultdict(list)
+    for pair, one in zip(pairs, right.tolist(), strict=True):
+        by_phenomenon[pair.phenomenon].append(one)
+    return {
+        "pairs": len(pairs),
+        "accuracy": share,
+        "standard_error": float(np.sqrt(share * (1 - share) / len(pairs))),
+        "by_phenomenon": {name: float(np.mean(found)) for name, found in sorted(by_phenomenon.items())},
+    }

@@ -1,0 +1,165 @@
+"""Features equal the hidden states of stock `AutoModel` on each text alone; a killed run ends with the same bytes."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from helpers.corpora import everything
+from helpers.recipe_runs import recipe
+from tiny import PIECES, tiny_config, tiny_tokenizer
+from transformers import AutoModel, AutoTokenizer, BertForPreTraining
+
+from bert_hf.analysis import features
+from bert_hf.analysis.features import FeatureFolder, pool
+from bert_hf.data.text.tokenization import save_tokenizer
+
+LENGTH, COUNT = 20, 50
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Texts of 0 to 30 words, a third of them pairs, and a stock checkpoint of which every parameter is random."""
+    folder = tmp_path_factory.mktemp("features")
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(PIECES[:60], count)) for count in rng.integers(1, 30, COUNT)]
+    texts[7] = ""
+    pairs = [texts[-number] if number % 3 == 1 else None for number in range(COUNT)]
+    lines = [text if pair is None else f"{text} ||| {pair}" for text, pair in zip(texts, pairs, strict=True)]
+    (folder / "texts.txt").write_text("\n".join(lines))
+    rows = [{"text": text, "other": pair} for text, pair in zip(texts, pairs, strict=True)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    torch.manual_seed(0)
+    model = BertForPreTraining(tiny_config())
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder / "bert")
+    save_tokenizer(tiny_tokenizer(), folder / "bert")
+    return folder, texts, pairs
+
+
+def extract(place, output, *words, file="texts.txt"):
+    given = ["--model_name_or_path", str(place[0] / "bert"), "--train_file", str(place[0] / file)]
+    given += ["--max_seq_length", str(LENGTH), "--per_device_eval_batch_size", "8", "--output_dir", str(output)]
+    return recipe("extract_features")([*given, *words])
+
+
+POOLED = {
+    "cls": lambda states: states[0],
+    "mean": lambda states: states.mean(0),
+    "max": lambda states: states.max(0).values,
+}
+
+
+@pytest.mark.parametrize("file", ["texts.txt", "rows.jsonl"])
+@pytest.mark.parametrize("pooling", POOLED)
+def test_features_equal_the_stock_states_of_each_text_alone(place, tmp_path, pooling, file):
+    words = ["--text_pair_column", "other", "--text_column", "text"] if file == "rows.jsonl" else []
+    assert extract(place, tmp_path / "out", "--layers", "-1", "0", "--pooling", pooling, *words, file=file) == 0
+    table = pq.read_table(tmp_path / "out")
+    assert table.schema.names == ["id", "layer_2", "layer_0"]
+    assert table["id"].to_pylist() == list(range(COUNT))
+
+    folder, texts, pairs = place
+    model, tokenizer = (
+        AutoModel.from_pretrained(folder / "bert").eval(),
+        AutoTokenizer.from_pretrained(folder / "bert"),
+    )
+    for number, (text, pair) in enumerate(zip(texts, pairs, strict=True)):
+        inputs = tokenizer(text, pair, truncation=True, max_length=LENGTH, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        for layer in (2, 0):
+            found = table[f"layer_{layer}"][number].as_py()
+            np.testing.assert_allclose(found, POOLED[pooling](states[layer][0]), rtol=0, atol=1e-5)
+
+
+def test_tokens_and_offsets_without_pooling(place, tmp_path):
+    assert extract(place, tmp_path / "out", "--pooling", "none", "--text_column", "text", file="rows.jsonl") == 0
+    table = pq.read_table(tmp_path / "out").to_pylist()
+    assert list(table[0]) == ["id", "tokens", "offsets", "segments", "layer_2"]
+
+    for text, row in zip(place[1], table, strict=True):
+        assert [row["tokens"][0], row["tokens"][-1]] == ["[CLS]", "[SEP]"]
+        words = [text[begin:end] for begin, end in row["offsets"][1:-1]]
+        assert words == row["tokens"][1:-1] == text.split()[: LENGTH - 2]
+        assert {len(row[name]) for name in ("tokens", "offsets", "segments", "layer_2")} == {len(words) + 2}
+
+
+def test_half_precision(place, tmp_path):
+    assert extract(place, tmp_path / "half", "--dtype", "float16") == 0
+    assert extract(place, tmp_path / "full") == 0
+    half, full = (np.stack(pq.read_table(tmp_path / name)["layer_2"].to_numpy()) for name in ("half", "full"))
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, full, atol=4e-3)
+
+
+def test_pooling_of_a_literal_batch():
+    states = torch.tensor([[[1.0, -1.0], [2.0, -2.0], [6.0, -6.0], [9.0, 9.0]], [[5.0, 0.0]] * 4])
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    assert pool(states, mask, "cls").tolist() == [[[1.0, -1.0]], [[5.0, 0.0]]]
+    assert pool(states, mask, "mean").tolist() == [[[3.0, -3.0]], [[5.0, 0.0]]]
+    assert pool(states, mask, "max").tolist() == [[[6.0, -1.0]], [[5.0, 0.0]]]
+    assert pool(states, mask, "none") is states
+
+
+def test_a_killed_run_resumes_and_ends_with_the_same_bytes(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(features, "TEXTS_PER_FILE", 20)
+    assert extract(place, tmp_path / "whole") == 0
+    whole = everything(tmp_path / "whole")
+    assert sorted(whole) == [".lock", "_features.json", *(f"features-0000{n}.parquet" for n in range(3))]
+
+    save = FeatureFolder.save
+
+    def killed(folder):
+        save(folder)
+        if len(folder.files) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FeatureFolder, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            extract(place, tmp_path / "killed")
+    capsys.readouterr()
+    assert extract(place, tmp_path / "killed") == 0
+    assert "features-00001" not in capsys.readouterr().out
+    resumed = everything(tmp_path / "killed")
+    assert {**resumed, ".lock": b""} == {**whole, ".lock": b""}
+
+    # A third time nothing is computed; a damaged file and those after it are written again
+    assert extract(place, tmp_path / "killed") == 0
+    assert "already complete" in capsys.readouterr().out
+    (tmp_path / "killed/features-00001.parquet").write_bytes(b"PAR1")
+    assert extract(place, tmp_path / "killed") == 0
+    assert {**everything(tmp_path / "killed"), ".lock": b""} == {**whole, ".lock": b""}
+
+
+def test_other_features_and_other_files_are_kept(place, tmp_path):
+    assert extract(place, tmp_path / "out") == 0
+    assert extract(place, tmp_path / "out", "--pooling", "max") == 2
+    assert extract(place, tmp_path / "out", "--pooling", "max", "--overwrite_output_dir", "true") == 0
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("x")
+    assert extract(place, tmp_path / "mine", "--overwrite_output_dir", "true") == 2
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"text": "x"}\n{"text": 5}\n', []),
+        ('{"text": "x"}\n', ["--layers", "3"]),
+        ('{"text": "x"}\n', ["--max_seq_length", "128"]),
+        ("\n", []),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(place, tmp_path, capsys, content, words):
+    (tmp_path / "bad.jsonl").write_text(content)
+    assert extract(place, tmp_path / "out", "--train_file", str(tmp_path / "bad.jsonl"), *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
