@@ -35,7 +35,7 @@ settings.load_profile("short")
 
 
 # Files that mostly wait run next to files that start several processes: then both cores have work.
-FIRST = ("test_progress.py", "test_distributed.py", "test_fault_harness.py", "test_preemption.py")
+FIRST = ("test_distributed.py", "test_fault_harness.py", "test_preemption.py")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -31,7 +31,7 @@ from bert_hf.config.training_options import (
 )
 from bert_hf.errors import InputError, RunInterrupted
 from bert_hf.preflight.options import check_training_options
-from bert_hf.training import output_folder, run, watchdog
+from bert_hf.training import output_folder, run
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, BertAdam, optimizer_name
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.publishing import hub
@@ -92,10 +92,6 @@ def asked(kind, **values):
     """Options as a recipe's preflight sees them."""
     defaults = defaults_of(kind) | {"dataloader_num_workers": 0, "use_cpu": True}
     return SimpleNamespace(**{**defaults, **values})
-
-
-def test_a_value_is_refused_for_every_option_with_a_reason():
-    assert {name for name, refusals in OPTIONS.items() if refusals} == REFUSED.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -538,20 +534,6 @@ def test_the_cache_is_emptied(tmp_path, tokenizer, monkeypatch):
 def test_the_fast_path_is_taken_or_not(tmp_path, tokenizer, asked_for):
     trainer = trained(tmp_path, tokenizer, steps=1, fast_path=asked_for)
     assert trainer.model.fast_path is (asked_for == "on")
-
-
-@shows("hang_timeout")
-def test_how_long_a_step_is_waited_for(tmp_path, tokenizer, monkeypatch):
-    quiet = []
-    make_watchdog = watchdog.Watchdog.__init__
-
-    def made(self, rank, processes, folder, seconds, *more, **options):
-        quiet.append(seconds)
-        make_watchdog(self, rank, processes, folder, seconds, *more, **options)
-
-    monkeypatch.setattr(watchdog.Watchdog, "__init__", made)
-    trained(tmp_path, tokenizer, steps=1, hang_timeout=70.0)
-    assert quiet == [70.0]
 
 
 # ---- log

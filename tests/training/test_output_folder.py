@@ -16,7 +16,7 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     ours = {
         "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.conll", "test_predictions.tsv",
         "test_predictions.json", "test_null_odds.json", "features-0a.npy", "features-0b.npy.partial", *submissions,
-        "stacks-rank0.txt", ".nbest_predictions.json.tmp", ".null_odds.json.tmp", ".test_predictions.tsv.tmp",
+        ".nbest_predictions.json.tmp", ".null_odds.json.tmp", ".test_predictions.tsv.tmp",
         ".predictions.conll.tmp", ".MNLI-mm.tsv.tmp",
     }  # fmt: skip
     for name in {*ours, "notes.tsv", "predictions.md"}:
@@ -30,25 +30,8 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
 
 
-def test_a_run_in_a_former_order_of_batches_stays_finished_and_is_not_continued(tmp_path):
-    args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False)
-    today = {"seed": 1, "order": "batches in random order"}
-
-    output_folder.write_record(tmp_path, {"seed": 1, "order": "group_by_length"}, finished=True)
-    assert output_folder.start(args, today).finished
-    output_folder.release_lock()
-    with pytest.raises(InputError, match=r"another run: seed differ \(seed: 2, was 1\);"):
-        output_folder.start(args, {**today, "seed": 2})
-    output_folder.release_lock()
-
-    output_folder.write_record(tmp_path, {"seed": 1, "order": "group_by_length"}, finished=False)
-    with pytest.raises(InputError, match=r"another run: order differ \(order: batches in random order, was group_by"):
-        output_folder.start(args, today)
-    output_folder.release_lock()
-
-
-@pytest.mark.parametrize("schedule", [{"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 2}, [6, 3.0, 2]])
-def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path, schedule):
+def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
+    schedule = {"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 2}
     recorded = {"seed": 3, "optimizer": {"learning_rate": 1e-3}, "schedule": schedule}
     (tmp_path / "temporary").mkdir()
     checkpoint_files.commit(

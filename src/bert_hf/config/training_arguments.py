@@ -32,12 +32,8 @@ class RunArguments(TrainingArguments):
     save_strategy: str | None = option(None, "no: never. steps, epoch, best: in addition to those of save_minutes.")
     save_steps: float = option(None, "Steps between checkpoints, in addition to those of save_minutes.")
     save_total_limit: int | None = option(2, "How many of the newest checkpoints are kept. 0 keeps all.")
+    ddp_timeout: int = option(600, "Seconds that a rank waits for the others before the run ends with an error.")
     skip_bad_steps: int = option(0, "Updates that may be skipped because loss or gradient are not finite.")
-    hang_timeout: float = option(
-        50.0,
-        "Seconds without progress after which the watchdog ends the run, and at least 18 median steps. Planning, "
-        "compiling, evaluating and saving may take 36 times as long.",
-    )
 
     def __post_init__(self):
         if self.hub_token is not None:  # it would be visible in the process list and in the history of the shell

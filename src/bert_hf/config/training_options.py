@@ -105,7 +105,7 @@ _WORKING = (
     "max_steps max_hours "
     "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps decay_from_step_zero optim optim_args "
     "weight_decay adam_beta1 adam_beta2 adam_epsilon adam_bias_correction muon_learning_rate max_grad_norm "
-    "skip_bad_steps hang_timeout "
+    "skip_bad_steps ddp_timeout "
     "nsp_loss_weight "
     "bf16 fp16 tf32 activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
     "gradient_checkpointing_kwargs fast_path torch_compile torch_compile_backend torch_compile_mode "
@@ -206,10 +206,6 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "train_sampling_strategy": _refused("the order of the examples follows from their numbers", NUMBERED),
     "length_column_name": _in_recipes("lengths are counted"),
     # ---- several ranks
-    "ddp_timeout": _in_recipes(
-        "Trainer does not pass it on where a CPU trains",
-        when=lambda args: args.ddp_timeout != 1800 and (args.use_cpu or not torch.accelerator.is_available()),
-    ),
     **dict.fromkeys(
         ("fsdp", "fsdp_config"),
         _in_recipes(

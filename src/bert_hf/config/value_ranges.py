@@ -48,7 +48,6 @@ _ALLOWED = {
     "save_steps eval_steps logging_steps": Range(0, 1_000_000_000_000, above=True),
     "warmup_steps eval_delay": Range(0, 1_000_000_000_000),
     "num_train_epochs max_hours": Range(0, 1_000_000, above=True),
-    "hang_timeout": Range(1, 10_000_000),
     "ddp_timeout": Range(1, 100_000_000),
     "learning_rate muon_learning_rate tune_learning_rate": Range(0, 1000),
     "weight_decay adam_epsilon max_grad_norm nsp_loss_weight neftune_noise_alpha": Range(0, 1000),

@@ -1,7 +1,6 @@
 """Keeps the order and random numbers of data loaders independent of the global generator, for exact resume."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 
 import torch
@@ -9,7 +8,6 @@ from torch.utils.data import DataLoader, Sampler
 from transformers import TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from bert_hf import progress
 from bert_hf.data.examples.samplers import LengthGroups
 
 
@@ -21,19 +19,14 @@ def with_own_order(sampler: Sampler | None, args: TrainingArguments) -> Sampler 
     return LengthGroups(sampler.batch_size * args.world_size, sampler.lengths, seed)
 
 
-def with_own_generator(loader: DataLoader, seed: int, worker_progress: tuple | None) -> DataLoader:
-    """Gives a loader a generator of its own, and lets its workers count progress where the watchdog sees it.
+def with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
+    """Gives a loader a generator of its own.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
     everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.
-
-    Args:
-        worker_progress: what `progress.share` returned; None where no watchdog runs.
     """
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
-    if worker_progress is not None:
-        inner.worker_init_fn = functools.partial(progress.start_worker, worker_progress, inner.worker_init_fn)
     return loader
 
 

@@ -1,6 +1,7 @@
 """Lets the processes (ranks) of a run agree on the host: values, errors, the output folder; and seeds each of them."""
 
 import contextlib
+import datetime
 import os
 import socket
 from collections.abc import Callable
@@ -35,10 +36,11 @@ class Ranks:
     All ranks construct it at the same point of the program, and all of them make every call of its methods.
     """
 
-    def __init__(self, rank: int, count: int):
+    def __init__(self, rank: int, count: int, timeout_seconds: float = 600):
         self.rank = rank
         self.count = count
-        self._group = dist.new_group(backend="gloo") if count > 1 else None
+        timeout = datetime.timedelta(seconds=timeout_seconds)
+        self._group = dist.new_group(backend="gloo", timeout=timeout) if count > 1 else None
 
     def all_reduce_max(self, *mine: float) -> list[float]:
         """The maximum over all ranks of each value."""

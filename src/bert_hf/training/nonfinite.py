@@ -31,7 +31,6 @@ class NonFiniteGuard:
         self.left_out: list[int] = []  # steps whose update was left out
         self._losses: _Losses = []  # of the current step
         self._before: list[tuple[Tensor, Tensor]] = []  # sums, and their values before the current step
-        self._deferred: Callable[[], None] | None = None  # the check of the previous step's norm
 
     def begin(self, sums: list[Tensor]) -> None:
         """Before a micro-batch: remembers the sums to which the step adds, in case its update is left out."""
@@ -51,13 +50,10 @@ class NonFiniteGuard:
         """Drops the losses recorded so far: they are not those of a step."""
         self._losses = []
 
-    def check_norm(
-        self, norm: Any, step: int, optimizer: Any, *, scaler: torch.amp.GradScaler | None, updated: bool
-    ) -> bool:
+    def check_norm(self, norm: Any, step: int, *, scaler: torch.amp.GradScaler | None, updated: bool) -> bool:
         """Called after backward of a step, with the norm of its gradient (the same on all ranks; None is good).
 
         Args:
-            optimizer: as accelerate prepared it.
             scaler: of the loss, under fp16.
             updated: the weights are already updated, by DeepSpeed.
 
@@ -67,11 +63,6 @@ class NonFiniteGuard:
         Raises:
             RunInterrupted: the step is bad, and no more updates may be left out.
         """
-        if not updated and self._may_defer(norm, optimizer, scaler):
-            self.settle()
-            self._defer(norm, step, getattr(optimizer, "optimizer", optimizer))
-            return False
-
         if scaler is not None and scaler.is_enabled():  # it leaves out updates that overflow, which is no error
             bad = self.ranks.any(self.has_bad_loss())
         else:
@@ -117,47 +108,3 @@ class NonFiniteGuard:
             return f"step {step}: {'; '.join(found[:4])}"
         of_rows = f", of {self.describe_rows(step, 0, first_row)}" if first_row else ""
         return f"step {step}: gradient not finite{of_rows}"
-
-    # ---- on an accelerator, where reading the norm at once would make the host wait
-
-    def _may_defer(self, norm: Any, optimizer: Any, scaler: torch.amp.GradScaler | None) -> bool:
-        """True where reading the norm would make an accelerator wait, and the optimizer can check it on the device."""
-        if not isinstance(norm, Tensor) or norm.device.type == "cpu":
-            return False
-        fused = all(group.get("fused") for group in optimizer.param_groups)
-        return fused and not self.allowed and scaler is None
-
-    def _defer(self, norm: Tensor, step: int, optimizer: torch.optim.Optimizer) -> None:
-        """Lets a fused optimizer leave a bad update out on the device; `settle` reads the norm a step later.
-
-        Untested on an accelerator; the tests run the same code with the CPU's fused optimizer.
-        """
-        # Attributes that a fused optimizer of PyTorch reads
-        optimizer.grad_scale = None  # pyright: ignore[reportAttributeAccessIssue] - set by GradScaler in the same way
-        optimizer.found_inf = (~norm.detach().isfinite()).float()  # pyright: ignore[reportAttributeAccessIssue] - same
-
-        host = torch.empty((), dtype=norm.dtype, pin_memory=norm.device.type == "cuda")
-        host.copy_(norm.detach(), non_blocking=True)
-        copied = torch.Event(norm.device.type) if norm.device.type != "cpu" else None
-        if copied is not None:
-            copied.record()
-
-        losses, self._losses = self._losses, []
-
-        def check() -> None:
-            if copied is not None:
-                copied.synchronize()
-            if not math.isfinite(host.item()):
-                self._refuse(step, losses)
-
-        self._deferred = check
-
-    def settle(self) -> None:
-        """Checks the deferred norm of the previous step, if there is one.
-
-        Raises:
-            RunInterrupted: it was not finite.
-        """
-        check, self._deferred = self._deferred, None
-        if check is not None:
-            check()

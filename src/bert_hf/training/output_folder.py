@@ -23,17 +23,17 @@ from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import rank0_value
-from bert_hf.training.run_fingerprint import describe, differences, retired_keys, same
-from bert_hf.training.watchdog import HANG_RECORD
+from bert_hf.training.run_fingerprint import describe, differences
 
+FORMAT_VERSION = 1  # of the record and of the checkpoints
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 
 # Temporary files of interrupted writes: our records and predictions, the probe of a shared folder, safetensors'
-# weights, and the progress files of ranks.
+# weights.
 _TEMPORARY = re.compile(
     r"\.(run|\w+_results|(\w+_)?predictions|(\w+_)?null_odds)\.json\.tmp|\.[\w-]+\.tsv\.tmp|\.predictions\.conll\.tmp"
-    r"|\.shared-\d+\.tmp|\.tmp\w{6}|\.watchdog\.json\.\d+\.tmp|\.progress-rank\d+"
+    r"|\.shared-\d+\.tmp|\.tmp\w{6}"
 )
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
@@ -41,11 +41,11 @@ _FILES = (
     "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
     "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json "
     "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
-    "loss.png log_history.csv stacks-rank*.txt null_odds.json *_null_odds.json "
+    "loss.png log_history.csv null_odds.json *_null_odds.json "
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
     "CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv "  # GLUE
     "features-*.npy* "  # of a frozen BERT, complete or not
-    f"{RUN_RECORD} {HANG_RECORD}"
+    f"{RUN_RECORD}"
 ).split()
 
 _lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
@@ -134,9 +134,13 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
 
 def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
     """Refuses a folder whose record is that of another run than `identity`."""
-    former = retired_keys(record["identity"]) if record["finished"] else []
-    compared = {key: value for key, value in identity.items() if key not in former}
-    if found := differences(record["identity"], compared):
+    if record.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            "the output folder holds a run of another version of bert_hf",
+            where=folder,
+            remedy="finish it with that version, or give another --output_dir",
+        )
+    if found := differences(record["identity"], identity):
         raise InputError(
             f"the output folder holds another run: {describe(found)}",
             where=folder,
@@ -176,7 +180,7 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
             where=name,
             remedy="--model_name_or_path begins a new run with its weights",
         )
-    if recorded and _has_phases(identity) and not same(recorded.get("schedule"), identity.get("schedule")):
+    if recorded and _has_phases(identity) and recorded.get("schedule") != identity.get("schedule"):
         raise InputError(
             "a run whose sequence length or masked share changes cannot become longer: the change would be elsewhere",
             where=name,
@@ -194,8 +198,6 @@ def _has_phases(identity: dict) -> bool:
 def _without_length(identity: dict) -> dict:
     """An identity without the number of steps or epochs."""
     schedule = identity.get("schedule")
-    if isinstance(schedule, list):  # version 0.1.0: both come first
-        return {**identity, "schedule": schedule[2:]}
     if isinstance(schedule, dict):
         kept = {name: value for name, value in schedule.items() if name not in ("max_steps", "num_train_epochs")}
         return {**identity, "schedule": kept}
@@ -223,7 +225,8 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
     Args:
         pushed: where to, if it was: `to` and `revision` as they were given, and the full id of the `repository`.
     """
-    record = {"bert_hf": version("bert-hf"), "identity": identity, "finished": finished, "pushed": pushed}
+    record = {"format_version": FORMAT_VERSION, "bert_hf": version("bert-hf"), "identity": identity}
+    record |= {"finished": finished, "pushed": pushed}
     write_durably(folder / RUN_RECORD, json.dumps(record, indent=2) + "\n")
 
 

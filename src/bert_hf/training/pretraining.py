@@ -22,7 +22,6 @@ from bert_hf.training.run_fingerprint import kept_weights, settings, weights_che
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
-# Version 0.1.0 recorded lists in this order (see `run_fingerprint`), so a new entry has to come last.
 _OPTIMIZER = (
     "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm",
     "adam_bias_correction", "optim", "bf16", "fp16", "optim_args", "nsp_loss_weight",
@@ -31,13 +30,6 @@ _SCHEDULE = (
     "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero",
     "lr_scheduler_kwargs",
 )  # fmt: skip
-
-# Options that version 0.1.0 did not have and so did not record, with the one whose None means its behaviour.
-_OMITTED = {
-    "seq_length_warmup": "seq_length_warmup",
-    "final_mlm_probability": "final_mlm_probability",
-    "final_mlm_fraction": "final_mlm_probability",
-}
 
 
 # ---- model
@@ -198,8 +190,6 @@ def pretraining_identity(
 
     optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     checkpoint = model_args.model_name_or_path
-    examples = vars(example_args)
-    unused = {name for name, switch in _OMITTED.items() if examples[switch] is None}
     return {
         "model": model_settings,
         "weights": weights_checksum(checkpoint) if checkpoint else None,
@@ -213,6 +203,6 @@ def pretraining_identity(
         "precision": precision_name(args),
         "schedule": settings(args, _SCHEDULE),
         "max_hours": args.max_hours,
-        "examples": {name: value for name, value in examples.items() if name not in unused},
+        "examples": dict(vars(example_args)),
         **kept_weights(args),
     }

@@ -1,6 +1,6 @@
 """transformers' Trainer with verified checkpoints, exact resume and graceful shutdown.
 
-Whatever interrupts a run (a signal, a dead or hanging rank, a full disk, a loss that is not finite), no finished
+Whatever interrupts a run (a signal, a dead rank, a full disk, a loss that is not finite), no finished
 checkpoint is lost, one line tells why, and the same command resumes with the same numbers.
 
 What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpointing.py`, signals and the
@@ -34,7 +34,7 @@ from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization import schedules
 from bert_hf.training.optimization.optimizers import check_optimizer
-from bert_hf.training.supervision import EvaluationInterrupted, Supervisor, TrainerEvents
+from bert_hf.training.supervision import Supervisor, TrainerEvents
 
 
 class ResumableTrainer(Trainer):
@@ -48,12 +48,11 @@ class ResumableTrainer(Trainer):
 
             - `save_minutes`: a checkpoint is saved at least that often;
             - `max_hours`: the run ends, evaluated and saved, within that time;
-            - `skip_bad_steps`: how many updates may be left out because a loss or a gradient is not finite;
-            - `hang_timeout`: seconds without progress after which the run is ended.
+            - `skip_bad_steps`: how many updates may be left out because a loss or a gradient is not finite.
         facts: JSON entries for each checkpoint's manifest, for example the run's identity.
 
     A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
-    and of interrupted evaluations are made around its methods.
+    are made around its methods.
 
     Raises (from `train`):
         RunInterrupted: stopped by a signal after a checkpoint; a rank or worker died; loss or gradient not finite.
@@ -86,11 +85,11 @@ class ResumableTrainer(Trainer):
 
         # Collaborators
         folder = Path(self.args.output_dir)
-        self._ranks = Ranks(self.args.process_index, self.args.world_size)
+        self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
         self.supervisor = Supervisor(self.args, folder, self._ranks, lambda: self.state.global_step)
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks, getattr(self.args, "skip_bad_steps", 0), self.describe_rows)
-        self._events = TrainerEvents(self.begin_training, self.supervisor.check_evaluation)
+        self._events = TrainerEvents(self.begin_training)
         self.add_callback(self._events)
 
         # Checkpoints
@@ -100,7 +99,6 @@ class ResumableTrainer(Trainer):
 
         # Of the current step and run
         self._resumed_from: str | None = None  # until its pending work is done
-        self._evaluation_pending = False  # this step's evaluation was put off or interrupted by a signal
         self._epoch_end_log: dict[str, float | None] = {}  # gradient norm and rate of the last step of an epoch
         self._line_begin = 0  # step of the log line before the one that is written next
         self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
@@ -177,7 +175,6 @@ class ResumableTrainer(Trainer):
         try:
             with self.supervisor.supervise():
                 result = super().train(checkpoint, *args, **kwargs)
-                self._finite.settle()
                 if self.supervisor.shutdown_requested():
                     raise self.supervisor.interruption(self._is_saved())
         finally:
@@ -234,7 +231,6 @@ class ResumableTrainer(Trainer):
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
         loss = self._finite.record_loss(loss, rows)
-        self.supervisor.tick()
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
         if self.is_deepspeed_enabled and self._ranks.any(self._finite.has_bad_loss()):
@@ -246,7 +242,7 @@ class ResumableTrainer(Trainer):
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()  # FSDP's is distributed over the ranks
         if self._finite.check_norm(
-            norm, self.state.global_step + 1, self.optimizer,
+            norm, self.state.global_step + 1,
             scaler=getattr(self.accelerator, "scaler", None), updated=self.is_deepspeed_enabled,
         ):  # fmt: skip
             model.zero_grad(set_to_none=True)  # an optimizer skips parameters without a gradient
@@ -271,21 +267,16 @@ class ResumableTrainer(Trainer):
             self._epoch_end_log = {"grad_norm": norm, "learning_rate": learning_rate}
 
         self._line_begin = self._globalstep_last_logged  # Trainer sets it to this step before it calls `log`
-        with self.supervisor.end_of_step():
-            interrupted = self._plan_end_of_step(epoch_ends)
-            try:
-                finish_step()
-            except EvaluationInterrupted:
-                self._evaluation_pending = interrupted = True
-                self._save_checkpoint(model, trial)
+        interrupted = self._plan_end_of_step(epoch_ends)
+        finish_step()
 
-            # Asked to end during evaluation or saving
-            if not interrupted and not epoch_ends and self.supervisor.shutdown_requested():
-                interrupted = True
-                if not self._is_saved():
-                    self._save_checkpoint(model, trial)
-            if interrupted:
-                raise self.supervisor.interruption(self._is_saved())
+        # Asked to end during evaluation or saving
+        if not interrupted and not epoch_ends and self.supervisor.shutdown_requested():
+            interrupted = True
+        if interrupted:
+            if not self._is_saved():
+                self._save_checkpoint(model, trial)
+            raise self.supervisor.interruption(self._is_saved())
 
     def _plan_end_of_step(self, epoch_ends: bool) -> bool:
         """Decides on all ranks whether this step is saved and whether the run ends; True where it is interrupted."""
@@ -296,10 +287,6 @@ class ResumableTrainer(Trainer):
 
         # At the end of an epoch Trainer calls `_maybe_log_save_evaluate` once more, after its epoch's evaluation
         interrupted = shutdown and not epoch_ends
-        if interrupted:  # the resumed run evaluates
-            self._evaluation_pending = self.control.should_evaluate
-            self.control.should_evaluate = False
-
         if out_of_time and not self.control.should_training_stop:
             self._end_early()
         if interrupted or (save and not self._is_saved()):
@@ -364,17 +351,11 @@ class ResumableTrainer(Trainer):
             checkpoint, self._resumed_from = self._resumed_from, None
             self._finish_pending_work(checkpoint, trial, ignore_keys_for_eval)
             return {}
-        try:
-            return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
-        except EvaluationInterrupted:
-            if self.state.global_step:
-                raise
-            raise self.supervisor.interruption(saved=False) from None
+        return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
 
     def _finish_pending_work(self, checkpoint: str, trial, ignore_keys_for_eval) -> None:
         """Restores the log, then does what was pending when the checkpoint was written."""
         pending = self._restore_resume_state(checkpoint)
-        self.supervisor.set_last_step(self.state.global_step)
         self._events.epoch_is_over = pending["over"]
         self._saved_step = self.state.global_step
         self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
@@ -389,13 +370,8 @@ class ResumableTrainer(Trainer):
                 pending["learning_rate"],
             )  # fmt: skip
 
-        if pending["evaluate"] or pending["ends"]:
-            self._load_rng_state(checkpoint)
-        if pending["evaluate"]:
-            self.control.should_log = False
-            self.control.should_evaluate = self.control.should_save = True
-            finish_step()
         if pending["ends"]:
+            self._load_rng_state(checkpoint)
             self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
             finish_step()
         self.control.should_training_stop = self.control.should_training_stop or pending["stops"]
@@ -425,7 +401,6 @@ class ResumableTrainer(Trainer):
             )  # fmt: skip
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
-        self._finite.settle()
         self.store_flos()
 
         run = Path(self._get_output_dir(trial))
@@ -445,7 +420,6 @@ class ResumableTrainer(Trainer):
 
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
-        self._evaluation_pending = False
 
     def _write_state(self, folder: str) -> None:
         if self.args.should_save:
@@ -473,8 +447,7 @@ class ResumableTrainer(Trainer):
 
     def _resume_state(self) -> dict:
         """A rank file but for its random numbers: sums since the last line of the log, and the pending work."""
-        pending = {  # under the names of version 0.1
-            "evaluate": self._evaluation_pending,  # its evaluation was due, and was put off or interrupted
+        pending = {
             "ends": self._epoch_ends(),  # it was the last step of its epoch, whose end had not been reported
             "over": self._events.epoch_is_over,  # the end of the epoch had been reported
             "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
@@ -542,8 +515,8 @@ class ResumableTrainer(Trainer):
     def get_train_dataloader(self):
         with same_order_on_all_ranks(self.args.seed, self.args.world_size):
             loader = super().get_train_dataloader()
-            return with_own_generator(loader, self.args.seed, self.supervisor.worker_progress)
+            return with_own_generator(loader, self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
         loader = super().get_eval_dataloader(eval_dataset)
-        return with_own_generator(loader, self.args.seed, self.supervisor.worker_progress)
+        return with_own_generator(loader, self.args.seed)

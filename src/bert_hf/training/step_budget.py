@@ -122,8 +122,7 @@ def _recorded_steps(args: PreTrainingArguments) -> int | None:
     identity = rank0_value(None if args.overwrite_output_dir else output_folder.recorded(folder), args)
     if not identity or identity.get("max_hours") != args.max_hours:
         return None
-    schedule = identity["schedule"]
-    return schedule["max_steps"] if isinstance(schedule, dict) else schedule[0]  # version 0.1.0 recorded a list
+    return identity["schedule"]["max_steps"]
 
 
 def _seconds_per_step(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError, first_line
-from bert_hf.progress import busy
 
 
 class RemoteShards:
@@ -64,11 +63,10 @@ class RemoteShards:
         """Fetches the shards that are missing; `following` are then fetched in the background."""
         needed = self._kept | {self._path(entry) for entry in [*entries, *following]}
         with contextlib.ExitStack() as opened:
-            with busy(self._fetched_bytes):  # by this process, or by the one that holds the lock
-                if self._ahead is not None:
-                    self._ahead.join()
-                opened.enter_context(self._lock())
-                files = [self._fetch(entry, needed) for entry in entries]
+            if self._ahead is not None:
+                self._ahead.join()
+            opened.enter_context(self._lock())
+            files = [self._fetch(entry, needed) for entry in entries]
             yield files
 
         if not all(self._path(entry).is_file() for entry in following):
@@ -85,14 +83,6 @@ class RemoteShards:
 
         self.folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(self.folder / ".lock")
-
-    def _fetched_bytes(self) -> int:
-        """Bytes of the shards that are here, complete or not: they grow as long as something is fetched."""
-        size = 0
-        for path in self.folder.glob("*data-*"):
-            with contextlib.suppress(OSError):  # renamed or removed meanwhile
-                size += path.stat().st_size
-        return size
 
     def _fetch_ahead(self, entries: list[dict], needed: set[Path]) -> None:
         with contextlib.suppress(InputError, OSError):  # fetched again, and reported, when it is needed

@@ -15,7 +15,6 @@ from bert_hf.data.corpus.text_corpus import open_corpus
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.data.examples.sentence_pairs import EpochPlan, plan_epoch
 from bert_hf.errors import InputError
-from bert_hf.progress import beat, busy
 
 logger = logging.get_logger(__name__)
 
@@ -163,8 +162,7 @@ class PreTrainingExamples(Dataset):
             while len(self._plans) > 1:
                 del self._plans[next(iter(self._plans))]
 
-            with busy():
-                self._plans[key] = self._make_plan(*key)
+            self._plans[key] = self._make_plan(*key)
         return self._plans[key]
 
     def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
@@ -245,7 +243,6 @@ class PreTrainingExamples(Dataset):
         """
         if not isinstance(number, tuple):
             number = self._number_of(int(number))
-        beat()
 
         phase, epoch, window, index = number
         store, plan = self.plan(phase, epoch, window)

@@ -14,7 +14,6 @@ from scipy.sparse.csgraph import connected_components
 
 from bert_hf.console import logger
 from bert_hf.data.text.deduplication import first_of_equal, hash_word, new_sketch, separate_words, shingle_hashes
-from bert_hf.progress import beat
 
 SIMILAR = 0.5  # Jaccard similarity of the three-word sequences
 SHINGLE = 3  # words
@@ -63,14 +62,13 @@ def near_duplicate_groups(texts: Sequence[str]) -> np.ndarray:
 
 
 class _Progress:
-    """Counts progress for the watchdog; logs a line every ten seconds."""
+    """Logs a line every ten seconds."""
 
     def __init__(self, texts: int):
         self.texts = texts
         self._next = time.monotonic() + _LOG_EVERY
 
     def report(self, step: str, share: float) -> None:
-        beat()
         if (now := time.monotonic()) >= self._next:
             logger.info(f"near-duplicates among {self.texts:,} texts: {step} {share:.0%}")
             self._next = now + _LOG_EVERY
@@ -159,7 +157,6 @@ def _are_similar(sets: csr_array, one: np.ndarray, other: np.ndarray) -> np.ndar
     shared = np.zeros(len(one), np.int64)
     for begin, end in _blocks(both, _COMPARED):
         shared[begin:end] = (sets[one[begin:end]] * sets[other[begin:end]]).sum(axis=1)
-        beat()
     return shared >= SIMILAR * (both - shared)
 
 

@@ -18,7 +18,7 @@ from bert_hf.config.files import flush_to_disk, write_durably
 from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.errors import InputError
-from bert_hf.training.run_fingerprint import same
+from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
@@ -128,7 +128,7 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
     # Step and run
     if step_of(folder) not in (-1, manifest.get("step")):
         raise DamagedCheckpoint(f"{folder.name}: holds step {manifest.get('step')}")
-    if identity is not None and not same(manifest.get("identity"), identity):
+    if identity is not None and differences(manifest.get("identity") or {}, identity):
         raise DamagedCheckpoint(f"{folder.name}: belongs to another run (identity differs)")
 
     _compare(folder, entries)
