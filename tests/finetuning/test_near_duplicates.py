@@ -1,10 +1,8 @@
 import json
-import logging
 import os
 import re
 import subprocess
 import sys
-import time
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from bert_hf import progress
 from bert_hf.finetuning.splitting import near_duplicates
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 
@@ -141,16 +138,3 @@ def test_the_seed_of_python_s_hashes_does_not_matter(rng):
     options = {"input": json.dumps(texts), "capture_output": True, "text": True, "check": True}
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "7"}, **options)
     assert json.loads(done.stdout) == near_duplicate_groups(texts).tolist()
-
-
-def test_progress_is_counted_and_said(monkeypatch, caplog, rng):
-    clock = iter(range(0, 1_000_000, 11))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(near_duplicates.logger, "propagate", True)
-    before = progress.beats()
-    with caplog.at_level(logging.INFO, logger="bert_hf"):
-        near_duplicate_groups([text_of(rng) for _ in range(50)])
-    assert progress.beats() - before >= 50 + 80
-    said = [record.getMessage() for record in caplog.records]
-    assert "near-duplicates among 50 texts: read 2%" in said
-    assert "near-duplicates among 50 texts: compared 100%" in said
