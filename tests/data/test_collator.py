@@ -5,7 +5,6 @@ from tiny import TinyStore, TinyWindows
 from torch.utils.data import DataLoader
 
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainingExamples
-from bert_hf.data.examples.masking import prediction_count
 from bert_hf.data.examples.samplers import ExampleNumber, Phase, RunSampler
 
 
@@ -49,24 +48,6 @@ def test_masks_and_pairs_change_every_epoch_and_are_reproducible(store, collator
     again = collator.example(examples[ExampleNumber(0, 0, 0, 5)])
     assert not np.array_equal(first["input_ids"], second["input_ids"])
     assert all(np.array_equal(first[name], again[name]) for name in first)
-
-
-def test_a_phase_may_mask_another_share_and_the_phases_before_it_do_not_change(store, collator):
-    plain = PreTrainingExamples(store, (Phase(48, None),))
-    phased = PreTrainingExamples(store, (Phase(48, 40), Phase(48, None, 0.4)))
-    shares = [[], []]
-    for index in range(40):
-        first, same, later = (
-            collator.example(examples[ExampleNumber(phase, 0, 0, index)])
-            for examples, phase in ((plain, 0), (phased, 0), (phased, 1))
-        )
-        assert all(np.array_equal(first[name], same[name]) for name in first)
-        for share, example in zip(shares, (first, later), strict=True):
-            original = np.where(example["labels"] != -100, example["labels"], example["input_ids"])
-            maskable = (~np.isin(original, collator.tokenizer.all_special_ids)).sum()
-            assert (example["labels"] != -100).sum() == prediction_count(maskable, 0.4 if example is later else 0.15)
-            share.append((example["labels"] != -100).sum() / maskable)
-    assert np.mean(shares, axis=1) == pytest.approx([0.15, 0.4], abs=0.02)
 
 
 def rows_of(store, tokenizer, *, batch_size, start=0, rank=0, ranks=1, **loading) -> dict:

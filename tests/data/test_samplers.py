@@ -11,7 +11,6 @@ from bert_hf.data.examples.samplers import (
     RunSampler,
     generator,
     phases_of_run,
-    split_phases,
     walk,
 )
 
@@ -103,15 +102,6 @@ def test_a_run_may_have_three_phases():
 
     # A share that is too small for one step.
     assert phases_of_run([(32, 0.01), (64, 0.99)], steps=10, global_batch=8) == (Phase(64, None),)
-
-
-def test_the_last_part_of_a_run_may_mask_another_share():
-    lengths = phases_of_run([(128, 0.9), (512, 0.1)], steps=100, global_batch=8)
-    split = (Phase(128, 560), Phase(128, 720, 0.15), Phase(512, None, 0.15))
-    assert split_phases(lengths, 560, 0.15) == split
-    assert split_phases(lengths, 720, 0.15) == (Phase(128, 720), Phase(512, None, 0.15))
-    assert split_phases(lengths, 760, 0.15) == (Phase(128, 720), Phase(512, 760), Phase(512, None, 0.15))
-    assert split_phases(lengths, 0, 0.15) == (Phase(128, 720, 0.15), Phase(512, None, 0.15))
 
 
 @pytest.mark.parametrize("start", [0, 7, 20, 33, 60, 71])

@@ -322,12 +322,7 @@ class BertPreTrainingHeads(nn.Module):
 
 
 class BertPreTrainedModel(PreTrainedModel):
-    """Base class: settings for loading, saving, sharding and attention backends, and weight initialization.
-
-    Args:
-        initializer: distribution of new weights. `truncated_normal`: as in the 2018 code, with standard deviation
-            `initializer_range`, cut at two of them. `normal`: as in stock transformers.
-    """
+    """Base class: settings for loading, saving, sharding and attention backends, and weight initialization."""
 
     config: BertConfig
     config_class = BertConfig
@@ -346,18 +341,18 @@ class BertPreTrainedModel(PreTrainedModel):
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}  # noqa: RUF012
 
-    def __init__(self, config: BertConfig, initializer: str = "truncated_normal"):
+    def __init__(self, config: BertConfig):
         if config.is_decoder or config.add_cross_attention:
             raise ValueError("this BERT is an encoder: is_decoder and add_cross_attention must be false")
         super().__init__(config)
-        self.initializer = initializer
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        """Weights are drawn as in the 2018 code: a normal distribution that is cut at two standard deviations."""
         super()._init_weights(module)
 
         sigma = self.config.initializer_range
-        if self.initializer == "truncated_normal" and isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Linear | nn.Embedding):
             init.trunc_normal_(module.weight, std=sigma, a=-2 * sigma, b=2 * sigma)
         if isinstance(module, BertLMPredictionHead):
             init.zeros_(module.bias)
@@ -366,8 +361,8 @@ class BertPreTrainedModel(PreTrainedModel):
 class BertModel(BertPreTrainedModel):
     """The encoder with its pooler. Takes and returns what `transformers.BertModel` does."""
 
-    def __init__(self, config: BertConfig, initializer: str = "truncated_normal"):
-        super().__init__(config, initializer)
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
         self.embeddings = BertEmbeddings(config)
         self.encoder = BertEncoder(config)
         self.pooler = BertPooler(config)
@@ -426,9 +421,9 @@ class BertForPreTraining(BertPreTrainedModel):
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
 
-    def __init__(self, config: BertConfig, initializer: str = "truncated_normal"):
-        super().__init__(config, initializer)
-        self.bert = BertModel(config, initializer)
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
+        self.bert = BertModel(config)
         self.cls = BertPreTrainingHeads(config)
         self.post_init()
 

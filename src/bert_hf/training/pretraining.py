@@ -24,7 +24,7 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 _OPTIMIZER = (
     "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm",
-    "adam_bias_correction", "optim", "bf16", "fp16", "optim_args", "nsp_loss_weight",
+    "adam_bias_correction", "optim", "bf16", "fp16", "optim_args",
 )  # fmt: skip
 _SCHEDULE = (
     "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero",
@@ -73,14 +73,11 @@ def _from_checkpoint(where: str, model_args: ModelArguments) -> BertForPreTraini
         heads=("cls.", "bert.pooler."),
         dtype=torch.float32,
         attn_implementation=model_args.attn_implementation,
-        initializer=model_args.initializer,
         **dropout,
     )
 
     if new:
         logger.info(f"not in {where}, newly initialized: {', '.join(new)}")
-    if model_args.position_initializer == "sinusoidal":
-        logger.info(f"--position_initializer sinusoidal has no effect: the positions are those of {where}")
     return model
 
 
@@ -88,7 +85,7 @@ def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase)
     config = config_from_json(model_args.config_name, len(tokenizer), model_args.dropout)
     config.update({"pad_token_id": tokenizer.pad_token_id})
     config._attn_implementation = model_args.attn_implementation
-    model = BertForPreTraining(config, model_args.initializer)
+    model = BertForPreTraining(config)
 
     if model_args.position_initializer == "sinusoidal":
         model.config.position_initializer = model_args.position_initializer  # part of the run's identity
@@ -193,7 +190,6 @@ def pretraining_identity(
     return {
         "model": model_settings,
         "weights": weights_checksum(checkpoint) if checkpoint else None,
-        "initializer": model_args.initializer,
         "tokenizer": tokenizer_hash,
         "data": data_hash,
         "seed": args.seed,

@@ -78,16 +78,12 @@ def counts_per_example(inputs: dict, losses: PreTrainingLosses, targets: dict[st
     return counts
 
 
-def pretraining_metrics(counts: dict[str, float], weights: tuple[float, float] = (1.0, 1.0)) -> dict[str, float]:
-    """Mean losses (nats) and accuracies from sums and counts; a task of which nothing was counted is left out.
-
-    Args:
-        weights: of the MLM and the NSP loss in their sum, `loss`.
-    """
+def pretraining_metrics(counts: dict[str, float]) -> dict[str, float]:
+    """Mean losses (nats) and accuracies from sums and counts; a task of which nothing was counted is left out."""
     metrics = {"loss": 0.0}
-    for task, number, weight in zip(("mlm", "nsp"), ("masked", "pairs"), weights, strict=True):
+    for task, number in (("mlm", "masked"), ("nsp", "pairs")):
         if counts[number]:
             metrics[f"{task}_loss"] = counts[f"{task}_sum"] / counts[number]
             metrics[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
-            metrics["loss"] += weight * metrics[f"{task}_loss"]
+            metrics["loss"] += metrics[f"{task}_loss"]
     return {name: float(value) for name, value in metrics.items()}

@@ -12,7 +12,7 @@ from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTraini
 from bert_hf.console import logger
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.examples.samplers import Phase, phases_of_run, split_phases
+from bert_hf.data.examples.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
@@ -38,16 +38,7 @@ def resolve_steps(
         args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
     elif args.max_steps <= 0:
         args.max_steps = _steps_of_epochs(args, example_args, corpus)
-    return phases_of(example_args, args.max_steps, global_batch_size(args))
-
-
-def phases_of(example_args: ExampleArguments, steps: int, global_batch: int) -> tuple[Phase, ...]:
-    """The parts of a run of `steps` optimizer steps: sequence lengths, and shares of the tokens that are predicted."""
-    phases = phases_of_run(example_args.lengths(), steps, global_batch)
-    if example_args.final_mlm_probability is None:
-        return phases
-    begin = round((1 - example_args.final_mlm_fraction) * steps)
-    return split_phases(phases, begin * global_batch, example_args.final_mlm_probability)
+    return phases_of_run(example_args.lengths(), args.max_steps, global_batch_size(args))
 
 
 def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:

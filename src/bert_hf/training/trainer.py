@@ -281,15 +281,10 @@ class PreTrainer(ResumableTrainer):
             self._add_to_log_sums(inputs, losses, targets)
 
         counts = num_items_in_batch.clamp(min=1)
-        shares = zip((losses.mlm_losses, losses.nsp_losses), counts, self._loss_weights, strict=True)
-        loss = sum(weight * (each.sum() / count) for each, count, weight in shares if each is not None)
+        shares = zip((losses.mlm_losses, losses.nsp_losses), counts, strict=True)
+        loss = sum(each.sum() / count for each, count in shares if each is not None)
         loss = loss * self.args.world_size
         return (loss, losses) if return_outputs else loss
-
-    @property
-    def _loss_weights(self) -> tuple[float, float]:
-        """Factors of the MLM and the NSP loss in the loss that is minimized."""
-        return 1.0, getattr(self.args, "nsp_loss_weight", 1.0)
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
         """Runs the model on a batch.
@@ -332,9 +327,6 @@ class PreTrainer(ResumableTrainer):
         zero = self._log_sums.new_zeros(())
         addends = [zero if each is None else each.sum().to(zero.dtype) for each in (*mlm, *nsp, lengths, lengths**2)]
         self._log_sums += torch.stack(addends)
-
-    def step_sums(self) -> list[Tensor]:
-        return [self._log_sums]
 
     # ---- optimizer and schedule
 
@@ -419,7 +411,7 @@ class PreTrainer(ResumableTrainer):
             metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)), self._loss_weights)
+        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)))
         named = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         return output._replace(metrics={**(output.metrics or {}), **named})
 

@@ -66,7 +66,7 @@ class PreTrainingExamples(Dataset):
     Args:
         corpus: a folder made by `prepare.py`, or its URL; an open `Corpus`; or texts, which are split into sentences
             and tokenized in memory: a `datasets.Dataset` with a text column, or any iterable of texts.
-        phases: lengths and masked shares of the run (`step_budget.phases_of`); or, instead of it,
+        phases: sequence lengths of the run (`samplers.phases_of_run`); or, instead of it,
         max_seq_length: one length, [CLS] and both [SEP] included. By default 128.
         tokenizer: for texts, the collator's. With a prepared corpus it is compared with the one that made it.
         text_column: of the rows; by default "text", or the only one of strings.
@@ -255,5 +255,5 @@ class PreTrainingExamples(Dataset):
             "number": ExampleNumber(*number),
             "seed": self.seed,
             "max_seq_length": self.phases[phase].max_seq_length,
-            "mlm_probability": self.phases[phase].mlm_probability or self.mlm_probability,
+            "mlm_probability": self.mlm_probability,
         }

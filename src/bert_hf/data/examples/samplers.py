@@ -33,7 +33,6 @@ class Phase(NamedTuple):
 
     max_seq_length: int  # tokens
     end: int | None  # position (examples from the start of the run) where the next phase begins; None: never
-    mlm_probability: float | None = None  # share of the tokens that is predicted; None: the collator's
 
 
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
@@ -68,19 +67,6 @@ def phases_of_run(lengths: list[tuple[int, float]], steps: int, global_batch: in
         begin = end
 
     return (*phases[:-1], phases[-1]._replace(end=None))
-
-
-def split_phases(phases: tuple[Phase, ...], begin: int, mlm_probability: float) -> tuple[Phase, ...]:
-    """The phases of a run that predicts another share of the tokens from the example `begin` on.
-
-    >>> split_phases((Phase(128, 720), Phase(512, None)), begin=560, mlm_probability=0.15)
-    (Phase(128, 560, None), Phase(128, 720, 0.15), Phase(512, None, 0.15))
-    """
-    before = [phase for phase in phases if phase.end is not None and phase.end <= begin]
-    cut = phases[len(before)]
-    after = [phase._replace(mlm_probability=mlm_probability) for phase in phases[len(before) :]]
-    starts_here = begin == (before[-1].end if before else 0)
-    return (*before, *([] if starts_here else [cut._replace(end=begin)]), *after)
 
 
 def walk(
