@@ -25,7 +25,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, Tokenize
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.length_leak import LengthLeak, length_leak
+from bert_hf.data.examples.pair_shortcuts import LengthLeak, length_leak
 from bert_hf.data.examples.samplers import MASK, PLAN, Phase, generator
 from bert_hf.data.examples.sentence_pairs import NOT_NEXT, truncated_lengths
 from bert_hf.data.examples.sentence_pairs import truncate as truncate_here

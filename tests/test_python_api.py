@@ -207,11 +207,6 @@ def test_other_rows_are_refused(tokenizer, row, message):
         DataCollatorForPreTraining(tokenizer)([row])
 
 
-def test_a_length_and_phases_exclude_each_other(store):
-    with pytest.raises(ValueError, match="phases or max_seq_length"):
-        PreTrainingExamples(store, PreTrainingExamples(store).phases, max_seq_length=64)
-
-
 def test_the_trainer_documents_the_arguments_of_the_stock_one():
     ours, stock = (inspect.signature(cls.__init__).parameters for cls in (PreTrainer, Trainer))
     assert list(ours) == [*stock, "longer_eval_datasets", "facts"]  # in the stock order

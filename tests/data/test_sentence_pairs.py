@@ -3,17 +3,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
 from bert_hf.data.examples.segment_search import DocumentBounds, find_segments, find_sentences
 from bert_hf.data.examples.sentence_pairs import (
     _disjoint,
     _draw_cuts,
     exchange_segments,
     gather_chunks,
-    plan_epoch,
     truncate,
     truncated_lengths,
 )
 
+NEXT_SENTENCE = OBJECTIVES[True]
 IS_NEXT, NOT_NEXT = 0, 1  # literal values, with Google's and transformers' meaning
 
 
@@ -57,13 +58,15 @@ def test_every_plan_has_correct_labels_and_covers_all_sentences(sizes, longest, 
     rng = np.random.default_rng(seed)
     starts, ends, _ = store(sizes)
     offsets = np.cumsum([0, *rng.integers(1, longest + 1, ends[-1])])
-    assert_valid_plan(plan_epoch(starts, ends, offsets, max_tokens, short, True, rng), starts, ends)
+    assert_valid_plan(
+        plan_epoch(DocumentBounds(starts, ends, offsets), max_tokens, short, NEXT_SENTENCE, rng), starts, ends
+    )
 
 
 def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
     sizes = rng.integers(1, 30, 4000)
     starts, ends, offsets = store(sizes)
-    plan = plan_epoch(starts, ends, offsets, 125, 0.1, True, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 125, 0.1, NEXT_SENTENCE, rng)
     assert_valid_plan(plan, starts, ends)
     assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
 
@@ -71,7 +74,7 @@ def test_half_of_the_pairs_are_not_next_with_one_sentence_documents(rng):
 def test_replaced_segments_are_exchanged(rng):
     """Where no document is large, every sentence is in exactly one example."""
     starts, ends, offsets = store(rng.integers(2, 30, 300))
-    plan = plan_epoch(starts, ends, offsets, 60, 0.1, True, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 60, 0.1, NEXT_SENTENCE, rng)
     used = np.zeros(ends[-1], dtype=int)
     for a_start, a_end, b_start, b_end in zip(*plan[:4], strict=True):
         used[a_start:a_end] += 1
@@ -81,7 +84,7 @@ def test_replaced_segments_are_exchanged(rng):
 
 def test_a_not_next_segment_is_as_long_as_the_replaced_one(rng):
     starts, ends, offsets = store(rng.integers(2, 30, 300))
-    plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 60, 0.0, NEXT_SENTENCE, rng)
     inside = plan.a_end < ends[document_of(ends, plan.a_start)] - 6  # the chunk did not end with the document
     lengths = (plan.a_end - plan.a_start + plan.b_end - plan.b_start)[inside]
     assert (lengths == 6).mean() > 0.99  # sentences of ten tokens; but for rare exchanges of unequal ones
@@ -90,7 +93,7 @@ def test_a_not_next_segment_is_as_long_as_the_replaced_one(rng):
 def test_one_document_with_most_of_the_text(rng):
     """Segments of the other documents are reused: half of the labels, the lengths and the coverage stay correct."""
     starts, ends, offsets = store([2000, 80, 80])
-    plan = plan_epoch(starts, ends, offsets, 60, 0.0, True, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 60, 0.0, NEXT_SENTENCE, rng)
     assert_valid_plan(plan, starts, ends)
     assert abs((plan.label == NOT_NEXT).mean() - 0.5) < 4 * 0.5 / np.sqrt(plan.pair_count)
     lengths = offsets[plan.a_end] - offsets[plan.a_start] + offsets[plan.b_end] - offsets[plan.b_start]
@@ -101,7 +104,7 @@ def test_one_document_with_most_of_the_text(rng):
 
 def test_a_chunk_reaches_the_target_and_ends_with_a_sentence(rng):
     starts, ends, offsets = store([100, 100])
-    plan = plan_epoch(starts, ends, offsets, 50, 0.0, True, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 50, 0.0, NEXT_SENTENCE, rng)
     following = plan.label == IS_NEXT
     lengths = offsets[plan.b_end] - offsets[plan.a_start]
     assert set(lengths[following].tolist()) == {50}  # five sentences of ten tokens
@@ -109,7 +112,7 @@ def test_a_chunk_reaches_the_target_and_ends_with_a_sentence(rng):
 
 def test_short_targets_are_drawn_for_a_tenth_of_the_documents(rng):
     starts, ends, offsets = store([12] * 5000)
-    plan = plan_epoch(starts, ends, offsets, 120, 0.1, False, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 120, 0.1, OBJECTIVES[False], rng)
     documents = document_of(ends, plan.a_start)
     whole = np.bincount(documents, minlength=5000) == 1  # the target of 120 takes the document in one
     expected = 0.9 + 0.1 * 9 / 119  # a short target of 111 to 120 tokens takes it in one as well
@@ -118,7 +121,7 @@ def test_short_targets_are_drawn_for_a_tenth_of_the_documents(rng):
 
 def test_without_pairs_a_chunk_is_one_segment(rng):
     starts, ends, offsets = store([7, 1, 4])
-    plan = plan_epoch(starts, ends, offsets, 30, 0.0, False, rng)
+    plan = plan_epoch(DocumentBounds(starts, ends, offsets), 30, 0.0, OBJECTIVES[False], rng)
     assert plan.a_start.tolist() == [0, 3, 6, 7, 8, 11]
     assert plan.a_end.tolist() == [3, 6, 7, 8, 11, 12]
     assert (plan.b_start == plan.b_end).all()
@@ -172,7 +175,7 @@ def test_example_of_an_epoch():
     documents = documents_of([6, 7, 3, 8, 5], [20, 4], [9])
 
     def pairs(rng) -> list[tuple]:
-        plan = plan_epoch(*documents, 10, 0.0, True, rng)
+        plan = plan_epoch(documents, 10, 0.0, NEXT_SENTENCE, rng)
         return sorted(zip(*map(np.ndarray.tolist, plan), strict=True))
 
     expected = [
@@ -218,7 +221,7 @@ def test_example_of_a_one_sentence_document():
     documents = documents_of([9, 12, 6, 7, 8], [11, 3, 7], [7])
 
     def pairs(rng) -> list[tuple]:
-        plan = plan_epoch(*documents, 20, 0.0, True, rng)
+        plan = plan_epoch(documents, 20, 0.0, NEXT_SENTENCE, rng)
         return list(zip(*map(np.ndarray.tolist, plan), strict=True))[-2:]
 
     assert_some_seed_gives(pairs, [(1, 3, 3, 4, IS_NEXT), (5, 7, 8, 9, NOT_NEXT)])

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.examples.dataset import NSP_SPECIALS, SINGLE_SPECIALS
 from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
 from bert_hf.data.examples.samplers import MASK, generator
 from bert_hf.data.examples.sentence_pairs import truncate
@@ -41,7 +40,7 @@ class DataCollatorForPreTraining:
         tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
         whole_word_mask: choose whole words.
-        nsp: send `next_sentence_label`.
+        nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
         pad_to_multiple_of: pad to a multiple of so many tokens.
         max_seq_length: truncation length of segment rows that have no `max_seq_length` of their own. By default the
             tokenizer's `model_max_length`.
@@ -63,7 +62,7 @@ class DataCollatorForPreTraining:
         *,
         mlm_probability: float = 0.15,
         whole_word_mask: bool = False,
-        nsp: bool = True,
+        nsp: bool | str = True,
         pad_to_multiple_of: int | None = None,
         max_seq_length: int | None = None,
     ):
@@ -110,7 +109,7 @@ class DataCollatorForPreTraining:
     def _joined(self, feature: Mapping, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """[CLS] A [SEP] B [SEP], truncated, and its token types."""
         a, b = (np.asarray(feature[name], dtype=np.int64) for name in ("segment_a", "segment_b"))
-        specials = NSP_SPECIALS if len(b) else SINGLE_SPECIALS
+        specials = 3 if len(b) else 2
         a, b = truncate(a, b, feature.get("max_seq_length", self.max_seq_length) - specials, rng)
 
         second = [b, self._sep] if len(b) else []

@@ -12,13 +12,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from bert_hf.data.corpus.text_corpus import open_corpus
+from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
-from bert_hf.data.examples.sentence_pairs import EpochPlan, plan_epoch
-from bert_hf.errors import InputError
+from bert_hf.data.examples.segment_search import DocumentBounds
+from bert_hf.data.examples.sentence_pairs import EpochPlan
 
 logger = logging.get_logger(__name__)
-
-NSP_SPECIALS, SINGLE_SPECIALS = 3, 2  # [CLS] A [SEP] B [SEP] · [CLS] A [SEP]
 
 
 class TokenStore(Protocol):
@@ -75,7 +74,7 @@ class PreTrainingExamples(Dataset):
             in as many pieces as keep its number of tokens. By default the length of the first phase.
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             metrics are comparable only at one share.
-        nsp: next-sentence pairs; False gives single segments.
+        nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
         fixed: the windows in the store's order, and none fetched ahead: for readers of the first one only (held-out
             sets, the corpus report).
         limit: with plain indices, use only so many examples.
@@ -98,7 +97,7 @@ class PreTrainingExamples(Dataset):
         tokenizer: PreTrainedTokenizerBase | None = None,
         text_column: str | None = None,
         language: str | None = "en",
-        nsp: bool = True,
+        nsp: bool | str = True,
         short_seq_probability: float = 0.1,
         seed: int = 42,
         fixed: bool = False,
@@ -106,12 +105,10 @@ class PreTrainingExamples(Dataset):
         batch_length: int | None = None,
         mlm_probability: float | None = None,
     ):
-        if phases is not None and max_seq_length is not None:
-            raise ValueError("give phases or max_seq_length, and not both")
-
         self.corpus: WindowedCorpus = open_corpus(corpus, tokenizer, text_column, language)
         self.phases = phases or (Phase(max_seq_length or 128, None),)
         self.nsp = nsp
+        self.objective = OBJECTIVES[nsp]
         self.seed = seed
         self.batch_length = batch_length or self.phases[0].max_seq_length
         self.mlm_probability = mlm_probability
@@ -127,8 +124,8 @@ class PreTrainingExamples(Dataset):
         self._order = None  # epoch, and the numbers of its examples in the order of plain indices
 
         # A corpus that gives no pairs is reported now, from its first part: a resumed run may begin at another one.
-        if nsp:
-            self._check_pairs(self.corpus.window(self.corpus.windows()[0]))
+        if self.objective.pairs:
+            self.objective.check(_bounds(self.corpus.window(self.corpus.windows()[0])))
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_plans": {}}  # each worker process draws its own
@@ -138,18 +135,6 @@ class PreTrainingExamples(Dataset):
             rng = None if self.fixed else generator(self.seed, WINDOWS, phase, epoch)
             self._parts = (phase, epoch), self.corpus.windows(rng)
         return self._parts[1]
-
-    def _check_pairs(self, store: TokenStore) -> None:
-        documents = len(store.document_starts)
-        if documents < 2:
-            problem = f"next-sentence prediction needs at least 2 documents, and the text has {documents}"
-            remedy = "separate documents by blank lines"
-        elif not (store.document_ends - store.document_starts > 1).any():
-            problem = "no document has two sentences, so no sentence has a next one"
-            remedy = "give documents of several sentences"
-        else:
-            return
-        raise InputError(problem, where="corpus", remedy=f"{remedy}, or pass --nsp false")
 
     def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
         """The documents of a window and the pairs drawn from them.
@@ -168,20 +153,9 @@ class PreTrainingExamples(Dataset):
     def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
         parts = self._windows(phase, epoch)
         store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
-        if self.nsp:
-            self._check_pairs(store)
-
-        specials = NSP_SPECIALS if self.nsp else SINGLE_SPECIALS
-        plan = plan_epoch(
-            store.document_starts,
-            store.document_ends,
-            store.token_offsets,
-            self.phases[phase].max_seq_length - specials,
-            self.short_seq_probability,
-            self.nsp,
-            generator(self.seed, PLAN, phase, epoch, window),
-        )
-        return store, plan
+        max_tokens = self.phases[phase].max_seq_length - self.objective.specials
+        rng = generator(self.seed, PLAN, phase, epoch, window)
+        return store, plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
 
     def _following(self, phase: int, epoch: int, window: int) -> Sequence:
         parts = self._windows(phase, epoch)
@@ -257,3 +231,7 @@ class PreTrainingExamples(Dataset):
             "max_seq_length": self.phases[phase].max_seq_length,
             "mlm_probability": self.mlm_probability,
         }
+
+
+def _bounds(store: TokenStore) -> DocumentBounds:
+    return DocumentBounds(store.document_starts, store.document_ends, store.token_offsets)

@@ -1,4 +1,4 @@
-"""Draws the sentence pairs (A, B) of one epoch for next-sentence prediction.
+"""Cuts documents into chunks, and draws the sentence pairs (A, B) of one epoch for next-sentence prediction.
 
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
@@ -48,60 +48,6 @@ class EpochPlan(NamedTuple):
         return EpochPlan(*map(np.concatenate, zip(self, other, strict=True)))
 
 
-def plan_epoch(
-    document_starts: np.ndarray,
-    document_ends: np.ndarray,
-    token_offsets: np.ndarray,
-    max_tokens: int,
-    short_seq_probability: float,
-    nsp: bool,
-    rng: Generator,
-) -> EpochPlan:
-    """Draws the pairs of one epoch.
-
-    Example: documents with sentences of [6, 7, 3, 8, 5], [20, 4] and [9] tokens; max_tokens 10.
-        chunks of two or more sentences: [6, 7], [3, 8, 5] and [20, 4]
-        cut into A and B: 6 | 7 and 3 | 8, 5 and 20 | 4; a coin replaces the B of the first and of the last
-        the replaced segments are exchanged: (6, 4) NOT_NEXT, (3, [8, 5]) IS_NEXT, (20, 7) NOT_NEXT
-        for [9], a B of about 9 tokens follows its A: (3, 8) IS_NEXT, and with 9 in its place: (3, 9) NOT_NEXT
-
-    The pairs of chunks come first, in the order of the text. Pairs that use a chunk once more follow (`_pair_chunks`),
-    and then two pairs for each one-sentence document.
-
-    Args:
-        document_starts, document_ends: (D,) the sentences [start, end) of each document.
-        token_offsets: (S + 1,) number of tokens before each sentence.
-        max_tokens: number of tokens that A and B may have together, special tokens not counted.
-        short_seq_probability: share of the documents whose target length is uniform in [2, max_tokens].
-        nsp: False gives single segments: A is the whole chunk, B is empty, the label is 0.
-
-    Raises:
-        ValueError: pairs are required, but there are fewer than two documents, or only one-sentence documents.
-    """
-    documents = DocumentBounds(document_starts, document_ends, token_offsets)
-
-    # The target length of each document, one for all of its chunks
-    target = np.full(len(document_starts), max_tokens)
-    short = rng.random(len(target)) < short_seq_probability
-    target[short] = rng.integers(2, max_tokens + 1, short.sum())
-
-    chunks = gather_chunks(documents, target, min_sentences=2 if nsp else 1)
-    start, end = chunks[1:]
-    if not nsp:
-        return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
-
-    several = end - start > 1
-    if len(document_starts) < 2 or not several.any():
-        raise ValueError("next-sentence pairs need two documents, one of them with two sentences")
-
-    chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
-    if several.all():
-        return chunk_pairs
-
-    single_pairs = _pair_single_sentences(documents, start[~several], target, max_tokens, rng)
-    return chunk_pairs.joined(single_pairs)
-
-
 def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: int) -> np.ndarray:
     """Cuts every document into chunks of at least `target` tokens and `min_sentences` sentences.
 
@@ -133,6 +79,24 @@ def gather_chunks(documents: DocumentBounds, target: np.ndarray, min_sentences: 
 
     chunks = np.concatenate(rounds, axis=1)
     return chunks[:, np.argsort(chunks[1], kind="stable")]
+
+
+def next_sentence_pairs(
+    documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
+) -> EpochPlan:
+    """Draws the pairs of one epoch from its chunks (`gather_chunks`): an `Objective.arrange`.
+
+    The pairs of chunks come first, in the order of the text. Pairs that use a chunk once more follow (`_pair_chunks`),
+    and then two pairs for each one-sentence document.
+    """
+    _, start, end = chunks
+    several = end - start > 1
+    chunk_pairs = _pair_chunks(documents, chunks[:, several], rng)
+    if several.all():
+        return chunk_pairs
+
+    single_pairs = _pair_single_sentences(documents, start[~several], target, max_tokens, rng)
+    return chunk_pairs.joined(single_pairs)
 
 
 # ---- chunks of two or more sentences

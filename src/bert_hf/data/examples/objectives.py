@@ -1,0 +1,101 @@
+"""What a model learns besides the masked tokens: how segments are paired, and what the label of a pair means.
+
+An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and a value
+of `--nsp`. The model's pair head is always `seq_relationship`, and its label `next_sentence_label`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from bert_hf.data.examples.segment_search import DocumentBounds
+from bert_hf.data.examples.sentence_pairs import EpochPlan, gather_chunks, next_sentence_pairs
+from bert_hf.errors import InputError
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Which segments make an example, and what its label is called in the metrics.
+
+    Args:
+        arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `chunks` are those of
+            `gather_chunks`, `target` (documents,) is how many tokens an example of each document should have.
+        metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
+        min_documents: documents that the arrangement needs.
+    """
+
+    arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
+    metric: str = ""
+    min_documents: int = 1
+
+    @property
+    def pairs(self) -> bool:
+        """True if an example has two segments and a label."""
+        return bool(self.metric)
+
+    @property
+    def specials(self) -> int:
+        """Special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
+        return 3 if self.pairs else 2
+
+    def check(self, documents: DocumentBounds) -> None:
+        """Raises an `InputError` if no pairs can be drawn from these documents."""
+        if not self.pairs:
+            return
+
+        count = len(documents.starts)
+        if count < self.min_documents:
+            problem = f"sentence pairs need at least {self.min_documents} documents, and the text has {count}"
+            hint = "separate documents by blank lines"
+        elif not (documents.ends - documents.starts > 1).any():
+            problem = "no document has two sentences, so no sentence has a next one"
+            hint = "give documents of several sentences"
+        else:
+            return
+        raise InputError(problem, where="corpus", remedy=f"{hint}, or pass --nsp false")
+
+
+def single_segments(
+    documents: DocumentBounds, chunks: np.ndarray, target: np.ndarray, max_tokens: int, rng: Generator
+) -> EpochPlan:
+    """Each chunk is segment A of an example without B."""
+    _, start, end = chunks
+    return EpochPlan(start, end, end, end, np.zeros(len(start), np.int64))
+
+
+# By the value of --nsp
+OBJECTIVES: dict[bool | str, Objective] = {
+    True: Objective(next_sentence_pairs, metric="nsp", min_documents=2),
+    False: Objective(single_segments),
+}
+
+
+def plan_epoch(
+    documents: DocumentBounds, max_tokens: int, short_seq_probability: float, objective: Objective, rng: Generator
+) -> EpochPlan:
+    """Draws the examples of one epoch.
+
+    Example: documents with sentences of [6, 7, 3, 8, 5], [20, 4] and [9] tokens; max_tokens 10; next-sentence pairs.
+        chunks of two or more sentences: [6, 7], [3, 8, 5] and [20, 4]
+        cut into A and B: 6 | 7 and 3 | 8, 5 and 20 | 4; a coin replaces the B of the first and of the last
+        the replaced segments are exchanged: (6, 4) NOT_NEXT, (3, [8, 5]) IS_NEXT, (20, 7) NOT_NEXT
+        for [9], a B of about 9 tokens follows its A: (3, 8) IS_NEXT, and with 9 in its place: (3, 9) NOT_NEXT
+
+    Args:
+        max_tokens: number of tokens that A and B may have together, special tokens not counted.
+        short_seq_probability: share of the documents whose target length is uniform in [2, max_tokens].
+
+    Raises:
+        InputError: no pairs can be drawn from the documents (`Objective.check`).
+    """
+    objective.check(documents)
+
+    # The target length of each document, one for all of its chunks
+    target = np.full(len(documents.starts), max_tokens)
+    short = rng.random(len(target)) < short_seq_probability
+    target[short] = rng.integers(2, max_tokens + 1, short.sum())
+
+    chunks = gather_chunks(documents, target, min_sentences=2 if objective.pairs else 1)
+    return objective.arrange(documents, chunks, target, max_tokens, rng)
