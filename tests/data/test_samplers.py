@@ -10,6 +10,8 @@ from bert_hf.data.examples.samplers import (
     Phase,
     RunSampler,
     generator,
+    has_reached,
+    length_at,
     phases_of_run,
     walk,
 )
@@ -114,3 +116,18 @@ def test_three_phases_start_anywhere(start):
     whole = list(RunSampler(phases, length, 80, seed=7))
     assert [number.phase for number in whole] == [0] * 20 + [1] * 40 + [2] * 20
     assert list(RunSampler(phases, length, 80, seed=7, start=start)) == whole[start:]
+
+
+PHASES = (Phase(32, 100), Phase(64, None))
+
+
+@pytest.mark.parametrize(("position", "length"), [(0, 32), (99, 32), (100, 64), (10**9, 64)])
+def test_the_length_at_a_position(position, length):
+    assert length_at(PHASES, position) == length
+
+
+@pytest.mark.parametrize(
+    ("length", "position", "reached"), [(32, 0, True), (64, 99, False), (64, 100, True), (128, 10**9, False)]
+)
+def test_whether_a_length_is_reached(length, position, reached):
+    assert has_reached(PHASES, length, position) is reached

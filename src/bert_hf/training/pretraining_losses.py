@@ -1,52 +1,92 @@
-"""Counts what the two losses of pre-training are means of, and computes mean losses and accuracies from the counts."""
+"""Counts what the losses of pre-training are means of, and computes mean losses and accuracies from the counts.
 
-from functools import cache
+A batch has two tasks: the masked tokens, with one loss per masked token, and the label of the objective (next
+sentence), with one loss per pair.
+"""
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from bert_hf.models.functional import IGNORE_INDEX, losses_and_correct
 from bert_hf.models.modeling_bert import PreTrainingLosses
 
-# Sums over masked tokens, sequence pairs and real tokens; losses in nats, `squares` of the rows' lengths.
-COUNTS: tuple[str, ...] = ("mlm_sum", "masked", "mlm_correct", "nsp_sum", "pairs", "nsp_correct", "tokens", "squares")
-PER_EXAMPLE = COUNTS[:6]
+LABELS = ("labels", "next_sentence_label")  # of the two tasks in a batch
 
 
-@cache
+class TaskLosses(NamedTuple):
+    """One task in one batch. N predictions: the masked tokens, or the pairs."""
+
+    losses: Tensor  # (N,) nats, fp32, 0 where there is no label
+    counted: Tensor  # (N,) bool, true where there is a label
+    correct: Tensor  # (N,) bool
+    rows: Tensor  # (N,) which row of the batch each belongs to
+
+    def sums(self, dtype: torch.dtype) -> Tensor:
+        """(3,) sum of the losses, number of labels, number of correct predictions."""
+        return torch.stack([column.sum().to(dtype) for column in self[:3]])
+
+    def sums_of_rows(self, count: int, dtype: torch.dtype) -> Tensor:
+        """(B, 3) the same for each of the `count` rows."""
+        columns = torch.stack([column.to(dtype) for column in self[:3]], 1)
+        return columns.new_zeros(count, 3).index_add_(0, self.rows, columns)
+
+
 def sum_dtype(device: torch.device) -> torch.dtype:
-    """float64, or float32 where the device cannot add float64, which is tried; means are then exact to six digits."""
-    try:
-        torch.ones(2, dtype=torch.float64, device=device).sum().add(1.0)
-    except (RuntimeError, TypeError):  # XPU without fp64, MPS
-        return torch.float32
-    return torch.float64
+    """float64, or float32 where a device may have none (MPS, XPU): means are then exact to six digits."""
+    return torch.float64 if device.type in ("cpu", "cuda") else torch.float32
 
 
 def count_targets(batches: list[dict], device: torch.device) -> Tensor:
     """(2,) masked tokens and sequence pairs in batches."""
     counts = torch.zeros(2, dtype=torch.int64, device=device)
     for batch in batches:
-        for place, name in enumerate(("labels", "next_sentence_label")):
+        for place, name in enumerate(LABELS):
             if batch.get(name) is not None:
                 counts[place] += (batch[name].to(device) != IGNORE_INDEX).sum()
     return counts
 
 
-def losses_of_logits(
-    outputs, labels: Tensor | None, next_sentence_label: Tensor | None, positions: Tensor | None
-) -> PreTrainingLosses:
+def with_masked_positions(inputs: dict) -> dict:
+    """The batch with `masked_positions`, which a stock collator does not send."""
+    if inputs.get("labels") is None or inputs.get("masked_positions") is not None:
+        return inputs
+    positions = (inputs["labels"].flatten() != IGNORE_INDEX).nonzero().squeeze(1)
+    return {**inputs, "masked_positions": positions}
+
+
+def losses_of_logits(outputs: Any, inputs: dict) -> PreTrainingLosses:
     """Losses from the full logits of a stock model, at the masked positions (M,) alone."""
     losses = PreTrainingLosses()
+    labels, pair_labels = map(inputs.get, LABELS)
+
     if labels is not None:
+        positions = inputs["masked_positions"]
         logits = outputs["prediction_logits"].flatten(0, 1)[positions]  # (M, V)
         losses.mlm_losses, losses.mlm_correct = losses_and_correct(logits, labels.flatten()[positions])
-
-    if next_sentence_label is not None:
+    if pair_labels is not None:
         logits = outputs["seq_relationship_logits"]  # (B, 2)
-        losses.nsp_losses, losses.nsp_correct = losses_and_correct(logits, next_sentence_label.flatten())
-
+        losses.nsp_losses, losses.nsp_correct = losses_and_correct(logits, pair_labels.flatten())
     return losses
+
+
+def by_task(inputs: dict, losses: PreTrainingLosses) -> list[TaskLosses | None]:
+    """The two tasks of a batch; None for one that has no labels."""
+    tasks: list[TaskLosses | None] = [None, None]
+    labels, pair_labels = map(inputs.get, LABELS)
+
+    if labels is not None and losses.mlm_losses is not None and losses.mlm_correct is not None:
+        positions = inputs["masked_positions"]
+        counted = labels.flatten()[positions] != IGNORE_INDEX
+        tasks[0] = TaskLosses(losses.mlm_losses, counted, losses.mlm_correct, positions // labels.shape[1])
+    if pair_labels is not None and losses.nsp_losses is not None and losses.nsp_correct is not None:
+        counted = pair_labels.flatten() != IGNORE_INDEX
+        rows = torch.arange(len(counted), device=counted.device)
+        tasks[1] = TaskLosses(losses.nsp_losses, counted, losses.nsp_correct, rows)
+    return tasks
 
 
 def row_lengths(inputs: dict) -> Tensor:
@@ -57,33 +97,17 @@ def row_lengths(inputs: dict) -> Tensor:
     return torch.full((rows,), width, device=inputs["input_ids"].device)
 
 
-def counts_per_example(inputs: dict, losses: PreTrainingLosses, targets: dict[str, Tensor]) -> Tensor:
-    """(B, 6) `PER_EXAMPLE` of each row of a batch.
+def mean_metrics(sums: Sequence[float] | np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Mean losses (nats) and accuracies; a task of which nothing was counted is left out.
 
     Args:
-        targets: (M,) `positions`, and which of them and of the pairs (B,) count: `masked`, `pairs`.
+        sums: three for each task, as `TaskLosses.sums`.
+        names: of the tasks, as in `mlm_loss`.
     """
-    device = inputs["input_ids"].device
-    dtype = sum_dtype(device)
-    counts = torch.zeros(len(inputs["input_ids"]), len(PER_EXAMPLE), dtype=dtype, device=device)
-
-    if losses.mlm_losses is not None and losses.mlm_correct is not None:
-        columns = (losses.mlm_losses, targets["masked"], losses.mlm_correct)
-        of_tokens = torch.stack([column.to(dtype) for column in columns], 1)  # (M, 3)
-        rows = targets["positions"] // inputs["labels"].shape[1]
-        counts[:, :3].index_add_(0, rows, of_tokens)
-    if losses.nsp_losses is not None and losses.nsp_correct is not None:
-        columns = (losses.nsp_losses, targets["pairs"], losses.nsp_correct)
-        counts[:, 3:] = torch.stack([column.to(dtype) for column in columns], 1)
-    return counts
-
-
-def pretraining_metrics(counts: dict[str, float]) -> dict[str, float]:
-    """Mean losses (nats) and accuracies from sums and counts; a task of which nothing was counted is left out."""
     metrics = {"loss": 0.0}
-    for task, number in (("mlm", "masked"), ("nsp", "pairs")):
-        if counts[number]:
-            metrics[f"{task}_loss"] = counts[f"{task}_sum"] / counts[number]
-            metrics[f"{task}_accuracy"] = counts[f"{task}_correct"] / counts[number]
-            metrics["loss"] += metrics[f"{task}_loss"]
-    return {name: float(value) for name, value in metrics.items()}
+    for name, (total, count, correct) in zip(names, np.reshape(sums, (-1, 3)).tolist(), strict=True):
+        if count:
+            metrics[f"{name}_loss"] = total / count
+            metrics[f"{name}_accuracy"] = correct / count
+            metrics["loss"] += total / count
+    return metrics

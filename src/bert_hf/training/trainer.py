@@ -24,32 +24,27 @@ from transformers.trainer_utils import EvalLoopOutput
 from bert_hf.config.arguments import MUON
 from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
 from bert_hf.console import logger
-from bert_hf.data.examples.samplers import RunSampler
+from bert_hf.data.examples.objectives import OBJECTIVES
+from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
-from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
+from bert_hf.training.checkpoints import state_file
+from bert_hf.training.checkpoints.trainer_state import rank_file
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
-from bert_hf.training.numbered_examples import (
-    describe_rows,
-    epochs_done,
-    has_reached,
-    length_at,
-    read_window_lengths,
-)
 from bert_hf.training.optimization.muon import describe_matrices
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name, select_optimizer
 from bert_hf.training.optimization.schedules import linear_from_step_zero
 from bert_hf.training.pretraining_losses import (
-    COUNTS,
-    PER_EXAMPLE,
+    TaskLosses,
+    by_task,
     count_targets,
-    counts_per_example,
     losses_of_logits,
-    pretraining_metrics,
+    mean_metrics,
     row_lengths,
     sum_dtype,
+    with_masked_positions,
 )
 from bert_hf.training.resumable_trainer import ResumableTrainer
 from bert_hf.training.throughput import Throughput
@@ -126,8 +121,9 @@ class PreTrainer(ResumableTrainer):
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
 
-        # `COUNTS` since the last line of the log: on the device, so that adding to them does not wait for it
-        self._log_sums = torch.zeros(len(COUNTS), dtype=sum_dtype(self.args.device), device=self.args.device)
+        # (8,) since the last line of the log: `TaskLosses.sums` of both tasks, Σ tokens and Σ tokens² of the rows.
+        # On the device, so that adding to them does not wait for it.
+        self._log_sums = torch.zeros(8, dtype=sum_dtype(self.args.device), device=self.args.device)
 
         # Collaborators
         self._throughput = Throughput(self.args.world_size, self._measure_peak_flops)
@@ -182,15 +178,14 @@ class PreTrainer(ResumableTrainer):
         state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
         self._consumed = state["global_step"] * self.global_batch
 
-        # Known lengths, so that no part of the text is opened only to count its examples
-        self.train_dataset.lengths.update(read_window_lengths(checkpoint, self.args.process_index))
+        # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same.
+        file = rank_file(checkpoint, self.args.process_index)
+        log = state_file.load_state(file if file.is_file() else rank_file(checkpoint, 0))["log"]
+        self.train_dataset.lengths.update({tuple(key): length for *key, length in log["window_lengths"]})
 
     def _get_train_sampler(self, train_dataset=None):
         if not self._numbered:
             return super()._get_train_sampler(train_dataset)
-        return self._run_sampler()
-
-    def _run_sampler(self) -> RunSampler:
         dataset = self.train_dataset
         total = self.args.max_steps * self.global_batch
         return RunSampler(dataset.phases, dataset.window_length, total, dataset.seed, self._consumed)
@@ -199,11 +194,6 @@ class PreTrainer(ResumableTrainer):
         if not self._numbered:
             return super().is_last_step_of_epoch()
         return self.state.global_step >= self.state.max_steps  # for Trainer a numbered run is one epoch
-
-    def describe_rows(self, step: int, first: int, count: int) -> str:
-        if not self._numbered:
-            return super().describe_rows(step, first, count)
-        return describe_rows(self._run_sampler(), self.args, (step - 1) * self.global_batch, first, count)
 
     # ---- training
 
@@ -276,57 +266,37 @@ class PreTrainer(ResumableTrainer):
         """This micro-batch's share of the optimizer step's loss, times the world size: DDP divides gradients by it."""
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
-        losses, targets = self._forward_losses(model, inputs)
+        inputs = with_masked_positions(inputs)
+        losses = self._forward_losses(model, inputs)
+        tasks = by_task(inputs, losses)
         if self.model.training:
-            self._add_to_log_sums(inputs, losses, targets)
+            self._add_to_log_sums(inputs, tasks)
 
         counts = num_items_in_batch.clamp(min=1)
-        shares = zip((losses.mlm_losses, losses.nsp_losses), counts, strict=True)
-        loss = sum(each.sum() / count for each, count in shares if each is not None)
+        loss = sum(task.losses.sum() / count for task, count in zip(tasks, counts, strict=True) if task is not None)
         loss = loss * self.args.world_size
         return (loss, losses) if return_outputs else loss
 
-    def _forward_losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
-        """Runs the model on a batch.
+    def _forward_losses(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
+        """Losses of each masked token and each pair of a batch that has `masked_positions`."""
+        if self._has_own_losses and inputs.get("masked_positions") is not None:
+            return model(**inputs, losses_only=True)
 
-        Returns:
-            losses: of each predicted token (M,) and of each pair (B,).
-            targets: `positions` (M,), indices into the flattened batch; `masked` (M,) and `pairs` (B,): which of them
-                have a label, and count.
-        """
-        inputs = dict(inputs)
-        labels = inputs.pop("labels", None)
-        next_label = inputs.pop("next_sentence_label", None)
-        positions = inputs.pop("masked_positions", None)
-        if labels is not None and positions is None:
-            positions = (labels.flatten() != IGNORE_INDEX).nonzero().squeeze(1)
-
-        targets = {"positions": positions}
-        if labels is not None:
-            targets["masked"] = labels.flatten()[positions] != IGNORE_INDEX
-        if next_label is not None:
-            targets["pairs"] = next_label.flatten() != IGNORE_INDEX
-
-        if self._has_own_losses and positions is not None:
-            labelled = {"labels": labels, "next_sentence_label": next_label, "masked_positions": positions}
-            return model(**inputs, **labelled, losses_only=True), targets
-        inputs.pop("token_positions", None)
-        return losses_of_logits(model(**inputs), labels, next_label, positions), targets
+        ours = ("labels", "next_sentence_label", "masked_positions", "token_positions")
+        return losses_of_logits(model(**{name: x for name, x in inputs.items() if name not in ours}), inputs)
 
     def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
         """As a step computes them, for the check of the fast path; nothing is counted."""
         with self.compute_loss_context_manager(), self.accelerator.autocast():
-            return self._forward_losses(model, inputs)[0]
+            return self._forward_losses(model, with_masked_positions(inputs))
 
     @torch.no_grad()
-    def _add_to_log_sums(self, inputs: dict, losses: PreTrainingLosses, targets: dict[str, Tensor]) -> None:
+    def _add_to_log_sums(self, inputs: dict, tasks: list[TaskLosses | None]) -> None:
         """Losses, correct predictions and lengths of a micro-batch, for the next line of the log."""
+        dtype = self._log_sums.dtype
         lengths = row_lengths(inputs)
-        mlm = [losses.mlm_losses, targets.get("masked"), losses.mlm_correct]
-        nsp = [losses.nsp_losses, targets.get("pairs"), losses.nsp_correct]
-        zero = self._log_sums.new_zeros(())
-        addends = [zero if each is None else each.sum().to(zero.dtype) for each in (*mlm, *nsp, lengths, lengths**2)]
-        self._log_sums += torch.stack(addends)
+        sums = [self._log_sums.new_zeros(3) if task is None else task.sums(dtype) for task in tasks]
+        self._log_sums += torch.cat([*sums, torch.stack([lengths.sum(), (lengths**2).sum()]).to(dtype)])
 
     # ---- optimizer and schedule
 
@@ -390,18 +360,21 @@ class PreTrainer(ResumableTrainer):
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
-        """Counts (B, 6) of each example in place of its logits: `PER_EXAMPLE`.
+        """Sums (B, 6) of each example, three for each task, in place of its logits.
 
         Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
         """
-        inputs = self._prepare_inputs(inputs)
+        inputs = with_masked_positions(self._prepare_inputs(inputs))
         if self._fast_path.is_due("evaluation"):
             self._fast_path.check("evaluation", self.network, inputs)
         with self.compute_loss_context_manager():
-            losses, targets = self._forward_losses(model, inputs)
-        counts = counts_per_example(inputs, losses, targets)
-        labels = torch.zeros(len(counts), device=counts.device)  # without any Trainer does not call compute_metrics
-        return None, counts, labels
+            tasks = by_task(inputs, self._forward_losses(model, inputs))
+
+        rows = len(inputs["input_ids"])
+        dtype = self._log_sums.dtype
+        empty = self._log_sums.new_zeros(rows, 3)
+        sums = torch.cat([empty if task is None else task.sums_of_rows(rows, dtype) for task in tasks], 1)
+        return None, sums, empty[:, 0]  # labels of zeros: without any Trainer does not call compute_metrics
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
@@ -411,9 +384,14 @@ class PreTrainer(ResumableTrainer):
             metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        metrics = pretraining_metrics(dict(zip(PER_EXAMPLE, sums, strict=True)))
-        named = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        named = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
         return output._replace(metrics={**(output.metrics or {}), **named})
+
+    def _means(self, sums) -> dict[str, float]:
+        """Metrics from the sums of both tasks; the label's are named by the objective of the examples."""
+        dataset = self.eval_dataset if self.train_dataset is None else self.train_dataset
+        objective = getattr(dataset, "objective", OBJECTIVES[True])
+        return mean_metrics(sums, ("mlm", objective.metric))
 
     # ---- log
 
@@ -431,17 +409,17 @@ class PreTrainer(ResumableTrainer):
     def _end_log_line(self) -> dict[str, float]:
         """Metrics of the steps since the last line of the log."""
         self._throughput.read_clock()
-        counts = dict(zip(COUNTS, self.sum_over_ranks(self._log_sums).tolist(), strict=True))
+        *sums, tokens, squares = self.sum_over_ranks(self._log_sums).tolist()
         self._log_sums.zero_()
 
-        metrics = pretraining_metrics(counts)
+        metrics = self._means(sums)
         del metrics["loss"]
-        flops = training_flops(self.model.config, counts["tokens"], counts["squares"], counts["masked"])
+        flops = training_flops(self.model.config, tokens, squares, masked=sums[1])
         self.current_flos += flops / self.args.world_size
-        return {**metrics, **self._throughput.end_line(counts["tokens"], flops)}
+        return {**metrics, **self._throughput.end_line(tokens, flops)}
 
     def floating_point_ops(self, inputs: dict) -> int:
-        return 0  # computed from `COUNTS` for each line of the log; the stock method visits all modules every step
+        return 0  # computed from the sums for each line of the log; the stock method visits all modules every step
 
     def _measure_peak_flops(self) -> float:
         """FLOP/s of this rank's device in products of this run's precision and shapes."""

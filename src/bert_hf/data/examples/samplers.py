@@ -95,6 +95,25 @@ def walk(
             window += 1
 
 
+def length_at(phases: tuple[Phase, ...], position: int) -> int:
+    """Sequence length at a position (the number of examples that all ranks of the run have trained on)."""
+    return next(phase.max_seq_length for phase in phases if phase.end is None or position < phase.end)
+
+
+def has_reached(phases: tuple[Phase, ...], length: int, position: int) -> bool:
+    """True where the phase at a position or an earlier one has sequences of that length."""
+    begins = (0, *(phase.end for phase in phases if phase.end is not None))
+    return any(
+        phase.max_seq_length >= length and position >= begin for phase, begin in zip(phases, begins, strict=False)
+    )
+
+
+def epochs_done(dataset, position: int) -> float:
+    """Passes over the text; Trainer's own count restarts when a run does."""
+    windows = walk(dataset.phases, dataset.window_length, position)
+    return sum(taken / length / dataset.window_count(*place[:2]) for place, taken, length in windows)
+
+
 class LengthGroups(LengthGroupedSampler):
     """Batches of texts of about one length, in random order; (seed, epoch) alone decide it.
 
