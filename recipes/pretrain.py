@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         longer_eval_datasets=dict(longer), facts={"identity": identity},
     )  # fmt: skip
     report = PreTrainingReport(trainer, args, corpus_args, example_args, model, collator, corpus, evaluation, longer)
-    report.print_start(resumed=run_start.checkpoint is not None, from_scratch=model_args.model_name_or_path is None)
+    report.print_start(resumed=run_start.checkpoint is not None)
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to, default_config=DEFAULT)
 

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import transformers
 from helpers.argument_classes import FINETUNE, PRETRAIN
 from helpers.recipe_runs import recipe
 from tiny import tiny_config
@@ -18,7 +20,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrain
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
-from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout
+from bert_hf.training.pretraining_report import PlateauWarning, PreTrainingReport, report_heldout
 from bert_hf.training.publishing.model_card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
@@ -38,16 +40,6 @@ def test_the_planned_tokens_are_those_of_all_lengths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "kept"), [({}, 2), ({"save_minutes": 0.0}, 0), ({"save_strategy": "no"}, 0), ({"save_steps": 5}, 2)]
-)
-def test_checkpoints_by_time_are_counted(tmp_path, options, kept):
-    args = PreTrainingArguments(str(tmp_path), max_steps=100, use_cpu=True, bf16=False, **options)
-    model = SimpleNamespace(config=tiny_config(), num_parameters=lambda: 1000)
-    report = SimpleNamespace(args=args, example_args=ExampleArguments(), model=model)
-    assert PreTrainingReport._planned(report, from_scratch=True).checkpoints == kept
-
-
-@pytest.mark.parametrize(
     ("accuracy", "majority", "pairs", "expected"),
     [
         (0.5, 1.0, 2, "(majority 1.000: too few pairs to judge by, all 2 are of one class)"),
@@ -61,6 +53,27 @@ def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, p
     assert said.rstrip().endswith(expected)
     assert "nan" not in said
     assert "inf" not in said
+
+
+def plateau_warnings(mlm: list[float], caplog, main: bool = True) -> list[str]:
+    """What is logged for a run of 1,000 steps whose unigram loss is 7 nats."""
+    reader = PlateauWarning(7.0)
+    caplog.clear()
+    transformers.utils.logging.enable_propagation()
+    for number, loss in enumerate(mlm, 1):
+        state = SimpleNamespace(global_step=number * 1000 // len(mlm), max_steps=1000, is_world_process_zero=main)
+        reader.on_log(None, state, None, logs={"mlm_loss": loss})
+        reader.on_log(None, state, None, logs={"eval_loss": 1.0})  # not a training line
+    transformers.utils.logging.disable_propagation()
+    return caplog.messages
+
+
+def test_a_plateau_is_reported_once(caplog):
+    (line,) = plateau_warnings([8.0, 7.0, 6.6, *[6.4] * 37], caplog)
+    assert "step 275 (28% of the run)" in line
+    assert "unigram frequencies (7.00)" in line
+    assert plateau_warnings([6.9] * 40, caplog, main=False) == []
+    assert plateau_warnings(np.linspace(9.0, 4.5, 40).tolist(), caplog) == []
 
 
 # ---- the next command

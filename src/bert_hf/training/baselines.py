@@ -15,7 +15,7 @@ _MAX_TRIGRAM_TOKENS = 32_000_000  # tokens: their counts take a gigabyte
 def pretraining_baselines(
     examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus, planned_tokens: int
 ) -> dict:
-    """MLM loss of token frequencies and of a trigram model, and NSP accuracy of the majority class.
+    """MLM loss of token frequencies and of a trigram model, and accuracy of the majority class of the pairs.
 
     Frequencies are smoothed by adding one to each count. The trigram model is measured where there is enough text; it
     sees the two left neighbours of a masked token as they were before masking.
@@ -36,10 +36,10 @@ def pretraining_baselines(
         losses = TrigramModel(tokens, len(counts)).losses(contexts, words)
         result["trigram_mlm_loss"] = float(losses.mean())
 
-    if examples.nsp:
+    if name := examples.objective.metric:
         share = float(np.mean([feature["next_sentence_label"] for feature in features]))
-        result["majority_nsp_accuracy"] = max(share, 1 - share)
-        result["nsp_pairs"] = len(features)
+        result[f"majority_{name}_accuracy"] = max(share, 1 - share)
+        result[f"{name}_pairs"] = len(features)
     return result
 
 

@@ -1,5 +1,7 @@
 """Prints the report of a pre-training run: banner, corpus report, held-out metrics before and after, summary."""
 
+import statistics
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,10 +9,7 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
-from bert_hf.config.hardware import device_memory
-from bert_hf.config.learning_checks import LearningSettings
 from bert_hf.console import logger
-from bert_hf.data.corpus.planned_run import PlannedRun
 from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
@@ -18,12 +17,17 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
-from bert_hf.training.loss_curve import CurveReader
-from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
+from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.publishing.model_card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
+
+# A BERT that has learned little but frequencies is 0.1 to 0.7 nats below the unigram loss (configs/README.md).
+_PLATEAU_BELOW = 0.8  # nats
+_PLATEAU_FALLS = 0.15  # nats, from the first half of the lines to the second: less is flat
+_PLATEAU_AFTER = 0.25  # share of the steps within which a run may still be on it
+_PLATEAU_LINES = 10  # lines of the log that are looked at
 
 
 @dataclass
@@ -41,16 +45,16 @@ class PreTrainingReport:
     longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
-    def print_start(self, *, resumed: bool, from_scratch: bool) -> None:
+    def print_start(self, *, resumed: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         run.use_log_lines(self.trainer)
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
-            self._report_corpus(from_scratch)
+            self._report_corpus()
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
         self.trainer.add_callback(HeldOutBefore(self.baselines))
-        self.trainer.add_callback(CurveReader(self.baselines["unigram_mlm_loss"], self.trainer.global_batch))
+        self.trainer.add_callback(PlateauWarning(self.baselines["unigram_mlm_loss"]))
 
     def _planned_tokens(self) -> int:
         """Tokens of all steps, if no example were shorter than the length of its phase."""
@@ -69,46 +73,12 @@ class PreTrainingReport:
             f"machine: {run.describe_machine(args)}"
         )
 
-    def _report_corpus(self, from_scratch: bool) -> None:
+    def _report_corpus(self) -> None:
+        pairs = pair_options(self.example_args)
         examples = PreTrainingExamples(
-            self.corpus,
-            self.evaluation.phases,
-            fixed=True,
-            seed=data_seed(self.args),
-            **pair_options(self.example_args),
+            self.corpus, self.evaluation.phases, fixed=True, seed=data_seed(self.args), **pairs
         )
-        findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
-        print(*findings, sep="\n", flush=True)
-
-    def _planned(self, from_scratch: bool) -> PlannedRun:
-        """The planned run, as the corpus report needs it."""
-        args, config = self.args, self.model.config
-        batch = global_batch_size(args)
-
-        every = args.save_steps or 1.0
-        every = every if every >= 1 else every * args.max_steps
-        kept = args.save_total_limit or max(1, int(args.max_steps / every))
-        learning = LearningSettings(
-            steps=args.max_steps,
-            batch=batch,
-            warmup_steps=args.get_warmup_steps(args.max_steps),
-            schedule=option_text(args.lr_scheduler_type),
-            optimizer=optimizer_name(args),
-            rate=args.learning_rate,
-            predictions=self.example_args.mean_mlm_probability() * batch * self.example_args.max_seq_length,
-            vocabulary=config.vocab_size,
-            spread=config.initializer_range,
-            from_scratch=from_scratch,
-        )
-        return PlannedRun(
-            steps=args.max_steps,
-            batch=batch,
-            parameters=self.model.num_parameters(),
-            checkpoints=kept if args.save_minutes or args.save_strategy != "no" else 0,
-            folder=str(args.output_dir),
-            device_bytes=device_memory(args.device),
-            learning=learning,
-        )
+        print(*corpus_findings(self.corpus, examples, self.collator), sep="\n", flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.
@@ -149,10 +119,41 @@ class HeldOutBefore(TrainerCallback):
             report_heldout("before", metrics or {}, self.baselines)
 
 
+class PlateauWarning(TrainerCallback):
+    """Warns once if the masked-LM loss stays near that of unigram frequencies.
+
+    Args:
+        unigram_mlm_loss: nats per token, of unigram frequencies on the held-out examples.
+    """
+
+    def __init__(self, unigram_mlm_loss: float):
+        self.unigram_mlm_loss = unigram_mlm_loss
+        self._losses: deque[float] = deque(maxlen=_PLATEAU_LINES)
+        self._warned = False
+
+    def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
+        if self._warned or not state.is_world_process_zero or "mlm_loss" not in (logs or {}):
+            return
+        self._losses.append(logs["mlm_loss"])
+        done = state.global_step / max(1, state.max_steps)
+        if len(self._losses) < _PLATEAU_LINES or done < _PLATEAU_AFTER:
+            return
+
+        lines = list(self._losses)
+        earlier, later = (statistics.median(half) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :]))
+        if later > self.unigram_mlm_loss - _PLATEAU_BELOW and earlier - later < _PLATEAU_FALLS:
+            self._warned = True
+            logger.warning(
+                f"! step {state.global_step:,} ({done:.0%} of the run): the MLM loss, {later:.2f}, stays near that of "
+                f"unigram frequencies ({self.unigram_mlm_loss:.2f}): hardly any context is used yet. What usually "
+                "helps: --optim muon, more steps of smaller batches, shorter sequences first, more tokens"
+            )
+
+
 def report_heldout(
     when: str, metrics: dict, baselines: dict, longer: dict[str, PreTrainingExamples] | None = None
 ) -> None:
-    """Prints held-out metrics and the baselines' next to them, and a warning where the training learned nothing.
+    """Prints held-out metrics and the baselines' next to them, and a warning if the training learned nothing.
 
     Args:
         when: "before" or "after".
@@ -162,10 +163,12 @@ def report_heldout(
     known = f"unigram {unigram:.3f}"
     if "trigram_mlm_loss" in baselines:
         known += f", trigram {baselines['trigram_mlm_loss']:.3f}"
-    print(f"held out, {when}: MLM loss {loss:.3f} ({known}){_nsp_text(metrics, baselines)}", flush=True)
+    accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
+    print(f"held out, {when}: MLM loss {loss:.3f} ({known}), {accuracy}{_pairs_text(metrics, baselines)}", flush=True)
 
     for name, examples in (longer or {}).items():
-        _report_longer(f"eval_{name}", examples, metrics)
+        tokens = examples.phases[0].max_seq_length
+        print(f"held out, {tokens} tokens: MLM loss {metrics[f'eval_{name}_mlm_loss']:.3f}", flush=True)
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
@@ -175,29 +178,20 @@ def report_heldout(
         )
 
 
-def _nsp_text(metrics: dict, baselines: dict) -> str:
-    """MLM and NSP accuracy, the latter with its distance from the majority class; empty without pairs."""
-    if "eval_nsp_accuracy" not in metrics or "nsp_pairs" not in baselines:
+def _pairs_text(metrics: dict, baselines: dict) -> str:
+    """Accuracy of the pairs' label, and its distance from the majority class; empty without pairs."""
+    key = next((name for name in baselines if name.startswith("majority_")), None)
+    if key is None:
         return ""
-    accuracy = metrics["eval_nsp_accuracy"]
-    majority, pairs = baselines["majority_nsp_accuracy"], baselines["nsp_pairs"]
+    name = key.removeprefix("majority_").removesuffix("_accuracy")
+    accuracy = metrics[f"eval_{name}_accuracy"]
+    majority, pairs = baselines[key], baselines[f"{name}_pairs"]
+
     if error := np.sqrt(majority * (1 - majority) / pairs):
         distance = f", {(accuracy - majority) / error:+.1f} standard errors on {pairs:,} pairs"
     else:
         distance = f": too few pairs to judge by, all {pairs:,} are of one class"
-    return (
-        f", MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
-        f", NSP accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
-    )
-
-
-def _report_longer(prefix: str, examples: PreTrainingExamples, metrics: dict) -> None:
-    """Prints one line of held-out metrics of a longer length."""
-    tokens = examples.phases[0].max_seq_length
-    text = f"held out, {tokens} tokens: MLM loss {metrics[f'{prefix}_mlm_loss']:.3f}"
-    if f"{prefix}_nsp_accuracy" in metrics:
-        text += f", NSP accuracy {metrics[f'{prefix}_nsp_accuracy']:.3f} on {len(examples):,} pairs"
-    print(text, flush=True)
+    return f", {name.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
 
 
 def _summary(steps: int, trained: dict) -> str:
