@@ -32,7 +32,7 @@ def resolve_steps(
     model_args: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Phase, ...]:
-    """Sets the precision and the number of steps where the command gives neither; returns the run's phases."""
+    """Sets the precision and the number of steps if the command gives neither; returns the run's phases."""
     run.choose_precision(args, hidden_size(model_args))  # first, because it decides the speed
     if args.max_hours is not None:
         args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
@@ -48,10 +48,8 @@ def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments,
             where="--num_train_epochs",
             remedy="give --max_steps",
         )
-    epoch = training_examples(corpus, (Phase(example_args.max_seq_length, None),), example_args, args).epoch_length(
-        0, 0
-    )
-    return max(1, round(args.num_train_epochs * epoch / global_batch_size(args)))
+    examples = training_examples(corpus, (Phase(example_args.max_seq_length, None),), example_args, args)
+    return max(1, round(args.num_train_epochs * examples.epoch_length(0, 0) / global_batch_size(args)))
 
 
 # ---- --max_hours
@@ -72,22 +70,26 @@ def planned_steps(
     if (recorded := _recorded_steps(args)) is not None:
         return recorded
 
-    # Seconds of a step and of an evaluation
-    seconds = {
+    # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples, which
+    # are as many tokens as the usual ones in a whole run, are evaluated in their phase and at the end
+    measured = {
         length: _seconds_per_step(length, args, example_args, corpus, model_args, tokenizer)
         for length, _ in example_args.lengths()
     }
-    step = sum(share * seconds[length] for length, share in example_args.lengths())
-    forward = seconds[example_args.max_seq_length] / 3
-    evaluation = forward * example_args.max_eval_samples / global_batch_size(args)
+    step = sum(share * measured[length] for length, share in example_args.lengths())
     longer = example_args.long_seq_fraction if example_args.long_seq_length else 0.0
+    per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
+    evaluation = (1 + longer) * per_example * example_args.max_eval_samples
 
-    # Longer examples are as many tokens as the usual ones; they are evaluated in their phase, and at the end.
-    of_a_step, of_the_run = _evaluations_in_loop(args, (1 + longer) * evaluation)
-    per_step = step * _SAVING + of_a_step
+    # Evaluations before and after the steps, and between them: at a share of the run, or after so many steps
+    per_step = step * _SAVING
+    other = preemption.seconds_running() + 2 * evaluation + _ENDING
+    if args.eval_strategy == IntervalStrategy.STEPS and args.eval_steps:
+        if args.eval_steps < 1:
+            other += evaluation / args.eval_steps
+        else:
+            per_step += evaluation / args.eval_steps
 
-    # Seconds apart from the steps: start, evaluations before and after, end
-    other = preemption.seconds_running() + (3 if longer else 2) * evaluation + of_the_run + _ENDING
     steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(
@@ -97,14 +99,6 @@ def planned_steps(
         )
     logger.info(f"{steps:,} steps of {step:.3f} s are planned for {args.max_hours} hours")
     return steps
-
-
-def _evaluations_in_loop(args: PreTrainingArguments, seconds: float) -> tuple[float, float]:
-    """Seconds of evaluations of so many seconds each, between the steps: (of each step, of the whole run)."""
-    if args.eval_strategy != IntervalStrategy.STEPS or not args.eval_steps:
-        return 0.0, 0.0
-    is_share = args.eval_steps < 1  # of the steps, so that the number of evaluations is known
-    return (0.0, seconds / args.eval_steps) if is_share else (seconds / args.eval_steps, 0.0)
 
 
 def _recorded_steps(args: PreTrainingArguments) -> int | None:

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_hf.data.examples.trigrams import TrigramModel, _Counts
+from bert_hf.training.baselines import TrigramModel, _Counts
 
 
 def by_hand(text: list[int], size: int, u: int, v: int, w: int) -> float:
