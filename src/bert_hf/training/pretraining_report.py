@@ -132,7 +132,7 @@ class PlateauWarning(TrainerCallback):
         self._warned = False
 
     def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
-        if self._warned or not state.is_world_process_zero or "mlm_loss" not in (logs or {}):
+        if self._warned or not state.is_world_process_zero or not logs or "mlm_loss" not in logs:
             return
         self._losses.append(logs["mlm_loss"])
         done = state.global_step / max(1, state.max_steps)

@@ -65,7 +65,7 @@ def corpus_findings(
     ]
     findings += _text_findings(texts, window, tokenizer, corpus.manifest["language"])
     if examples.nsp:
-        findings += shortcuts(examples, collator, counts)
+        findings += shortcuts(examples, collator)
     if planned is not None:
         findings += planned_findings(corpus, window, examples, planned)
     return findings
