@@ -19,7 +19,7 @@ from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
-from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
+from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, option_text
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.publishing.model_card import pretraining_card
@@ -93,7 +93,7 @@ class PreTrainingReport:
             batch=batch,
             warmup_steps=args.get_warmup_steps(args.max_steps),
             schedule=option_text(args.lr_scheduler_type),
-            optimizer=optimizer_name(args),
+            optimizer=option_text(args.optim),
             rate=args.learning_rate,
             predictions=self.example_args.mean_mlm_probability() * batch * self.example_args.max_seq_length,
             vocabulary=config.vocab_size,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.training.optimization.optimizers import format_batch_size, optimizer_name
+from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import longest_length
 from bert_hf.training.publishing import hub
@@ -59,7 +59,6 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
     config = model.config
     positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
     beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
-    optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if example_args.whole_word_mask else ""
     final_share = ""
     if (final := example_args.final_mlm_probability) is not None:
@@ -74,7 +73,7 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
         "steps": args.max_steps,
         "batch": format_batch_size(args),
         "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in example_args.lengths()),
-        "optimizer": optimizer,
+        "optimizer": describe_optimizer(args),
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
         "masking": f"{example_args.mlm_probability:.0%}{final_share}{whole_words}, 80/10/10",
