@@ -33,7 +33,8 @@ from bert_hf.preflight.options import check_training_options
 from bert_hf.training import output_folder, run
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing import push
+from bert_hf.training.publishing.card import Card
 
 KINDS = {PreTrainingArguments: BY_PRETRAINING, FineTuningArguments: BY_FINETUNING}
 FIELDS = {field.name for kind in (TrainingArguments, *KINDS) for field in dataclasses.fields(kind)}
@@ -665,9 +666,9 @@ def test_a_named_checkpoint_is_where_a_run_begins(tmp_path, tokenizer):
 def test_what_is_pushed(tmp_path, tokenizer, monkeypatch):
     pushed = []
     asked = []
-    monkeypatch.setattr(hub, "create_repository", lambda folder, name, **given: asked.append(given) or name)
-    monkeypatch.setattr(hub, "push", lambda folder, name, **given: pushed.append((folder, name, given)) or "there")
-    card = hub.Card("title", "fill-mask", "command", "machine")
+    monkeypatch.setattr(push, "create_repository", lambda folder, name, **given: asked.append(given) or name)
+    monkeypatch.setattr(push, "upload", lambda folder, name, **given: pushed.append((folder, name, given)) or "there")
+    card = Card("title", "fill-mask", "command", "machine")
     for asked_for in (True, False):
         trainer = make(tmp_path, tokenizer)
         trainer.args.push_to_hub = asked_for

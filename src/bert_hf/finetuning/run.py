@@ -22,7 +22,7 @@ from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing.card import Card, held_out_text
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
@@ -235,7 +235,7 @@ def kept_and_last(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> hub.Card:
+def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> Card:
     """The model card, without its metrics. It quotes none of the user's rows.
 
     Args:
@@ -244,7 +244,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 
-    return hub.Card(
+    return Card(
         title=Path(args.output_dir or "").name,
         pipeline_tag=task.pipeline_tag,
         command=command_line(),
@@ -277,7 +277,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
     """Describes the data of the metrics: the test rows, or the validation rows where there are no test metrics."""
     if tested:
-        return hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
+        return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 
-    rows = hub.held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
+    rows = held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
     return f"{rows}, which also chose the weights" if args.load_best_model_at_end else rows

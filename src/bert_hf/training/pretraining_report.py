@@ -22,7 +22,7 @@ from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, option_text
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
-from bert_hf.training.publishing.model_card import pretraining_card
+from bert_hf.training.publishing.card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
 
