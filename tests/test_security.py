@@ -25,7 +25,7 @@ from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.shard_writer import MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training.checkpoints import checkpoint_files
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing.card import Card, write_card
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "hf_canary0123456789"
@@ -156,8 +156,8 @@ SECRETS = ["https://me:s3cret@host/a.txt", "https://host/a?X-Amz-Signature=s3cre
 @pytest.mark.parametrize("url", [*SECRETS, f"https://host/{TOKEN}/a"])
 def test_s3_the_card_contains_no_secret_of_a_url_or_login(tmp_path, monkeypatch, url):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    card = hub.Card(title="t", pipeline_tag="fill-mask", command=f"x --train_file '{url}' --seed 1", machine="CPU")
-    hub.write_card(tmp_path, card, {"eval_loss": 1.0})
+    card = Card(title="t", pipeline_tag="fill-mask", command=f"x --train_file '{url}' --seed 1", machine="CPU")
+    write_card(tmp_path, card, {"eval_loss": 1.0})
     text = (tmp_path / "README.md").read_text()
     assert "s3cret" not in text
     assert TOKEN not in text

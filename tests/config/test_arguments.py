@@ -131,8 +131,6 @@ def test_a_schedule_on_the_command_line_replaces_that_of_the_file(tmp_path):
 
     assert schedule() == ("warmup_stable_decay", {"num_decay_steps": 0.2})
     assert schedule("--lr_scheduler_type", "linear") == ("linear", None)
-    assert schedule("--decay_from_step_zero", "true") == ("linear", None)
-    assert schedule("--decay_from_step_zero", "false") == schedule()
 
 
 @pytest.mark.parametrize(

@@ -263,17 +263,12 @@ def test_other_evaluations_are_another_run_where_they_choose_the_weights(checkpo
 
     assert not again()
     assert again(eval_strategy="epoch")  # the default
-    record = json.loads((tmp_path / "run/run.json").read_text())
     with pytest.raises(InputError, match=r"evaluation differ \(eval_delay: 1, was 0\)"):
         again(eval_delay=1)
     with pytest.raises(
         InputError, match=r"evaluation differ \(eval_strategy: \S+STEPS, was \S+EPOCH; eval_steps: 3, "
     ):
         again(eval_steps=3)
-
-    del record["identity"]["evaluation"]  # as an earlier version recorded it
-    (tmp_path / "run/run.json").write_text(json.dumps(record))
-    assert again(eval_delay=1)
 
 
 def test_other_evaluations_are_the_same_run_where_the_last_weights_are_kept(checkpoint, tmp_path, tokenizer):

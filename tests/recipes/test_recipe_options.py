@@ -138,12 +138,12 @@ def test_the_data_have_a_seed_of_their_own(place, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "trains"), [([], "adamw_torch_fused"), (["--optim", "adagrad"], "adagrad"),
-                          (["--adam_bias_correction", "false"], "bert_adam")],
+                          (["--optim", "bert_adam"], "bert_adam")],
 )  # fmt: skip
 def test_the_record_names_what_trained(place, words, trains):
     assert pretrain(place, trains, "--max_steps", "2", *words) == 0
     identity = json.loads((place / trains / "run.json").read_text())["identity"]
-    assert identity["optimizer"]["optimizer_name"] == trains
+    assert identity["optimizer"]["name"] == trains
 
 
 def test_fine_tuning_predicts(place, whole):

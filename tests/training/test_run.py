@@ -9,7 +9,7 @@ import pytest
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import run
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing.card import Card, write_card
 from bert_hf.training.run import LogLines, LogLinesAboveBar
 
 
@@ -49,14 +49,14 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
         assert options == {"private": True, "revision": "new"}
         return f"me/{repo_id}"
 
-    monkeypatch.setattr(run.hub, "create_repository", create)
-    monkeypatch.setattr(run.hub, "push", lambda folder, repo_id, revision: pushed.append((repo_id, revision)))
+    monkeypatch.setattr(run.push, "create_repository", create)
+    monkeypatch.setattr(run.push, "upload", lambda folder, repo_id, revision: pushed.append((repo_id, revision)))
     args = SimpleNamespace(output_dir=str(tmp_path), hub_private_repo=True, hub_revision="new")
     trainer = SimpleNamespace(
         args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
         save_state=lambda: None, is_world_process_zero=lambda: True,
     )  # fmt: skip
-    card = hub.Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage=lambda name: f"load {name}")
+    card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage=lambda name: f"load {name}")
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
         run.finish(trainer, {}, identity={}, card=card, push_to="name")
     assert f"\nload {'name' if fails else 'me/name'}\n" in (tmp_path / "README.md").read_text()
@@ -66,13 +66,11 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
 
 def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypatch):
     pushed = []
-    monkeypatch.setattr(run.hub, "create_repository", lambda folder, repo_id, **options: f"me/{repo_id}")
-    monkeypatch.setattr(run.hub, "push", lambda folder, repo_id, revision: pushed.append((folder, repo_id, revision)))
+    monkeypatch.setattr(run.push, "create_repository", lambda folder, repo_id, **options: f"me/{repo_id}")
+    monkeypatch.setattr(run.push, "upload", lambda *where, revision: pushed.append((*where, revision)))
     folder = tmp_path / "mine"
     folder.mkdir()
-    hub.write_card(
-        folder, hub.Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU"), {}
-    )
+    write_card(folder, Card(title="mine", pipeline_tag="fill-mask", command="--output_dir mine", machine="CPU"), {})
     run.write_record(folder, {"seed": 1}, finished=True)
 
     def start(name):

@@ -1,65 +1,55 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
-from transformers import TrainingArguments, get_scheduler
+from transformers import TrainingArguments
 
 from bert_hf.errors import InputError
-from bert_hf.training.optimization.schedules import linear_from_step_zero, with_decay_steps
+from bert_hf.training.optimization.schedules import make_schedule
+
+
+def scheduler(name, steps, kwargs=None, warmup=10):
+    """A schedule of a run, by its name, at a peak rate of 1."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    args = TrainingArguments("unused", warmup_steps=warmup, lr_scheduler_kwargs=kwargs, report_to=[])
+    args.lr_scheduler_type = name
+    return make_schedule(args, optimizer, steps)
+
+
+def rates(schedule, steps):
+    """The rate of each step, and the one after the last."""
+    found = []
+    for _ in range(steps + 1):
+        found.append(schedule.get_last_lr()[0])
+        schedule.optimizer.step()
+        schedule.step()
+    return found
 
 
 def test_the_2018_decay_counts_from_step_zero():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = linear_from_step_zero(optimizer, 10, 100)
-    rates = []
-    for _ in range(101):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    assert rates[:3] == [0.0, 0.1, 0.2]
-    assert rates[10] == pytest.approx(0.9)  # not 1.0: the decay did not wait
-    assert rates[100] == 0.0
+    seen = rates(scheduler("bert_linear", 100), 100)
+    assert seen[:3] == [0.0, 0.1, 0.2]
+    assert seen[10] == pytest.approx(0.9)  # not 1.0: the decay did not wait
+    assert seen[100] == 0.0
 
 
-def stable(decay, steps, warmup=0.1):
-    args = TrainingArguments(
-        "unused", lr_scheduler_type="warmup_stable_decay", lr_scheduler_kwargs={"num_decay_steps": decay},
-        warmup_steps=warmup, report_to=[],
-    )  # fmt: skip
-    return with_decay_steps(args, steps)
+@pytest.mark.parametrize("decay", [0.2, 20])
+def test_the_rate_stays_at_its_peak_and_falls_to_zero(decay):
+    """A decay below one is a share of the steps."""
+    seen = rates(scheduler("warmup_stable_decay", 100, {"num_decay_steps": decay}), 100)
+    assert seen[5] == 0.5
+    assert set(seen[10:81]) == {1.0}
+    assert seen[90] == pytest.approx(0.5)
+    assert seen[100] == 0.0
 
 
-def test_a_decay_below_one_is_a_share_of_the_steps():
-    assert stable(0.2, 1500) == {"num_decay_steps": 300}
-    assert stable(300, 1500) == {"num_decay_steps": 300}
-    assert stable(0.9, 100) == {"num_decay_steps": 90}
+@pytest.mark.parametrize("decay", [91, 0.91])
+def test_warm_up_and_decay_fit_into_the_run(decay):
+    """Otherwise transformers begins the decay before the peak, silently."""
+    with pytest.raises(InputError, match="num_decay_steps 91 and 10 steps of warm-up are more than the run's 100"):
+        scheduler("warmup_stable_decay", 100, {"num_decay_steps": decay})
 
 
-def test_warm_up_and_decay_fit_into_the_run():
-    """Else transformers begins the decay before its peak, without a word."""
-    for decay in (91, 0.91):
-        with pytest.raises(InputError, match="num_decay_steps 91 and 10 steps of warm-up are more than the run's 100"):
-            stable(decay, 100)
-
-
-@pytest.mark.parametrize("kwargs", [None, {"power": 2.0}])
-def test_the_options_of_other_schedules_are_kept(kwargs):
-    args = SimpleNamespace(lr_scheduler_type="polynomial", lr_scheduler_kwargs=kwargs)
-    assert with_decay_steps(args, 10) == kwargs
-
-
-def test_the_rate_stays_at_its_peak_and_falls_to_zero():
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    kwargs = stable(0.2, 100)
-    schedule = get_scheduler(
-        "warmup_stable_decay", optimizer, num_warmup_steps=10, num_training_steps=100, scheduler_specific_kwargs=kwargs
-    )
-    rates = []
-    for _ in range(101):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    assert rates[5] == 0.5
-    assert set(rates[10:81]) == {1.0}
-    assert rates[90] == pytest.approx(0.5)
-    assert rates[100] == 0.0
+@pytest.mark.parametrize(("name", "warns"), [("linear", True), ("bert_linear", True), ("constant", False)])
+def test_a_warm_up_longer_than_the_run_is_reported(caplog, name, warns):
+    with caplog.at_level("WARNING", logger="bert_hf"):
+        scheduler(name, 10)
+    assert ("never reaches its peak" in caplog.text) is warns

@@ -21,7 +21,7 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
 from bert_hf.training.pretraining_report import PlateauWarning, PreTrainingReport, report_heldout
-from bert_hf.training.publishing.model_card import pretraining_card, untrained_positions
+from bert_hf.training.publishing.card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
@@ -214,10 +214,6 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
     assert said == ["documents held out of the same text", "the text given by --validation_file (valid.txt)"]
-
-    falling = ExampleArguments(mlm_probability=0.4, final_mlm_probability=0.15, final_mlm_fraction=0.2)
-    card = pretraining_card(args, text, falling, Model, tokenizer, corpus, "", "")
-    assert card.training["masking"] == "40%, then 15% in the last 20% of the steps, 80/10/10"
 
 
 @pytest.mark.parametrize(

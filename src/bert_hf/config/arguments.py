@@ -12,7 +12,6 @@ from bert_hf.config.finetuning_arguments import TaskArguments as TaskArguments
 from bert_hf.config.languages import checked_language
 from bert_hf.config.parser import option as option
 from bert_hf.config.parser import parse as parse
-from bert_hf.config.training_arguments import MUON as MUON
 from bert_hf.config.training_arguments import PreTrainingArguments as PreTrainingArguments
 from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError

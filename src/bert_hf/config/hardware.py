@@ -19,6 +19,12 @@ def engine(args: TrainingArguments | None = None) -> str:
     return "deepspeed" if launched or (args is not None and args.deepspeed) else "torch"
 
 
+def shards_weights(args: TrainingArguments | None = None) -> bool:
+    """True if DeepSpeed or FSDP may divide weights among the ranks."""
+    fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
+    return engine(args) == "deepspeed" or fsdp or (args is not None and bool(args.fsdp))
+
+
 def cpu_threads() -> int:
     """Threads for this rank: cores divided by local ranks, unless the user set OMP_NUM_THREADS.
 

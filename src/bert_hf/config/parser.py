@@ -30,8 +30,7 @@ _REPLACED_BY = {
     "dataset_config_name": {"train_file"},
     "train_file": {"dataset_name"},
     "model_name_or_path": {"config_name"},
-    "lr_scheduler_type": {"decay_from_step_zero"},
-    "lr_scheduler_kwargs": {"lr_scheduler_type", "decay_from_step_zero"},
+    "lr_scheduler_kwargs": {"lr_scheduler_type"},
     "max_steps": {"max_hours", "num_train_epochs"},
     "max_hours": {"max_steps", "num_train_epochs"},
 }

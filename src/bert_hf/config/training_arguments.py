@@ -1,18 +1,18 @@
 """Options of a training run: `TrainingArguments` with our defaults; they also select device, threads and precision."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from transformers import TrainingArguments
+from transformers import SchedulerType, TrainingArguments
+from transformers.training_args import OptimizerNames
 
 from bert_hf.config import hardware
 from bert_hf.config.parser import option
 from bert_hf.config.precision import choose_on_gpu
 from bert_hf.console import logger
 from bert_hf.errors import InputError
-
-MUON = "muon"  # --optim: Muon for the encoder's matrices, AdamW for the rest
 
 
 @dataclass
@@ -33,14 +33,13 @@ class RunArguments(TrainingArguments):
     save_steps: float = option(None, "Steps between checkpoints, in addition to those of save_minutes.")
     save_total_limit: int | None = option(2, "How many of the newest checkpoints are kept. 0 keeps all.")
     ddp_timeout: int = option(600, "Seconds that a rank waits for the others before the run ends with an error.")
-    skip_bad_steps: int = option(0, "Updates that may be skipped because loss or gradient are not finite.")
 
     def __post_init__(self):
         if self.hub_token is not None:  # it would be visible in the process list and in the history of the shell
             remedy = "set HF_TOKEN or `hf auth login`"
             raise InputError("a token is not taken as a flag", where="--hub_token", remedy=remedy)
-        if self.save_minutes < 0 or self.skip_bad_steps < 0:
-            raise ValueError("--save_minutes and --skip_bad_steps must not be negative")
+        if self.save_minutes < 0:
+            raise ValueError("--save_minutes must not be negative")
 
         self._resolve_strategies()
         if not torch.accelerator.is_available():
@@ -56,7 +55,7 @@ class RunArguments(TrainingArguments):
             logger.info("no C++ compiler is found: this run is not compiled")
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
 
-        super().__post_init__()
+        self._keep_own_names(super().__post_init__)
         if self.bf16 is False and not self.fp16:  # --bf16 false; the stock class takes the launcher's precision
             self.mixed_precision = "no"
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
@@ -74,6 +73,17 @@ class RunArguments(TrainingArguments):
         if self.eval_strategy is None:
             strategy = "no" if self.eval_steps is None else "steps"
             self.eval_strategy = strategy  # pyright: ignore[reportIncompatibleVariableOverride] - None if not given
+
+    def _keep_own_names(self, post_init: Callable[[], None]) -> None:
+        """Runs the stock `__post_init__`, which refuses optimizers and schedules that transformers does not have."""
+        own = {}
+        if self.optim not in [each.value for each in OptimizerNames]:
+            own["optim"], self.optim = self.optim, "adamw_torch_fused"
+        if self.lr_scheduler_type not in [each.value for each in SchedulerType]:
+            own["lr_scheduler_type"], self.lr_scheduler_type = self.lr_scheduler_type, "linear"
+
+        post_init()
+        vars(self).update(own)
 
     def _take_given_precision(self) -> None:
         """Takes the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
@@ -109,9 +119,9 @@ class PreTrainingArguments(RunArguments):
     max_hours: float | None = option(
         None, "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count."
     )
-    adam_bias_correction: bool = option(True, "false: Adam as in the 2018 code, which has no bias correction.")
     optim: str = option(
-        "adamw_torch_fused", "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, or muon."
+        "adamw_torch_fused",
+        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, muon, or bert_adam (2018 code).",
     )
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
@@ -119,10 +129,6 @@ class PreTrainingArguments(RunArguments):
     dataloader_num_workers: int = option(
         None, "Processes that make batches. By default up to 4 with an accelerator, none where the CPU trains."
     )
-    decay_from_step_zero: bool = option(
-        False, "true: the linear decay of the 2018 code, which counts from step 0 and not from the end of warm-up."
-    )
-
     fast_path: str = option(
         "auto",
         "auto: the first batch is computed without padding and with it, and if they differ the run keeps padding. "
@@ -145,28 +151,4 @@ class PreTrainingArguments(RunArguments):
             accelerator = torch.accelerator.is_available() and not self.use_cpu
             self.dataloader_num_workers = min(4, hardware.cores_of_rank() - 1) if accelerator else 0
 
-        # TrainingArguments refuses names that transformers itself does not implement.
-        muon = self.optim == MUON
-        if muon:
-            self.optim = "adamw_torch_fused"
         super().__post_init__()
-        if muon:
-            self.optim = MUON
-            self._check_muon()
-
-    def _check_muon(self) -> None:
-        """Refuses engines that shard or flatten the matrices that Muon orthogonalises, and 2018's Adam."""
-        sharded = bool(self.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("1", "true")
-        if hardware.engine(self) == "deepspeed" or sharded:
-            raise InputError(
-                "Muon orthogonalises whole matrices, and DeepSpeed and FSDP divide them among the ranks",
-                where="--optim muon",
-                remedy="use DDP (configs/accelerate/ddp.yaml) or --optim adamw_torch_fused",
-            )
-
-        if not self.adam_bias_correction:
-            raise InputError(
-                "Muon is combined with AdamW, which corrects its bias",
-                where="--adam_bias_correction false",
-                remedy="leave one of --optim muon and --adam_bias_correction false out",
-            )

@@ -103,9 +103,9 @@ _COUNTS_ONLY = "an evaluation adds up counts, and gathers neither logits nor inp
 _WORKING = (
     "output_dir overwrite_output_dir per_device_train_batch_size gradient_accumulation_steps num_train_epochs "
     "max_steps max_hours "
-    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps decay_from_step_zero optim optim_args "
-    "weight_decay adam_beta1 adam_beta2 adam_epsilon adam_bias_correction muon_learning_rate max_grad_norm "
-    "skip_bad_steps ddp_timeout "
+    "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps optim optim_args "
+    "weight_decay adam_beta1 adam_beta2 adam_epsilon muon_learning_rate max_grad_norm "
+    "ddp_timeout "
     "nsp_loss_weight "
     "bf16 fp16 tf32 activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
     "gradient_checkpointing_kwargs fast_path torch_compile torch_compile_backend torch_compile_mode "
@@ -146,9 +146,7 @@ OPTIONS: dict[str, tuple[Refusal, ...]] = {
     "use_cache": _refused("an encoder has no cache of keys and values"),
     # ---- log
     "logging_strategy": _by_epochs("logging_strategy"),
-    "logging_nan_inf_filter": _in_recipes(
-        "a loss that is not finite is never hidden: it ends the run", remedy="see --skip_bad_steps"
-    ),
+    "logging_nan_inf_filter": _in_recipes("a loss that is not finite is never hidden: it ends the run"),
     "include_num_input_tokens_seen": _refused(
         "it is no, all or non_padding",
         remedy="give one of them",

@@ -37,7 +37,7 @@ _ALLOWED = {
     "vocab_size": Range(6, 2**31 - 1),  # five special tokens, and one piece
     "seed data_seed split_seed seeds subset_seed": Range(0, 2**32 - 1),
     "max_train_samples max_eval_samples global_batch num_devices": Range(1, 1_000_000_000),
-    "min_steps reinit_layers drop_rare price_per_hour save_minutes skip_bad_steps": Range(0, 1_000_000_000),
+    "min_steps reinit_layers drop_rare price_per_hour save_minutes": Range(0, 1_000_000_000),
     "labels tune_labels": Range(4, 1_000_000_000),
     "max_rows max_pairs random_draws tune_draws tune_steps tune_batch_size texts_per_file": Range(1, 1_000_000_000),
     "layers": Range(-10_000, 10_000),

@@ -19,18 +19,14 @@ from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
-from bert_hf.training.optimization.schedules import check_schedule
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
+from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing.card import Card, held_out_text
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
 
-# In the order of the lists of earlier records (see `run_fingerprint`): a new entry comes last.
-_OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
-_OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
-_SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
 _SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
 
 
@@ -123,9 +119,9 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "seed": args.seed,
         "data_seed": args.data_seed,
         "global_batch": global_batch_size(args),
-        "optimizer": {**settings(args, _OPTIMIZER), "optimizer_name": optimizer_name(args)},
+        "optimizer": optimizer_identity(args),
         "precision": precision_name(args),
-        "schedule": settings(args, _SCHEDULE),
+        "schedule": schedule_identity(args),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
         "order": order_of(args),
@@ -239,7 +235,7 @@ def kept_and_last(trainer: FineTuner) -> str:
 # ---- model card
 
 
-def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> hub.Card:
+def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> Card:
     """The model card, without its metrics. It quotes none of the user's rows.
 
     Args:
@@ -248,7 +244,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 
-    return hub.Card(
+    return Card(
         title=Path(args.output_dir or "").name,
         pipeline_tag=task.pipeline_tag,
         command=command_line(),
@@ -281,7 +277,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
     """Describes the data of the metrics: the test rows, or the validation rows where there are no test metrics."""
     if tested:
-        return hub.held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
+        return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 
-    rows = hub.held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
+    rows = held_out_text(task_args.validation_file, "--validation_file", "validation rows of the same data")
     return f"{rows}, which also chose the weights" if args.load_best_model_at_end else rows

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing.card import STOCK
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 
@@ -32,7 +32,7 @@ class DownstreamTask(ABC):
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
     new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
     pipeline_tag: ClassVar[str]  # of the Hub
-    introduction: ClassVar[str] = hub.STOCK  # of the code on the model card
+    introduction: ClassVar[str] = STOCK  # of the code on the model card
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
     splits_test: ClassVar[bool] = True  # test rows that are not given are split off

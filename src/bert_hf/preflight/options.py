@@ -23,7 +23,7 @@ from bert_hf.data.corpus.planned_run import SAVED_A_PARAMETER
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization.optimizers import check_optimizer, option_text
-from bert_hf.training.optimization.schedules import BY_EVALUATION, check_schedule
+from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
 
 
@@ -75,7 +75,7 @@ def check_training_options(args, kind: type[TrainingArguments], by: frozenset[st
     parsed = {name: _json(name, getattr(args, name)) for name in TrainingArguments._VALID_DICT_FIELDS}
     defaults = defaults_of(kind)
     line = check_options(args, defaults, by)
-    check_optimizer(args, defaults)
+    check_optimizer(args)
     check_schedule(args, parsed["lr_scheduler_kwargs"])
     _check_evaluations(args, evaluates=issubclass(kind, FineTuningArguments))
     _check_compiling(args)
@@ -96,7 +96,7 @@ def _check_evaluations(args, evaluates: bool) -> None:
     needing = {
         "load_best_model_at_end": bool(args.load_best_model_at_end),
         "save_strategy": saving == "best",
-        "lr_scheduler_type": option_text(args.lr_scheduler_type) in BY_EVALUATION,
+        "lr_scheduler_type": option_text(args.lr_scheduler_type) in ("reduce_lr_on_plateau", "greedy"),
     }
     for name, needs in needing.items():
         if needs and evaluation == "no":

@@ -25,7 +25,7 @@ from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatib
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.run_fingerprint import describe, differences
 
-FORMAT_VERSION = 1  # of the record and of the checkpoints
+FORMAT_VERSION = 2  # of the record and of the checkpoints
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 

@@ -4,7 +4,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.config.arguments import MUON, ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
 from bert_hf.data.corpus.store import Corpus
@@ -16,20 +16,12 @@ from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
-from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
+from bert_hf.training.optimization.schedules import schedule_identity
+from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-
-_OPTIMIZER = (
-    "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm",
-    "adam_bias_correction", "optim", "bf16", "fp16", "optim_args",
-)  # fmt: skip
-_SCHEDULE = (
-    "max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "decay_from_step_zero",
-    "lr_scheduler_kwargs",
-)  # fmt: skip
 
 
 # ---- model
@@ -185,7 +177,6 @@ def pretraining_identity(
         if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
     }
 
-    optimizer = (*_OPTIMIZER, "muon_learning_rate") if args.optim == MUON else _OPTIMIZER
     checkpoint = model_args.model_name_or_path
     return {
         "model": model_settings,
@@ -195,9 +186,9 @@ def pretraining_identity(
         "seed": args.seed,
         "data_seed": args.data_seed if args.data_seed != args.seed else None,
         "global_batch": global_batch_size(args),
-        "optimizer": {**settings(args, optimizer), "optimizer_name": optimizer_name(args)},
+        "optimizer": optimizer_identity(args),
         "precision": precision_name(args),
-        "schedule": settings(args, _SCHEDULE),
+        "schedule": schedule_identity(args),
         "max_hours": args.max_hours,
         "examples": dict(vars(example_args)),
         **kept_weights(args),

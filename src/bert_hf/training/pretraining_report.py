@@ -20,7 +20,7 @@ from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
-from bert_hf.training.publishing.model_card import pretraining_card
+from bert_hf.training.publishing.card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
 # A BERT that has learned little but frequencies is 0.1 to 0.7 nats below the unigram loss (configs/README.md).

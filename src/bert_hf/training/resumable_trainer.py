@@ -32,8 +32,8 @@ from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_gene
 from bert_hf.training.distributed import Ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
-from bert_hf.training.optimization import schedules
-from bert_hf.training.optimization.optimizers import check_optimizer
+from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
+from bert_hf.training.optimization.schedules import make_schedule
 from bert_hf.training.supervision import Supervisor, TrainerEvents
 
 
@@ -81,7 +81,7 @@ class ResumableTrainer(Trainer):
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
-            check_optimizer(self.args, defaults_of(type(self.args)))
+            check_optimizer(self.args)
 
         # Collaborators
         folder = Path(self.args.output_dir)
@@ -204,10 +204,16 @@ class ResumableTrainer(Trainer):
         with replaced_attributes(self.args, save_total_limit=None):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
+            self.optimizer = make_optimizer(self.model if model is None else model, self.args)
+        return super().create_optimizer(model)
+
     def create_scheduler(self, num_training_steps: int, optimizer=None):
-        kwargs = schedules.with_decay_steps(self.args, num_training_steps)
-        with replaced_attributes(self.args, lr_scheduler_kwargs=kwargs):
-            return super().create_scheduler(num_training_steps, optimizer)
+        if self.lr_scheduler is None:
+            self.lr_scheduler = make_schedule(self.args, optimizer or self.optimizer, num_training_steps)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     # ---- losses and gradients that are not finite
 

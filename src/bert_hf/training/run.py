@@ -29,7 +29,9 @@ from bert_hf.training.output_folder import (
     write_record,
 )
 from bert_hf.training.preemption import handle_signals
-from bert_hf.training.publishing import hub
+from bert_hf.training.publishing import push
+from bert_hf.training.publishing.card import Card, replace_repository, write_card
+from bert_hf.training.publishing.curves import write_curves
 
 
 def command(main: Callable[..., int]) -> Callable[..., int]:
@@ -152,7 +154,7 @@ def finish(
     train_metrics: dict,
     *,
     identity: dict,
-    card: hub.Card,
+    card: Card,
     push_to: str | None = None,
     metrics: dict[str, dict] | None = None,
     baselines: dict | None = None,
@@ -172,24 +174,24 @@ def finish(
     # Metrics, curves, card
     folder = folder_of(trainer.args)
     results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
-    hub.write_curves(trainer.state.log_history, folder, baselines)
+    write_curves(trainer.state.log_history, folder, baselines)
     pushed = _publish(trainer.args, card, results, push_to)
     write_record(folder, identity, finished=True, pushed=pushed)
 
 
-def _publish(args: TrainingArguments, card: hub.Card, results: dict, push_to: str | None) -> dict | None:
+def _publish(args: TrainingArguments, card: Card, results: dict, push_to: str | None) -> dict | None:
     """Writes the card, and pushes the run where `push_to` names a repository; returns the record of the push."""
     folder, revision = folder_of(args), args.hub_revision
     card.repo_id = push_to
     try:
         if push_to:  # the card shows the full name, which only the Hub knows
-            card.repo_id = hub.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
+            card.repo_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
     finally:
-        hub.write_card(folder, card, results)
+        write_card(folder, card, results)
 
     if not card.repo_id:
         return None
-    logger.info(f"pushed to {hub.push(folder, card.repo_id, revision=revision)}")
+    logger.info(f"pushed to {push.upload(folder, card.repo_id, revision=revision)}")
     return {"to": push_to, "revision": revision, "repository": card.repo_id}
 
 
@@ -201,9 +203,9 @@ def _push_finished(args: RunArguments, push_to: str) -> None:
     if (before.get("to"), before.get("revision")) == (push_to, revision):
         return
 
-    full_id = hub.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
-    hub.replace_repository(folder, before.get("repository", folder.name), full_id)
-    logger.info(f"pushed to {hub.push(folder, full_id, revision=revision)}")
+    full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
+    replace_repository(folder, before.get("repository", folder.name), full_id)
+    logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
     pushed = {"to": push_to, "revision": revision, "repository": full_id}
     write_record(folder, record["identity"], finished=True, pushed=pushed)
 

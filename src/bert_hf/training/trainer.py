@@ -21,9 +21,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.arguments import MUON
 from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
-from bert_hf.console import logger
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
@@ -33,9 +31,7 @@ from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.checkpoints import state_file
 from bert_hf.training.checkpoints.trainer_state import rank_file
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
-from bert_hf.training.optimization.muon import describe_matrices
-from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name, select_optimizer
-from bert_hf.training.optimization.schedules import linear_from_step_zero
+from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
     TaskLosses,
     by_task,
@@ -297,22 +293,6 @@ class PreTrainer(ResumableTrainer):
         lengths = row_lengths(inputs)
         sums = [self._log_sums.new_zeros(3) if task is None else task.sums(dtype) for task in tasks]
         self._log_sums += torch.cat([*sums, torch.stack([lengths.sum(), (lengths**2).sum()]).to(dtype)])
-
-    # ---- optimizer and schedule
-
-    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        if self.optimizer is None and hasattr(self.args, "adam_bias_correction") and not self.optimizer_cls_and_kwargs:
-            self.optimizer = select_optimizer(self.model if model is None else model, self.args)
-            if optimizer_name(self.args) == MUON:
-                logger.info(describe_matrices(self.model))
-        return super().create_optimizer(model)
-
-    def create_scheduler(self, num_training_steps: int, optimizer=None):
-        if self.lr_scheduler is None and getattr(self.args, "decay_from_step_zero", False):
-            warmup = self.args.get_warmup_steps(num_training_steps)
-            self.lr_scheduler = linear_from_step_zero(optimizer or self.optimizer, warmup, num_training_steps)
-            self._created_lr_scheduler = True
-        return super().create_scheduler(num_training_steps, optimizer)
 
     # ---- evaluation
 

@@ -1,6 +1,7 @@
-"""Selects the optimizer of --optim and its parameter groups, also those of the 2018 code."""
+"""The optimizers of --optim: one table, and the Adam of the 2018 code."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -11,28 +12,16 @@ from torch.optim.adamw import adamw
 from transformers import Trainer, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from bert_hf.config.arguments import MUON
-from bert_hf.config.value_ranges import is_number
-from bert_hf.errors import InputError, did_you_mean
-from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
+from bert_hf.config.hardware import shards_weights
+from bert_hf.console import logger
+from bert_hf.errors import InputError, check_known
+from bert_hf.training.optimization.muon import MuonWithAdamW, describe_matrices, encoder_matrices
+from bert_hf.training.run_fingerprint import settings
 
-BERT_ADAM = "bert_adam"  # the name of the optimizer that `--adam_bias_correction false` selects
 _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
 
 
-# Values of --optim that are selected through our parameter groups, and whose runs resume exactly (each is tested);
-# and the keys of --optim_args that each takes.
-OPTIMIZERS: dict[str, tuple[str, ...]] = {
-    "adamw_torch_fused": (),
-    "adamw_torch": (),
-    "sgd": ("momentum", "dampening", "nesterov"),
-    "adagrad": ("lr_decay", "eps"),
-    "rmsprop": ("momentum", "alpha", "eps", "centered"),
-    "adafactor": (),
-    MUON: (),
-}
-_ADAMS = ("adamw_torch_fused", "adamw_torch", MUON)  # take --adam_beta1, --adam_beta2, --adam_epsilon
-_SWITCHES = ("nesterov", "centered")  # of --optim_args: true or false; every other key is a number
+# ---- batch
 
 
 def global_batch_size(args: TrainingArguments) -> int:
@@ -46,6 +35,9 @@ def format_batch_size(args: TrainingArguments) -> str:
     return f"{' × '.join(map(str, factors))} = {global_batch_size(args)}"
 
 
+# ---- parameters
+
+
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py)."""
     decayed, not_decayed = [], []
@@ -54,6 +46,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
             group = not_decayed if name.endswith("bias") or "LayerNorm" in name else decayed
             group.append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
+
+
+# ---- the Adam of the 2018 code
 
 
 @cache
@@ -81,11 +76,6 @@ class BertAdam(torch.optim.Optimizer):
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.01):
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "fused": True}
         super().__init__(params, defaults)
-
-    def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:  # checkpoints of earlier versions lack the key
-            group.setdefault("fused", True)
 
     @torch.no_grad()
     def step(self, closure: Callable | None = None) -> Any:
@@ -127,137 +117,132 @@ class BertAdam(torch.optim.Optimizer):
         )
 
 
-def make_optimizer(
-    model: nn.Module,
-    *,
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-6,
-    weight_decay: float = 0.01,
-    bias_correction: bool = True,
-) -> torch.optim.Optimizer:
-    """The paper's Adam (A.2) on the model's parameters: AdamW, or `BertAdam` without correction; both fused."""
-    groups = parameter_groups(model, weight_decay)
-    if bias_correction:
-        return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
-    return BertAdam(groups, lr=lr, betas=betas, eps=eps)
+# ---- the table
 
 
-def make_muon(
-    model: nn.Module,
-    *,
-    lr: float,
-    muon_lr: float,
-    weight_decay: float,
-    **options: Any,
-) -> MuonWithAdamW:
-    """Muon at `muon_lr` for the encoder's matrices, AdamW at `lr` for embeddings, biases, LayerNorm and heads.
+@dataclass(frozen=True)
+class Entry:
+    """One value of --optim.
 
     Args:
-        options: of `MuonWithAdamW`.
+        make: (model, arguments) → the optimizer. Add an optimizer by writing this function.
+        options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
+        optim_args: keys of --optim_args that it takes.
+        card: arguments → its line on the model card; by default its name.
+        whole_matrices: it cannot work on the parts of weights that DeepSpeed and FSDP leave on a rank.
     """
-    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
-    matrices = {id(parameter) for parameter in by_muon}
 
-    by_adamw = []
-    for group in parameter_groups(model, weight_decay):
-        parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
-        by_adamw.append({**group, "params": parameters, "lr": lr})
-
-    muon_group = {"params": by_muon, "lr": muon_lr, "weight_decay": weight_decay}
-    return MuonWithAdamW([muon_group], by_adamw, **options)
+    make: Callable[[nn.Module, Any], torch.optim.Optimizer]
+    options: tuple[str, ...] = ()
+    optim_args: tuple[str, ...] = ()
+    card: Callable[[Any], str] | None = None
+    whole_matrices: bool = False
 
 
-def optimizer_name(args: TrainingArguments) -> str:
-    """The name in --optim, or `bert_adam` where the bias correction is switched off."""
-    return option_text(args.optim) if getattr(args, "adam_bias_correction", True) else BERT_ADAM
-
-
-def option_text(option) -> str:
-    """An option that may be an enumeration of transformers, as the text of the command line."""
-    return str(getattr(option, "value", option))
-
-
-def select_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
-    """The optimizer that --optim and --adam_bias_correction name, on our two parameter groups.
-
-    Another name needs an entry in `OPTIMIZERS` and, unless transformers can make it, a branch here.
-    """
-    name = optimizer_name(args)
-
-    if name in ("adamw_torch_fused", BERT_ADAM, MUON):
-        shared = {
-            "lr": args.learning_rate,
-            "betas": (args.adam_beta1, args.adam_beta2),
-            "eps": args.adam_epsilon,
-            "weight_decay": args.weight_decay,
-        }
-        if name == MUON:
-            dtype = torch.bfloat16 if args.bf16 else torch.float32
-            return make_muon(model, muon_lr=args.muon_learning_rate, dtype=dtype, **shared)
-        return make_optimizer(model, bias_correction=name != BERT_ADAM, **shared)
-
+def _from_transformers(model: nn.Module, args: Any) -> torch.optim.Optimizer:
     kind, options = Trainer.get_optimizer_cls_and_kwargs(args)
     return kind(parameter_groups(model, args.weight_decay), **options)
 
 
-def check_optimizer(args, defaults: Mapping[str, Any]) -> None:
-    """Refuses an optimizer that is not one of `OPTIMIZERS`, and options that the chosen one does not take.
+def _bert_adam(model: nn.Module, args: Any) -> BertAdam:
+    groups = parameter_groups(model, args.weight_decay)
+    return BertAdam(groups, lr=args.learning_rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
+
+
+def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
+    """Muon for the encoder's matrices, AdamW for embeddings, biases, LayerNorm and heads."""
+    by_muon = [model.get_parameter(name) for name in encoder_matrices(model)]
+    matrices = {id(parameter) for parameter in by_muon}
+
+    by_adamw = []
+    for group in parameter_groups(model, args.weight_decay):
+        parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
+        by_adamw.append({**group, "params": parameters, "lr": args.learning_rate})
+
+    if by_muon:
+        logger.info(describe_matrices(model))
+    return MuonWithAdamW(
+        [{"params": by_muon, "lr": args.muon_learning_rate, "weight_decay": args.weight_decay}],
+        by_adamw,
+        betas=(args.adam_beta1, args.adam_beta2),
+        eps=args.adam_epsilon,
+        dtype=torch.bfloat16 if args.bf16 else torch.float32,
+    )
+
+
+_ADAM = ("adam_beta1", "adam_beta2", "adam_epsilon")
+
+# Resume is tested with each of them.
+OPTIMIZERS: dict[str, Entry] = {
+    "adamw_torch_fused": Entry(_from_transformers, _ADAM),
+    "adamw_torch": Entry(_from_transformers, _ADAM),
+    "bert_adam": Entry(_bert_adam, _ADAM, card=lambda args: "Adam without bias correction (2018 code)"),
+    "muon": Entry(
+        _muon,
+        (*_ADAM, "muon_learning_rate"),
+        card=lambda args: f"Muon ({args.muon_learning_rate}) and AdamW",
+        whole_matrices=True,
+    ),
+    "sgd": Entry(_from_transformers, optim_args=("momentum", "dampening", "nesterov")),
+    "adagrad": Entry(_from_transformers, optim_args=("lr_decay", "eps")),
+    "rmsprop": Entry(_from_transformers, optim_args=("momentum", "alpha", "eps", "centered")),
+    "adafactor": Entry(_from_transformers),
+}
+
+
+def option_text(option: Any) -> str:
+    """An option that may be an enumeration of transformers, as the text of the command line."""
+    return str(getattr(option, "value", option))
+
+
+def make_optimizer(model: nn.Module, args: Any) -> torch.optim.Optimizer:
+    """The optimizer that --optim names, on the parameters of a model."""
+    return OPTIMIZERS[option_text(args.optim)].make(model, args)
+
+
+def optimizer_identity(args: Any) -> dict[str, Any]:
+    """The part of a run's identity that describes its optimizer."""
+    shared = ("learning_rate", "weight_decay", "max_grad_norm", "optim_args")
+    name = option_text(args.optim)
+    return {"name": name, **settings(args, (*shared, *OPTIMIZERS[name].options))}
+
+
+def describe_optimizer(args: Any) -> str:
+    """The line of the optimizer on a model card."""
+    name = option_text(args.optim)
+    card = OPTIMIZERS[name].card
+    return name if card is None else card(args)
+
+
+def check_optimizer(args: Any) -> None:
+    """Checks --optim and its options by making the optimizer for a small model.
 
     Args:
-        args: holds the values of the options, as `TrainingArguments` or before one is built.
-        defaults: the default of each option.
+        args: `TrainingArguments`, or the values of the options before one is built.
 
     Raises:
-        InputError: names the option.
+        InputError: the optimizer or one of its options is unknown, or it does not work under this engine.
     """
     name = option_text(args.optim)
-    if name not in OPTIMIZERS:
-        known = name in [each.value for each in OptimizerNames]
-        what = f"{name} is not supported: exact resume is not tested with it" if known else f"no optimizer {name!r}"
-        similar = "" if known else did_you_mean(name, OPTIMIZERS).strip()
-        raise InputError(what, where="--optim", remedy=similar or f"one of: {', '.join(OPTIMIZERS)}")
+    available = [each for each, entry in OPTIMIZERS.items() if all(hasattr(args, field) for field in entry.options)]
+    check_known(name, available, f"unknown optimizer: {name}", "--optim")
+    entry = OPTIMIZERS[name]
 
-    if not getattr(args, "adam_bias_correction", True) and args.optim != defaults["optim"]:
-        raise InputError(
-            f"{name} is not used, because --adam_bias_correction false selects the 2018 code's Adam",
-            where="--optim",
-            remedy="leave one of the two out",
-        )
+    for argument in (args.optim_args or "").replace(" ", "").split(","):  # transformers ignores unknown keys
+        key = argument.partition("=")[0]
+        if key and key not in entry.optim_args:
+            hint = f"it takes {', '.join(entry.optim_args) or 'none'}"
+            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
-    if name not in _ADAMS:
-        for option in ("adam_beta1", "adam_beta2", "adam_epsilon", "adam_bias_correction"):
-            if getattr(args, option, None) != defaults.get(option):
-                raise InputError(f"{name} has no such setting", where=f"--{option}", remedy="leave the option out")
+    if entry.whole_matrices and shards_weights(args):
+        what = f"{name} needs whole matrices, and DeepSpeed and FSDP divide them among the ranks"
+        raise InputError(what, where="--optim", remedy="use DDP (configs/accelerate/ddp.yaml) or another optimizer")
 
-    _check_optim_args(name, args.optim_args)
-    if name not in _ADAMS:
-        _check_optimizer_values(name, args)
-
-
-def _check_optim_args(name: str, given: str | None) -> None:
-    """--optim_args is `key=value,key=value`; transformers ignores keys that an optimizer does not take."""
-    known = OPTIMIZERS[name]
-    for entry in (given or "").replace(" ", "").split(","):
-        if not entry:
-            continue
-
-        key, _, value = entry.partition("=")
-        if key not in known:
-            remedy = f"{name} takes {', '.join(known)}" if known else f"leave the option out: {name} takes none"
-            raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=remedy)
-
-        if not (value.lower() in ("true", "false") if key in _SWITCHES else is_number(value)):
-            expected = "true or false" if key in _SWITCHES else "a number"
-            raise InputError(f"{entry!r} is not {key}={expected}", where="--optim_args", remedy="correct the value")
-
-
-def _check_optimizer_values(name: str, args) -> None:
-    """Makes the optimizer for one parameter: it checks ranges and combinations itself."""
-    given = SimpleNamespace(**{**vars(args), "optim": OptimizerNames(name), "learning_rate": 1.0})
-    kind, options = Trainer.get_optimizer_cls_and_kwargs(given)  # pyright: ignore[reportArgumentType]
+    known = name in [each.value for each in OptimizerNames]
+    values = {**vars(args), "optim": OptimizerNames(name) if known else name}
+    if args.learning_rate is None:  # fine-tuning chooses it later
+        values["learning_rate"] = 1.0
     try:
-        kind([nn.Parameter(torch.zeros(1))], **options)
-    except ValueError as error:
-        what = f"{name} cannot be made: {error}"
-        raise InputError(what, where="--optim_args", remedy="correct the value") from None
+        entry.make(nn.Linear(1, 1), SimpleNamespace(**values))
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error), where=f"--optim {name}", remedy="correct its options") from None

@@ -1,88 +1,41 @@
-"""Schedules of the learning rate: those of transformers, also with a share that decays, and that of the 2018 code."""
+"""The learning rate schedules of --lr_scheduler_type: one table of transformers' own and ours."""
 
-import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import get_scheduler
+from transformers import SchedulerType, get_scheduler
 
-from bert_hf.errors import InputError
+from bert_hf.console import logger
+from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import option_text
-
-BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")  # schedules that read the metric of an evaluation
-STABLE = "warmup_stable_decay"  # warm-up, then the peak rate, then `num_decay_steps` down to zero
+from bert_hf.training.run_fingerprint import settings
 
 
-def with_decay_steps(args, total_steps: int) -> dict | None:
-    """--lr_scheduler_kwargs for a run of so many steps: `num_decay_steps` below 1 is a share of them.
-
-    A configuration can name a share, whatever the length of the run; --warmup_steps below 1 is one, too.
-
-    Raises:
-        InputError: the run has fewer steps than its warm-up and its decay: its rate would never be at its peak.
-    """
-    kwargs = args.lr_scheduler_kwargs
-    if option_text(args.lr_scheduler_type) != STABLE or "num_decay_steps" not in (kwargs or {}):
-        return kwargs
-
-    warmup, decay = args.get_warmup_steps(total_steps), kwargs["num_decay_steps"]
-    if decay < 1:
-        decay = round(decay * total_steps)
-    if warmup + decay > total_steps:
-        what = f"num_decay_steps {decay:,} and {warmup:,} steps of warm-up are more than the run's {total_steps:,}"
-        raise InputError(
-            what,
-            where="--lr_scheduler_kwargs",
-            remedy='give a smaller number or share, as in {"num_decay_steps": 0.2}',
-        )
-    return {**kwargs, "num_decay_steps": decay}
-
-
-def check_schedule(args, kwargs: dict | None) -> None:
-    """Refuses a schedule that cannot be created, or that --decay_from_step_zero would replace.
+@dataclass(frozen=True)
+class Schedule:
+    """One value of --lr_scheduler_type.
 
     Args:
-        kwargs: --lr_scheduler_kwargs, parsed.
-
-    Raises:
-        InputError: names the option.
+        make: (optimizer, warm-up steps, steps of the run, --lr_scheduler_kwargs) → the scheduler. Add a schedule by
+            writing this function.
+        warms_up: it uses the warm-up steps.
     """
-    name = option_text(args.lr_scheduler_type)
-    if getattr(args, "decay_from_step_zero", False) and (name != "linear" or kwargs):
-        raise InputError(
-            "--decay_from_step_zero true is another schedule",
-            where="--lr_scheduler_kwargs" if name == "linear" else "--lr_scheduler_type",
-            remedy="leave one of the two out",
-        )
 
-    decay = (kwargs or {}).get("num_decay_steps")
-    if name == STABLE and decay is not None:
-        if not isinstance(decay, int | float) or not 0 < decay < math.inf:  # also no NaN
-            what, remedy = f"num_decay_steps is {decay!r}", "give a number of steps, or a share of them as in 0.2"
-            raise InputError(what, where="--lr_scheduler_kwargs", remedy=remedy)
-        kwargs = {**(kwargs or {}), "num_decay_steps": 3}  # of the ten below
-
-    rate = getattr(args, "learning_rate", None)  # None: fine-tuning chooses it later, and checks again
-    try:  # a run of ten steps; the model does not matter
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0 if rate is None else rate)
-        schedule: Any = get_scheduler(
-            name, optimizer, num_warmup_steps=2, num_training_steps=10, scheduler_specific_kwargs=kwargs
-        )
-        for _ in range(10):
-            optimizer.step()
-            schedule.step(*([1.0] if name in BY_EVALUATION else []))
-    except (TypeError, ValueError, ArithmeticError) as error:
-        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
-        raise InputError(
-            f"the schedule {name} cannot be made: {reason}",
-            where="--lr_scheduler_kwargs",
-            remedy='give what it needs as {"name": value}, or another --lr_scheduler_type',
-        ) from None
+    make: Callable[[Optimizer, int, int, dict], Any]
+    warms_up: bool = True
 
 
-def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
+def _from_transformers(name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
+    return get_scheduler(name, optimizer, warmup_steps, total_steps, kwargs)
+
+
+def bert_linear(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict | None = None) -> LambdaLR:
     """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
 
     With 10,000 of 1,000,000 steps of warm-up the rate falls from 1.00 to 0.99 of its peak where warm-up ends;
@@ -94,4 +47,72 @@ def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, t
             return step / max(1, warmup_steps)
         return max(0.0, 1.0 - step / max(1, total_steps))
 
-    return LambdaLR(optimizer, share)
+    return LambdaLR(optimizer, share, **(kwargs or {}))
+
+
+def warmup_stable_decay(optimizer: Optimizer, warmup_steps: int, total_steps: int, kwargs: dict) -> Any:
+    """transformers' schedule, whose `num_decay_steps` may also be a share of the steps of the run.
+
+    Raises:
+        InputError: warm-up and decay are longer than the run; the rate would never reach its peak.
+    """
+    decay = kwargs.get("num_decay_steps", 0)
+    decay = round(decay * total_steps) if decay < 1 else decay
+    if warmup_steps + decay > total_steps:
+        raise InputError(
+            f"num_decay_steps {decay:,} and {warmup_steps:,} steps of warm-up are more than the run's {total_steps:,}",
+            where="--lr_scheduler_kwargs",
+            remedy='use a smaller number or a share, as in {"num_decay_steps": 0.2}',
+        )
+    kwargs = {**kwargs, "num_decay_steps": decay} if decay else kwargs
+    return get_scheduler("warmup_stable_decay", optimizer, warmup_steps, total_steps, kwargs)
+
+
+SCHEDULES: dict[str, Schedule] = {
+    **{each.value: Schedule(partial(_from_transformers, each.value)) for each in SchedulerType},
+    **{
+        name: Schedule(partial(_from_transformers, name), warms_up=False)
+        for name in ("constant", "reduce_lr_on_plateau", "greedy")
+    },
+    "warmup_stable_decay": Schedule(warmup_stable_decay),
+    "bert_linear": Schedule(bert_linear),
+}
+
+
+def make_schedule(args: Any, optimizer: Optimizer, total_steps: int) -> Any:
+    """The schedule that --lr_scheduler_type names, for a run of `total_steps`."""
+    schedule = SCHEDULES[option_text(args.lr_scheduler_type)]
+    warmup = args.get_warmup_steps(total_steps)
+    if schedule.warms_up and warmup >= total_steps:
+        logger.warning(
+            f"! {warmup:,} steps of warm-up in a run of {total_steps:,}: the learning rate never reaches its peak; "
+            "use a share of the steps, as in --warmup_steps 0.01"
+        )
+    return schedule.make(optimizer, warmup, total_steps, dict(args.lr_scheduler_kwargs or {}))
+
+
+def schedule_identity(args: Any) -> dict[str, Any]:
+    """The part of a run's identity that describes its length and its schedule."""
+    names = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
+    return settings(args, names)
+
+
+def check_schedule(args: Any, kwargs: dict | None) -> None:
+    """Makes the schedule for a long run, to find an unknown name and arguments that it does not take.
+
+    Args:
+        kwargs: --lr_scheduler_kwargs, parsed.
+
+    Raises:
+        InputError: names the option.
+    """
+    name = option_text(args.lr_scheduler_type)
+    check_known(name, SCHEDULES, f"unknown schedule: {name}", "--lr_scheduler_type")
+
+    rate = 1.0 if args.learning_rate is None else args.learning_rate  # fine-tuning chooses it later, and checks again
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
+    try:
+        SCHEDULES[name].make(optimizer, 0, 1_000_000_000, dict(kwargs or {}))
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
+        raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="correct them") from None

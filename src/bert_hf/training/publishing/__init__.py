@@ -1,1 +1,1 @@
-"""Model card and push to the Hub."""
+"""What a finished run publishes: curves, model card, push to the Hub."""

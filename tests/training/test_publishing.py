@@ -1,20 +1,20 @@
+"""Curves, model card and push of a finished run."""
+
 import csv
 import json
 import os
-import pickle
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import yaml
 from hub_server import HubServer
 from PIL import Image
 
-from bert_hf import BertForPreTraining, InputError
-from bert_hf.training.publishing import hub
+from bert_hf import BertForPreTraining
+from bert_hf.training.publishing.card import Card, held_out_text, write_card
+from bert_hf.training.publishing.curves import draw_curves, write_curves
 
 TOKEN = "hf_canary0123456789"
 FIGURES = {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9, "train_runtime": 3.0, "unigram_mlm_loss": 6.5}
@@ -25,16 +25,16 @@ HISTORY = [
 
 
 def card(**changes):
-    said = {"title": "tiny", "pipeline_tag": "fill-mask", "command": "accelerate launch x", "machine": "CPU"}
-    return hub.Card(**{**said, **changes})
+    given = {"title": "tiny", "pipeline_tag": "fill-mask", "command": "accelerate launch x", "machine": "CPU"}
+    return Card(**{**given, **changes})
 
 
 @pytest.fixture
 def folder(tmp_path, config, tokenizer):
     BertForPreTraining(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    hub.write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
-    hub.write_card(tmp_path, card(license="cc-by-4.0", source="my archive", language="en"), FIGURES)
+    write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
+    write_card(tmp_path, card(license="cc-by-4.0", source="my archive", language="en"), FIGURES)
     (tmp_path / "all_results.json").write_text(json.dumps(FIGURES))
     (tmp_path / "optimizer.pt").write_bytes(b"PK\x03\x04")  # must not travel
     (tmp_path / "checkpoint-3").mkdir()
@@ -68,39 +68,15 @@ def test_a_push_through_the_real_client_and_back(folder, tmp_path_factory):
     assert seen["id"] == "me/tiny"
     assert "/me/tiny/" in seen["address"]
     assert server.branches == ["new"]
-    assert "the file holds your token" in seen["token in a file"]
-    assert "a pickle is not pushed" in seen["pickle"]
     assert seen["no rights"].startswith("me/other: the push failed: ")
     assert "hf auth login" in seen["no rights"]
     assert seen["stalled"].startswith("me/stalled: the push failed: ")
     assert "timed out" in seen["stalled"]
 
 
-@pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickle_under_an_allowed_name_is_refused(tmp_path, protocol, name):
-    (tmp_path / name).write_bytes(pickle.dumps({"weights": [1.0]}, protocol=protocol))
-    with pytest.raises(InputError, match="a pickle is not pushed"):
-        hub.push(tmp_path, "me/tiny")
-
-
-def test_a_tensor_file_that_begins_like_a_pickle_is_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    header = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.ljust(0x0480)  # its length: 80 04 00 …
-    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
-    with pytest.raises(InputError, match="offline mode is enabled"):  # past the check, and not past HF_HUB_OFFLINE
-        hub.push(tmp_path, "me/tiny")
-
-
-def test_any_token_in_a_file_stops_the_push(tmp_path):
-    (tmp_path / "trainer_state.json").write_text('{"token": "hf_%s"}' % ("aB3" * 12))
-    with pytest.raises(InputError, match="the file holds your token"):
-        hub.push(tmp_path, "me/tiny")
-
-
 @pytest.mark.parametrize("flag", ["--hub_token short", "--hub_token=short", "--other hf_" + "aB3" * 12])
 def test_a_token_on_the_command_line_is_not_in_the_card(tmp_path, flag):
-    hub.write_card(tmp_path, card(command=f"accelerate launch x {flag} --seed 1"), FIGURES)
+    write_card(tmp_path, card(command=f"accelerate launch x {flag} --seed 1"), FIGURES)
     text = (tmp_path / "README.md").read_text()
     assert "short" not in text
     assert "hf_" not in text.replace("bert_hf", "")
@@ -131,14 +107,14 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     [("CC BY-SA 4.0", "cc-by-sa-4.0", None), ("MIT", "mit", None), ("Ours & only ours", "other", "ours-only-ours")],
 )
 def test_a_licence_is_spelt_as_the_hub_takes_it(tmp_path, given, license, name):
-    hub.write_card(tmp_path, card(license=given), FIGURES)
+    write_card(tmp_path, card(license=given), FIGURES)
     front = front_matter(tmp_path)
     assert (front["license"], front.get("license_name")) == (license, name)
     assert f"Licence of the text: {given}" in (tmp_path / "README.md").read_text()
 
 
 def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
-    hub.write_card(tmp_path, card(repo_id="me/tiny", example='He said "\\[MASK]".'), {"eval_loss": float("nan")})
+    write_card(tmp_path, card(repo_id="me/tiny", example='He said "\\[MASK]".'), {"eval_loss": float("nan")})
     text = (tmp_path / "README.md").read_text()
     code = text.split("```python")[1].split("```")[0]
     compile(code, "card", "exec")
@@ -147,27 +123,27 @@ def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
 
 
 def test_the_hub_is_told_of_no_pipeline_that_cannot_load_the_model(tmp_path):
-    hub.write_card(tmp_path, card(pipeline_tag="token-classification", stock=False), {"test_f1": 0.5})
+    write_card(tmp_path, card(pipeline_tag="token-classification", stock=False), {"test_f1": 0.5})
     front = front_matter(tmp_path)
     assert not {"pipeline_tag", "library_name"} & front.keys()
     assert front["model-index"][0]["results"][0]["task"]["type"] == "token-classification"
 
 
 def test_nothing_is_guessed(tmp_path):
-    hub.write_card(tmp_path, card(), FIGURES)
+    write_card(tmp_path, card(), FIGURES)
     assert "license" not in front_matter(tmp_path)
     assert "language" not in front_matter(tmp_path)
     assert (tmp_path / "README.md").read_text().count("not stated by the user") == 2
 
 
 def test_curves_of_a_log_without_steps_or_lines(tmp_path):
-    hub.write_curves([{"loss": 1.0}], tmp_path)
-    hub.write_curves([], tmp_path)
+    write_curves([{"loss": 1.0}], tmp_path)
+    write_curves([], tmp_path)
     assert (tmp_path / "loss.png").stat().st_size > 0
 
 
 def test_curves(tmp_path):
-    hub.write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
+    write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
     with open(tmp_path / "log_history.csv", newline="") as file:
         rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
     assert rows == HISTORY
@@ -178,7 +154,7 @@ def test_curves(tmp_path):
 
 def test_each_task_has_a_panel_with_its_baseline():
     """MLM losses lie between 2 and 10 nats, NSP losses below 0.7: on one axis the second is a flat line."""
-    figure = hub.draw_curves(HISTORY, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
+    figure = draw_curves(HISTORY, {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": 0.52})
     shown = [[(line.get_label(), list(map(float, line.get_ydata()))) for line in axes.lines] for axes in figure.axes]
     assert shown == [
         [("MLM loss, held out", [5.4]), ("MLM loss, training", [6.3]), ("unigram frequencies (6.500)", [6.5, 6.5])],
@@ -191,7 +167,7 @@ def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
     classifier = [{"step": 1, "loss": 0.7}, {"step": 1, "eval_loss": 0.6, "eval_f1": 0.5, "eval_accuracy": 0.9}]
     labels = []
     for history in (alone, classifier):
-        figure = hub.draw_curves(history, {})
+        figure = draw_curves(history, {})
         labels.append([[line.get_label() for line in axes.lines] for axes in figure.axes])
     assert labels == [
         [["MLM loss, training"], ["MLM accuracy, training"]],
@@ -201,14 +177,14 @@ def test_panels_of_a_masked_lm_alone_and_of_a_classifier():
 
 def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
     said = {
-        hub.held_out_text(None, "--validation_file", "documents held out"): "documents held out",
-        hub.held_out_text(["https://u:secret@h/a/valid.txt?key=x", "b/c.txt"], "--validation_file", ""): (
+        held_out_text(None, "--validation_file", "documents held out"): "documents held out",
+        held_out_text(["https://u:secret@h/a/valid.txt?key=x", "b/c.txt"], "--validation_file", ""): (
             "the text given by --validation_file (valid.txt, c.txt)"
         ),
-        hub.held_out_text(list("abcde"), "--test_file", ""): "the text given by --test_file (a, b, c and 2 more)",
+        held_out_text(list("abcde"), "--test_file", ""): "the text given by --test_file (a, b, c and 2 more)",
     }
     for given, expected in said.items():
-        hub.write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)
+        write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)
         text = (tmp_path / "README.md").read_text()
         assert f"The metrics are those of {expected}. The model repeats" in text
         assert "\n\nTrained at 128.\n" in text

@@ -1,0 +1,70 @@
+"""Writes the log of a run as a table and as a picture: `log_history.csv` and `loss.png`."""
+
+import csv
+import re
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+_COLOURS = {"mlm": "tab:blue", "nsp": "tab:orange", "f1": "tab:green", "accuracy": "tab:blue", "loss": "tab:blue"}
+
+
+def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] | None = None) -> None:
+    """Writes `log_history.csv` (every entry of the log) and `loss.png` (see `draw_curves`)."""
+    columns = ["step", *sorted({name for row in history for name in row} - {"step"})]
+    with open(folder / "log_history.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(history)
+
+    draw_curves(history, baselines or {}).savefig(folder / "loss.png", dpi=120)
+
+
+def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
+    """Two panels, each with its baseline as a dashed line.
+
+    Pre-training: the MLM loss, and the NSP accuracy (MLM accuracy where there are no pairs). The NSP loss is left out,
+    because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses, and accuracies if any.
+    """
+    names = sorted({name for row in history for name in row})
+    losses = [name for name in names if name.endswith("loss")]
+    scores = [name for name in names if name.endswith(("accuracy", "_f1"))]
+
+    if any("mlm" in name for name in losses):
+        task = "nsp" if any("nsp" in name for name in scores) else "mlm"
+        losses = [name for name in losses if "mlm" in name]
+        scores = [name for name in scores if task in name]
+
+    figure = Figure(figsize=(11 if scores else 6, 4))
+    panels = figure.subplots(1, 2 if scores else 1, squeeze=False)
+    unigram, majority = baselines.get("unigram_mlm_loss"), baselines.get("majority_nsp_accuracy")
+    _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
+    if scores:
+        _draw(panels[0][1], history, scores, "accuracy", majority, "majority class")
+    figure.tight_layout()
+    return figure
+
+
+def _draw(panel, history: list[dict], names: list[str], label: str, level: float | None, level_name: str) -> None:
+    """One panel: training metrics as thin lines, held-out ones as lines with points, a baseline as a dashed line."""
+    for name in names:
+        points = [(row["step"], row[name]) for row in history if name in row and "step" in row]
+        if not points or name.startswith("train_"):  # the mean over the run is a metric, not a curve
+            continue
+
+        held_out = name.startswith("eval_")
+        style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
+        colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
+        text = name.removeprefix("eval_").replace("_", " ")
+        text = re.sub("mlm|nsp|f1", lambda found: found[0].upper(), text)
+        text += ", held out" if held_out else ", training"
+        panel.plot(*zip(*points, strict=True), color=colour, label=text, **style)
+
+    if level is not None:
+        panel.axhline(level, linestyle="--", linewidth=1, color="black", label=f"{level_name} ({level:.3f})")
+
+    panel.set(xlabel="step", ylabel=label)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(alpha=0.25)
+    if panel.lines:
+        panel.legend(fontsize=8, frameon=False)

@@ -1,0 +1,78 @@
+"""Pushes a finished run to the Hub."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+
+from bert_hf.errors import InputError, first_line
+
+PUSHED = [
+    *("config.json", "*.safetensors", "model.safetensors.index.json", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    *("*_results.json", "trainer_state.json", "loss.png", "log_history.csv"),
+]
+TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
+
+
+def create_repository(folder: Path, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
+    """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME.
+
+    Raises:
+        InputError: the Hub refused.
+    """
+    _set_timeout()
+    with _push_errors(folder, repo_id):
+        full_id = huggingface_hub.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        if revision and revision != "main" and not revision.startswith("refs/"):
+            huggingface_hub.create_branch(full_id, branch=revision, exist_ok=True)
+        return full_id
+
+
+def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
+    """Uploads a finished run into an existing repository and waits for it; returns the address of the commit.
+
+    Only the files in `PUSHED` go: no checkpoint, no optimizer state, no pickle. The token is that of `HF_TOKEN` or
+    `hf auth login`; none is taken as an argument.
+
+    Raises:
+        InputError: the Hub refused.
+    """
+    _set_timeout()
+
+    with _push_errors(folder, repo_id):
+        commit = huggingface_hub.upload_folder(
+            repo_id=repo_id,
+            folder_path=folder,
+            revision=revision,
+            commit_message="Upload a run of bert_hf",
+            allow_patterns=PUSHED,
+            ignore_patterns="*/*",
+        )
+        return str(commit)
+
+
+@contextlib.contextmanager
+def _push_errors(folder: Path, repo_id: str) -> Iterator[None]:
+    """Turns whatever the Hub's client raises into an `InputError` that says where the model is."""
+    try:
+        yield
+    except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError, RuntimeError
+        raise InputError(
+            f"the push failed: {first_line(error)}",
+            where=repo_id,
+            remedy=f"the model is safe in {folder}; check `hf auth login`, your rights and the network",
+        ) from None
+
+
+def _set_timeout() -> None:
+    """Gives the Hub's HTTP client a timeout and keeps its other settings: hooks (among them offline mode), redirects.
+
+    The class comes from the present client, because huggingface_hub 1 uses httpx and 2 uses httpx2. A factory is set
+    and not a client, because huggingface_hub closes its client after a failed connection and makes another.
+    """
+    stock = huggingface_hub.get_session()
+    client_class = type(stock)
+    hooks = stock.event_hooks
+    huggingface_hub.set_client_factory(lambda: client_class(event_hooks=hooks, follow_redirects=True, timeout=TIMEOUT))
