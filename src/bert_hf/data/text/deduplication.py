@@ -108,9 +108,9 @@ def document_rows(source: Source, near: bool) -> bytearray:
 def minhash_signatures(texts: Iterable[str], *, shingle: int = SHINGLE, values: int = _VALUES) -> np.ndarray:
     """MinHash signatures: the share of equal values in two rows estimates the Jaccard similarity of the two texts.
 
-    A text is the set of its sequences of `shingle` words, case folded; a text of fewer words is one sequence. Words are
-    separated by white space, and in scripts without spaces each character is a word. Two texts without any word have
-    equal signatures.
+    A text is the set of its sequences of `shingle` words, case folded; a text of fewer words is one sequence. White
+    space separates words, and in scripts without spaces each character is a word. Texts without words have equal
+    signatures.
 
     Returns:
         (texts, values) uint32, the same in every process.
