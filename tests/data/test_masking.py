@@ -23,7 +23,7 @@ def test_choose_tokens_takes_exactly_the_count_and_only_maskable(maskable, proba
 def test_whole_words_stay_whole_and_within_the_budget(tokens, probability, seed):
     bits = np.frombuffer(tokens, np.uint8)
     maskable, continues = bits & 3 > 0, bits & 12 > 0
-    chosen = set(choose_words(maskable, continues, probability, np.random.default_rng(seed)).tolist())
+    chosen = set(choose_words(maskable, ~continues, probability, np.random.default_rng(seed)).tolist())
 
     words = []
     for position in np.flatnonzero(maskable).tolist():
@@ -45,7 +45,7 @@ def test_example_of_whole_words():
     seed = next(s for s in range(1000) if np.random.default_rng(s).permutation(4).tolist() == [1, 0, 3, 2])
     continues = np.array([False, True, True, False, True, False, False])
     assert prediction_count(7, 0.4) == 3
-    assert choose_words(np.ones(7, bool), continues, 0.4, np.random.default_rng(seed)).tolist() == [3, 4, 6]
+    assert choose_words(np.ones(7, bool), ~continues, 0.4, np.random.default_rng(seed)).tolist() == [3, 4, 6]
 
 
 def test_replacement_is_80_10_10():

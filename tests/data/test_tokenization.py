@@ -1,12 +1,16 @@
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
 
 from bert_hf.data.text.tokenization import (
     check_tokenizer,
     fingerprint_text,
     load_tokenizer,
     save_tokenizer,
+    starts_word,
     train_tokenizer,
 )
 from bert_hf.errors import InputError
@@ -169,3 +173,51 @@ def test_ids_beyond_the_model_are_refused(tokenizer):
     check_tokenizer(tokenizer, 99)
     with pytest.raises(InputError, match="ids reach 98, the model has 98 embeddings"):
         check_tokenizer(tokenizer, 98)
+
+
+# ---- where a word begins
+
+SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
+
+
+def trained_as(kind: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of another kind than WordPiece, with BERT's special tokens."""
+    specials = [f"[{name.upper()}]" for name in SPECIAL_NAMES]
+    if kind == "byte-level BPE":
+        rust = Tokenizer(models.BPE(unk_token="[UNK]"))
+        rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        trainer = trainers.BpeTrainer(vocab_size=60, special_tokens=specials, show_progress=False)
+    elif kind == "Unigram":
+        rust = Tokenizer(models.Unigram())
+        rust.pre_tokenizer = pre_tokenizers.Metaspace()
+        trainer = trainers.UnigramTrainer(
+            vocab_size=60, special_tokens=specials, unk_token="[UNK]", show_progress=False
+        )
+    else:
+        rust = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+        rust.pre_tokenizer = pre_tokenizers.Whitespace()
+        trainer = trainers.WordLevelTrainer(special_tokens=specials, show_progress=False)
+    rust.train_from_iterator(TEXTS, trainer)
+    names = {f"{name}_token": special for name, special in zip(SPECIAL_NAMES, specials, strict=True)}
+    return PreTrainedTokenizerFast(tokenizer_object=rust, **names)
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "byte-level BPE", "Unigram"])
+def test_where_words_begin(kind):
+    tokenizer = train_tokenizer(TEXTS, vocab_size=90) if kind == "WordPiece" else trained_as(kind)
+    tokenizer.add_tokens(["<user>"])
+    starts = starts_word(tokenizer)
+    assert not starts[tokenizer.all_special_ids].any()
+    assert starts[tokenizer.convert_tokens_to_ids("<user>")]
+    for text in ("the quick fox jumps over", "lazy dogfox"):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert len(ids) > len(text.split())
+        assert starts[ids[0]]
+        assert starts[ids].sum() == len(text.split())
+
+
+def test_whole_words_need_a_mark_in_the_vocabulary():
+    tokenizer = trained_as("WordLevel")
+    assert DataCollatorForPreTraining(tokenizer).example({"input_ids": [2, 5, 6, 3]})["labels"].max() >= 5
+    with pytest.raises(InputError, match="no token shows where a word begins"):
+        DataCollatorForPreTraining(tokenizer, whole_word_mask=True)

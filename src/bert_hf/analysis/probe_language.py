@@ -18,7 +18,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.readers import read_rows, whole_text
-from bert_hf.data.text.tokenization import continuing_pieces
+from bert_hf.data.text.tokenization import starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
 
@@ -120,7 +120,8 @@ class Corruptor:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, counts: np.ndarray):
         self._rng = np.random.default_rng(0)
-        self._continues = continuing_pieces(tokenizer)
+        self._continues = ~starts_word(tokenizer)
+        self._continues[tokenizer.all_special_ids] = False
         self._special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
         drawn_from = counts.astype(np.float64)
         drawn_from[self._special] = 0
@@ -262,7 +263,8 @@ def pseudo_log_likelihoods(
     model: BertForPreTraining, sentences: list[str], tokenizer: PreTrainedTokenizerBase
 ) -> np.ndarray:
     """(N,) pseudo-log-likelihood of each sentence in nats (Salazar et al. 2020)."""
-    continues = continuing_pieces(tokenizer)
+    continues = ~starts_word(tokenizer)
+    continues[tokenizer.all_special_ids] = False
     mask, pad = (tokenizer.mask_token_id, tokenizer.pad_token_id)
     encoded: Any = tokenizer(sentences, truncation=True, max_length=model.config.max_position_embeddings)["input_ids"]
     copies = [

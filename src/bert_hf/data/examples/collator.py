@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.data.examples.masking import choose_tokens, choose_words, replace
 from bert_hf.data.examples.samplers import MASK, generator
 from bert_hf.data.examples.sentence_pairs import truncate
-from bert_hf.data.text.tokenization import continuing_pieces
+from bert_hf.data.text.tokenization import starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
 
@@ -77,8 +77,8 @@ class DataCollatorForPreTraining:
         self._cls = np.array([tokenizer.cls_token_id])
         self._sep = np.array([tokenizer.sep_token_id])
         self._mask = cast(int, tokenizer.mask_token_id)
-        self._continues = continuing_pieces(tokenizer)
-        self._special = np.zeros(len(self._continues), dtype=bool)
+        self._starts_word = starts_word(tokenizer) if whole_word_mask else None
+        self._special = np.zeros(max(tokenizer.get_vocab().values()) + 1, dtype=bool)
         self._special[list(tokenizer.all_special_ids)] = True
         self._random_ids = np.flatnonzero(~self._special)
 
@@ -129,8 +129,8 @@ class DataCollatorForPreTraining:
                 remedy="use the tokenizer that made the ids",
             ) from None
 
-        if self.whole_word_mask:
-            chosen = choose_words(maskable, self._continues[ids], share, rng)
+        if self._starts_word is not None:
+            chosen = choose_words(maskable, self._starts_word[ids], share, rng)
         else:
             chosen = choose_tokens(maskable, share, rng)
 

@@ -23,7 +23,7 @@ def choose_tokens(maskable: np.ndarray, probability: float, rng: Generator) -> n
     return np.sort(candidates[np.argsort(rng.random(len(candidates)))[:count]])
 
 
-def choose_words(maskable: np.ndarray, continues: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
+def choose_words(maskable: np.ndarray, starts_word: np.ndarray, probability: float, rng: Generator) -> np.ndarray:
     """Positions to predict, ascending, whole words only.
 
     Words are taken in random order while they fit into the budget of `prediction_count`; one that does not fit is
@@ -36,14 +36,14 @@ def choose_words(maskable: np.ndarray, continues: np.ndarray, probability: float
 
     Args:
         maskable: (L,) bool.
-        continues: (L,) bool, true where a token continues the word of the token before it.
+        starts_word: (L,) bool, false where a token continues the word of the token before it.
     """
     candidates = np.flatnonzero(maskable)
     budget = prediction_count(len(candidates), probability)
 
     # The number of each candidate's word.
     begins = np.ones(len(candidates), dtype=bool)
-    begins[1:] = ~(continues[candidates[1:]] & (np.diff(candidates) == 1))
+    begins[1:] = starts_word[candidates[1:]] | (np.diff(candidates) > 1)
     word = np.cumsum(begins) - 1
     lengths = np.bincount(word).tolist()
 

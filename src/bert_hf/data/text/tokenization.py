@@ -304,9 +304,31 @@ def tokenizer_checksum(tokenizer: PreTrainedTokenizerBase) -> str:
     return text_checksum(fingerprint_text(tokenizer))
 
 
-def continuing_pieces(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """(V,) bool: which pieces continue the word of the piece before (##…)."""
+def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+    """(V,) bool, by token id: whether the token begins a word. Special tokens do not, tokens added by the user do.
+
+        WordPiece             play   ##ing  the         True False True
+        byte-level BPE        Ġplay  ing    Ġthe        True False True
+        SentencePiece         ▁play  ing    ▁the        True False True
+
+    The vocabulary tells which of these it is: by the mark that most of its tokens begin with.
+
+    Raises:
+        InputError: no token has any of these marks.
+    """
     vocabulary = tokenizer.get_vocab()
-    continues = np.zeros(max(vocabulary.values()) + 1, bool)
-    continues[[index for piece, index in vocabulary.items() if piece.startswith("##")]] = True
-    return continues
+    count = {mark: sum(token.startswith(mark) for token in vocabulary) for mark in ("##", "Ġ", "▁")}
+    mark = max(count, key=count.__getitem__)
+    if not count[mark]:
+        raise InputError(
+            "no token shows where a word begins (## of WordPiece, Ġ of BPE, ▁ of SentencePiece)",
+            where=tokenizer.name_or_path or "tokenizer",
+            remedy="choose another tokenizer, or mask without --whole_word_mask",
+        )
+
+    starts = np.zeros(max(vocabulary.values()) + 1, bool)
+    for token, index in vocabulary.items():
+        starts[index] = token.startswith(mark) != (mark == "##")
+    starts[list(tokenizer.get_added_vocab().values())] = True
+    starts[tokenizer.all_special_ids] = False
+    return starts
