@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_hf.config.arguments import PrepareArguments
-from bert_hf.data.text.deduplication import SHINGLE, document_rows, find_duplicates
+from bert_hf.data.text.deduplication import SHINGLE, document_rows, find_duplicates, minhash_signatures
 from bert_hf.data.text.readers import Piece, cut_pieces
 from bert_hf.data.text.sources import Texts
 from bert_hf.errors import InputError
@@ -158,6 +158,16 @@ def test_signatures_stay_what_they_are():
     """Duplicates decide the content of a corpus: where this fails, `METHOD` has to change."""
     rows = document_rows(Texts(("One two three four five six. Über 中文", "Two")), near=True)
     assert hashlib.sha256(rows).hexdigest()[:16] == "444571d500c3f6b2"
+
+
+def test_signatures_of_texts_are_those_of_documents():
+    texts = ["One two three four five six. Über 中文", "Two"]
+    assert minhash_signatures(texts).astype(np.uint8).tobytes() == b"".join(
+        bytes(row[8:]) for row in np.split(np.array(document_rows(Texts(tuple(texts)), near=True)), 2)
+    )
+    of_three = minhash_signatures(["a b c d e f", "A b c D e f", "a b c d e g", ""], shingle=3, values=4000)
+    agreement = (of_three[:1] == of_three).mean(axis=1)
+    assert agreement == pytest.approx([1, 1, 3 / 5, 0], abs=0.03)
 
 
 # ---- the recipe

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
 
 def document_rows(source: Source, near: bool) -> bytearray:
     """A row of bytes a document: 8 that equal documents share (0: it is empty) and, if `near`, its signature."""
-    signature = _Signature() if near else None
+    minhash = MinHash() if near else None
     rows = bytearray()
     digest = hashlib.blake2b(digest_size=8)
     empty = True
@@ -91,18 +91,75 @@ def document_rows(source: Source, near: bool) -> bytearray:
     for text, ends in source.read():
         empty = empty and not text.strip()
         digest.update(text.encode("utf-8", "surrogatepass").translate(None, b" \t\n\r\v\f"))
-        if signature is not None:
-            signature.add(text, ends)
+        if minhash is not None:
+            minhash.add(text, ends)
         if ends:
             rows += bytes(8) if empty else digest.digest()
-            if signature is not None:
-                rows += signature.close()
+            if minhash is not None:
+                rows += minhash.close().astype(np.uint8).tobytes()
             digest = hashlib.blake2b(digest_size=8)
             empty = True
     return rows
 
 
-# ---- words and shingles
+# ---- signatures
+
+
+def minhash_signatures(texts: Iterable[str], *, shingle: int = SHINGLE, values: int = _VALUES) -> np.ndarray:
+    """MinHash signatures: the share of equal values in two rows estimates the Jaccard similarity of the two texts.
+
+    A text is the set of its sequences of `shingle` words, case folded; a text of fewer words is one sequence. Words are
+    separated by white space, and in scripts without spaces each character is a word. Two texts without any word have
+    equal signatures.
+
+    Returns:
+        (texts, values) uint32, the same in every process.
+    """
+    minhash = MinHash(shingle, values)
+    rows = []
+    for text in texts:
+        minhash.add(text, ends=True)
+        rows.append(minhash.close())
+    return np.array(rows, np.uint32).reshape(-1, values)
+
+
+class MinHash:
+    """Computes the signature of a document whose text comes piece by piece (see `minhash_signatures`)."""
+
+    def __init__(self, shingle: int = SHINGLE, values: int = _VALUES):
+        self._sketch = new_sketch(values)
+        self._shingle = shingle
+        self._last = np.zeros(0, np.uint64)  # words (hashes) with which the next shingle begins
+        self._rest = ""  # of a word that the next piece may continue
+
+    def add(self, text: str, ends: bool) -> None:
+        """Adds a piece of the text; `ends`: it is the document's last one."""
+        text = self._rest + separate_words(text)
+        words = text.split()
+        whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _MAX_WORD_LENGTH
+        self._rest = "" if whole else words.pop()
+
+        hashes = np.concatenate([self._last, np.fromiter(map(hash_word, words), np.uint64, len(words))])
+        short = ends and 0 < len(hashes) < self._shingle and self._sketch.is_empty()
+        if short or len(hashes) >= self._shingle:
+            values = (shingle_hashes(hashes, self._shingle) >> np.uint64(32)).tolist()
+            for begin in range(0, len(values), 512):  # a batch that fits into a core's cache
+                self._sketch.update_batch(values[begin : begin + 512])
+        self._last = hashes[:0] if ends else hashes[max(0, len(hashes) - self._shingle + 1) :]
+
+    def close(self) -> np.ndarray:
+        """(values,) the signature; the next piece begins another document."""
+        values = self._sketch.hashvalues.copy()
+        self._sketch.clear()
+        return values
+
+
+def new_sketch(values: int) -> Any:
+    """An empty `datasketch.MinHash`, which takes 32-bit hashes."""
+    from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
+
+    # Scheme and seed are fixed, so that no default of the library decides the result
+    return MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")
 
 
 def separate_words(text: str) -> str:
@@ -117,45 +174,7 @@ def hash_word(word: str) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def new_sketch(values: int) -> Any:
-    """An empty `datasketch.MinHash` of so many values, which is given 32-bit hashes."""
-    from datasketch import MinHash  # half a second to load, and most runs look for no duplicates
-
-    # Scheme and seed are named, so that no default decides the result
-    return MinHash(values, seed=1, hashfunc=operator.index, scheme="affine32")
-
-
-class _Signature:
-    """MinHash of a document whose text comes piece by piece."""
-
-    def __init__(self):
-        self._sketch = new_sketch(_VALUES)
-        self._last = np.zeros(0, np.uint64)  # words (hashes) with which the next shingle begins
-        self._rest = ""  # of a word that the next piece may continue
-
-    def add(self, text: str, ends: bool) -> None:
-        """Adds a piece of the text; `ends`: it is the document's last one."""
-        text = self._rest + separate_words(text)
-        words = text.split()
-        whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _MAX_WORD_LENGTH
-        self._rest = "" if whole else words.pop()
-
-        hashes = np.concatenate([self._last, np.fromiter(map(hash_word, words), np.uint64, len(words))])
-        short = ends and 0 < len(hashes) < SHINGLE and self._sketch.is_empty()
-        if short or len(hashes) >= SHINGLE:
-            values = (shingle_hashes(hashes) >> np.uint64(32)).tolist()
-            for begin in range(0, len(values), 512):  # at once: so many fit into a core's cache
-                self._sketch.update_batch(values[begin : begin + 512])
-        self._last = hashes[:0] if ends else hashes[-(SHINGLE - 1) :]
-
-    def close(self) -> bytes:
-        """The signature; the next piece begins another document."""
-        values = self._sketch.hashvalues.astype(np.uint8)
-        self._sketch.clear()
-        return values.tobytes()
-
-
-def shingle_hashes(hashes: np.ndarray, length: int = SHINGLE) -> np.ndarray:
+def shingle_hashes(hashes: np.ndarray, length: int) -> np.ndarray:
     """A number for each sequence of `length` words: a polynomial of their hashes modulo 2^64.
 
     Of five the words a … f and the multiplier m:
