@@ -26,8 +26,8 @@ from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING
 from bert_hf.data.corpus.requested_corpus import is_prepared
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, check_known
+from bert_hf.finetuning.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.run import refuse_stop_without_evaluation
-from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.preflight.checkpoints import is_here, local_tokenizer, not_checked, read_model_config
 from bert_hf.preflight.inputs import (
