@@ -26,7 +26,7 @@ from scipy.sparse.csgraph import connected_components
 from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.readers import documents
 from bert_hf.data.text.sources import TextFile
-from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 
 COUNTING, OURS = "counting shared sequences", "MinHash, verified"
 FREQUENT = 50  # the counting side ignores sequences of more texts than this: its work is quadratic in their number

@@ -3,22 +3,16 @@
 python recipes/split.py --train_file SMSSpamCollection.tsv --folds 5 --output_dir runs/spam-folds
 
 Writes fold-0/{train,validation,test}.jsonl and so on; --folds 1 makes one split. The classes have the same shares in
-all parts. Where near-duplicates are more than half of a class's rows in a test part, they stay in training.
+all parts.
 """
 
 import sys
 
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.splitting.fold_files import (
-    FOLD_FILES,
-    make_folds,
-    read_rows_to_split,
-    table_of_parts,
-    write_folds,
-)
-from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
+from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, table_of_parts, write_folds
+from bert_hf.finetuning.near_duplicates import describe_groups
+from bert_hf.finetuning.splits import row_groups
 from bert_hf.preflight.recipes import parse_splitting
-from bert_hf.training.output_folder import claim_output_dir
 
 
 @one_line_errors
@@ -36,8 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     made = make_folds(rows, groups, split_args)
 
     # 3. Files
-    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=FOLD_FILES)
-    write_folds(folder, made, split_args)
+    write_folds(output_args.output_dir, made, split_args, overwrite=output_args.overwrite_output_dir)
 
     # 4. Report
     print(rows.line(split_args.problem_type))

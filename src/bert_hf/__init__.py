@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bert_hf.data.examples.dataset import PreTrainingExamples
     from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
-    from bert_hf.finetuning.tagging.tagger import load_tagger
+    from bert_hf.finetuning.feature_tagging import load_tagger
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.training.resumable_trainer import ResumableTrainer
     from bert_hf.training.trainer import PreTrainer
@@ -26,7 +26,7 @@ _HOMES = {
     "PreTrainingArguments": "config.arguments",
     "PreTrainingExamples": "data.examples.dataset",
     "ResumableTrainer": "training.resumable_trainer",
-    "load_tagger": "finetuning.tagging.tagger",
+    "load_tagger": "finetuning.feature_tagging",
     "load_tokenizer": "data.text.tokenization",
     "train_tokenizer": "data.text.tokenization",
 }

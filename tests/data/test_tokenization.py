@@ -4,7 +4,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
-
 from bert_hf.data.text.tokenization import (
     check_tokenizer,
     fingerprint_text,

@@ -22,8 +22,7 @@ from bert_hf.data.text.tokenization import load_tokenizer, save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, parse_row, read_parts, split_off
 from bert_hf.finetuning.choices import ChoiceCollator, ChoiceTask, choose, encode_choices
-from bert_hf.finetuning.model import load_task_model
-from bert_hf.finetuning.run import make_trainer, start_finetuning, train_and_finish
+from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
 from bert_hf.training.output_folder import release_lock
 
 CONFORMANCE = Path(__file__).parents[3] / "shared/data/conformance"

@@ -14,6 +14,7 @@ from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
 from bert_hf.errors import InputError
+from bert_hf.finetuning.spans import split_articles
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Answer, Question, read_questions
 from bert_hf.finetuning.squad.metric import exact_and_f1
@@ -132,6 +133,23 @@ def most_context(spans, first, last):
         if best is None or score > best:
             best, found = score, number
     return found
+
+
+@pytest.mark.parametrize("titled", [False, True])
+def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
+    """Fifty contexts, each in three forms; of three forms that one title names, and all others."""
+    rng = np.random.default_rng(0)
+    contexts = [" ".join(rng.choice(list("abcdefgh"), 9)) for _ in range(50)]
+    questions = []
+    for number, context in enumerate(contexts):
+        for form in (context, context.upper(), f"{context} ."):
+            title = f"article {number // 2}" if titled else ""
+            questions.append(Question(str(len(questions)), "Why?", form, (), title))
+    rest, part = split_articles(questions, 10, seed=0)
+    assert len(part) == pytest.approx(15, abs=3)
+    texts = [{question.context.lower().rstrip(" .") for question in rows} for rows in (rest, part)]
+    assert not texts[0] & texts[1]
+    assert not titled or not {question.title for question in rest} & {question.title for question in part}
 
 
 def test_a_long_question_is_cut(tokenizer):

@@ -1,4 +1,4 @@
-"""Splits of labelled rows: near-duplicates on one side, classes in proportion, folds, and what is said about them."""
+"""Splits of labelled rows: near-duplicates on one side, classes in proportion, folds."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,11 +10,11 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
-from bert_hf.finetuning.splitting.splits import (
-    describe_groups,
-    describe_overlap,
+from bert_hf.finetuning.splits import (
+    class_strata,
     folds,
     held_out,
+    number_strata,
     row_groups,
     row_strata,
     split_off,
@@ -35,43 +35,72 @@ def rows_of(rng, counts):
     return LabelledTexts(distinct_texts(rng, len(labels)), labels)
 
 
-def test_a_fold_is_stratified_and_each_row_is_tested_once(rng):
-    rows = rows_of(rng, {"ham": 200, "spam": 50})
-    made = folds(rows, 5, seed=0)
-    assert sorted(text for parts in made for text in parts["test"].texts) == sorted(rows.texts)
-    for parts in made:
-        assert sorted(text for name in PARTS for text in parts[name].texts) == sorted(rows.texts)
-        counts = [Counter(parts[name].labels) for name in PARTS]
-        assert counts == [{"ham": 140, "spam": 35}, {"ham": 20, "spam": 5}, {"ham": 40, "spam": 10}]
+# ---- one part
 
 
-def test_near_duplicates_are_in_one_part_of_each_fold(rng):
-    rows = rows_of(rng, {"ham": 200, "spam": 50})
-    copies = [f"{text.upper()} {number}!" for number, text in enumerate(rows.texts[::4])]
-    everything = LabelledTexts([*rows.texts, *copies], [*rows.labels, *rows.labels[::4]])
-    for parts in folds(everything, 5, seed=0):
-        words = [{text.lower().rstrip("0123456789! ") for text in parts[name].texts} for name in PARTS]
-        assert sum(map(len, words)) == 250
+@pytest.mark.parametrize("percentage", [1, 5, 10, 12.5, 15, 20, 30, 50])
+def test_the_share_of_each_class_is_held_out(percentage):
+    strata = np.repeat([0, 1, 2], [2000, 600, 200])
+    held = held_out(np.arange(2800), percentage, seed=0, strata=strata)
+    expected = np.bincount(strata) * percentage / 100
+    assert np.abs(np.bincount(strata[held]) - expected).max() <= 2
 
 
-def test_equal_seeds_split_equally_and_others_do_not(rng):
-    rows = rows_of(rng, {"ham": 60, "spam": 40})
-    assert folds(rows, 3, seed=1) == folds(rows, 3, seed=1) != folds(rows, 3, seed=2)
-    assert three_parts(rows, 10, 20, seed=1) == three_parts(rows, 10, 20, seed=1) != three_parts(rows, 10, 20, seed=2)
+def test_groups_stay_together_and_classes_in_proportion(rng):
+    groups = np.repeat(np.arange(700), rng.choice([1, 1, 1, 1, 2, 3, 8], 700))
+    strata = (rng.permutation(700) % 5 == 0).astype(int)[groups]
+    held = held_out(groups, 20, seed=1, strata=strata)
+    assert all(len(np.unique(held[groups == group])) == 1 for group in range(700))
+    assert np.bincount(strata[held]) / np.bincount(strata) == pytest.approx(0.2, abs=0.02)
 
 
-def test_a_giant_group_stays_in_training(rng):
-    """60 % of the rows are copies of one message: no part of a fold but training has one."""
-    rows = rows_of(rng, {"ham": 200, "spam": 200})
-    campaign = [f"Call {number} now, you have won a prize and a holiday" for number in range(600)]
-    everything = LabelledTexts([*campaign, *rows.texts], ["spam"] * 600 + rows.labels)
-    rest, part = split_off(everything, 20, seed=0)
-    assert Counter(part.labels) == {"ham": 40, "spam": 40}
-    for parts in [*folds(everything, 5, seed=0), three_parts(everything, 10, 20, seed=0)]:
-        assert sum(text.startswith("Call") for text in parts["train"].texts) == 600
-        assert Counter(parts["test"].labels) == {"ham": 40, "spam": 40}
-        assert Counter(parts["validation"].labels) == {"ham": 20, "spam": 20} or len(parts["validation"]) == 40
-    assert len(rest) == 920
+def test_equal_seeds_hold_out_equally_and_others_do_not(rng):
+    groups, strata = np.arange(200) // 2, rng.integers(0, 2, 200)
+    held = held_out(groups, 20, 5, strata)
+    assert (held == held_out(groups, 20, 5, strata)).all()
+    assert (held != held_out(groups, 20, 6, strata)).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_giant_group_stays_in_the_rest(seed):
+    """60 % of 1,000 rows are near-duplicates."""
+    groups = np.concatenate([np.zeros(600, int), np.arange(1, 401)])
+    strata = np.concatenate([np.ones(600, int), np.arange(400) % 2])
+    assert not held_out(groups, 20, seed, strata)[:600].any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_class_of_enough_groups_is_on_both_sides(seed):
+    strata = np.repeat([0, 1, 2, 3], [1000, 3, 2, 1])
+    held = held_out(np.arange(1006), 10, seed, strata)
+    assert np.bincount(strata[held], minlength=4)[1:].tolist() == [1, 1, 0]
+    held = held_out(np.arange(1006), 10, seed, strata, parts=3)
+    assert np.bincount(strata[held], minlength=4)[1:].tolist() == [1, 0, 0]
+
+
+def test_few_groups_without_classes():
+    held = held_out(np.array([0, 0, 0, 1]), 10, seed=0)
+    assert held.tolist() == [False, False, False, True]
+    assert not held_out(np.zeros(4, int), 10, seed=0).any()
+
+
+def test_strata(rng):
+    assert class_strata(["spam", "ham", "spam", "eggs"]).tolist() == [2, 1, 2, 0]
+    assert number_strata(np.arange(60.0)).tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    bins = number_strata(np.array([0.0] * 150 + list(range(1, 51))))
+    assert (bins[:150] == 0).all()  # equal numbers share a bin
+    assert number_strata(np.array([1.0, 2.0])).tolist() == [0, 0]
+
+
+def test_numbers_are_split_by_bins(rng):
+    rows = LabelledTexts(distinct_texts(rng, 400), [str(number) for number in rng.gamma(1.0, 1.0, 400)])
+    strata = row_strata(rows, regression=True)
+    held = held_out(row_groups(rows), 20, 0, strata)
+    assert np.bincount(strata[held]).tolist() == [8] * 10
+    assert len(split_off(rows, 20, 0, regression=True)[1]) == 80
+
+
+# ---- three parts and folds
 
 
 def test_percentages_are_of_all_rows(rng):
@@ -83,95 +112,58 @@ def test_percentages_are_of_all_rows(rng):
     }
 
 
-def test_both_texts_of_a_pair_decide(rng):
-    """The same premise with other hypotheses is no near-duplicate, unless most words are the same."""
+@pytest.mark.parametrize("seed", range(3))
+def test_each_part_has_each_class_of_three_rows(rng, seed):
+    parts = three_parts(rows_of(rng, {"a": 100, "b": 100, "c": 3, "d": 2}), 10, 20, seed)
+    counts = {name: Counter(rows.labels) for name, rows in parts.items()}
+    assert [counts[name]["c"] for name in PARTS] == [1, 1, 1]
+    assert [counts[name]["d"] for name in PARTS] == [1, 1, 0]
+
+
+def test_each_row_is_tested_once_and_folds_are_stratified(rng):
+    rows = rows_of(rng, {"ham": 200, "spam": 50})
+    made = folds(rows, 5, seed=0)
+    assert sorted(text for parts in made for text in parts["test"].texts) == sorted(rows.texts)
+    for parts in made:
+        assert sorted(text for name in PARTS for text in parts[name].texts) == sorted(rows.texts)
+        counts = [Counter(parts[name].labels) for name in PARTS]
+        assert counts == [{"ham": 140, "spam": 35}, {"ham": 20, "spam": 5}, {"ham": 40, "spam": 10}]
+    assert made == folds(rows, 5, seed=0) != folds(rows, 5, seed=1)
+
+
+def test_near_duplicates_are_in_one_part_of_each_fold(rng):
+    rows = rows_of(rng, {"ham": 200, "spam": 50})
+    copies = [f"{text.upper()} {number}!" for number, text in enumerate(rows.texts[::4])]
+    everything = LabelledTexts([*rows.texts, *copies], [*rows.labels, *rows.labels[::4]])
+    for parts in folds(everything, 5, seed=0):
+        words = [{text.lower().rstrip("0123456789! ") for text in parts[name].texts} for name in PARTS]
+        assert sum(map(len, words)) == 250
+
+
+def test_both_texts_of_a_pair_decide_and_stay_together(rng):
+    """The same premise with another hypothesis is not a near-duplicate, unless most words are the same."""
     first, second, third, fourth = distinct_texts(rng, 4)
     rows = LabelledTexts([first, first, first.upper(), third], ["a"] * 4, pairs=[second, third, second, fourth])
     assert row_groups(rows).tolist() == [0, 1, 0, 2]
 
-
-def test_pairs_are_split_with_their_texts(rng):
     rows = rows_of(rng, {"no": 30, "yes": 30})
     rows.pairs = [f"pair of {text}" for text in rows.texts]
-    for parts in folds(rows, 3, seed=0):
-        for own in parts.values():
-            assert own.pairs == [f"pair of {text}" for text in own.texts]
+    for own in folds(rows, 3, seed=0)[0].values():
+        assert own.pairs == [f"pair of {text}" for text in own.texts]
 
 
-def test_rare_classes_stay_in_training(rng):
-    rows = rows_of(rng, {"a": 100, "b": 100, "c": 4, "d": 1})
-    rest, part = split_off(rows, 20, seed=0)
-    assert Counter(part.labels) == {"a": 20, "b": 20}
-    assert Counter(rest.labels) == {"a": 80, "b": 80, "c": 4, "d": 1}
+def test_too_few_rows_that_differ(rng):
+    with pytest.raises(InputError, match="label 'spam' has 4 rows that differ in their words, too few for 5 folds"):
+        folds(rows_of(rng, {"ham": 20, "spam": 4}), 5, seed=0)
 
-
-def test_numbers_are_split_by_bins(rng):
-    rows = LabelledTexts(distinct_texts(rng, 400), [str(number) for number in rng.gamma(1.0, 1.0, 400)])
-    assert row_strata(rows, regression=True).max() == 9
-    _, part = split_off(rows, 20, seed=0, regression=True)
-    assert len(part) == 80
-    all_numbers, part_numbers = np.array(rows.labels, float), np.array(part.labels, float)
-    for share in (0.25, 0.5, 0.75):
-        assert np.mean(part_numbers <= np.quantile(all_numbers, share)) == pytest.approx(share, abs=0.05)
-
-
-def test_rows_without_labels_are_split(rng):
-    _, part = split_off(LabelledTexts(distinct_texts(rng, 50), None), 20, seed=0)
-    assert len(part) == 10
-
-
-def test_arrays_of_other_tasks_are_split():
-    """Questions of one document are a group; there are no classes."""
-    held = held_out(np.repeat(np.arange(50), 2), np.zeros(100, int), 10, seed=0)
-    assert held.sum() == 10
-    assert (held[::2] == held[1::2]).all()
-
-
-# ---- errors
-
-
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ({"ham": 20, "spam": 4}, "label 'spam' has 4 rows, fewer than 5 folds; give more rows of it, remove it, or"),
-        ({"ham": 20, "eggs": 20, "spam": 1}, "label 'spam' has 1 rows, fewer than 5 folds"),
-    ],
-)
-def test_a_class_of_fewer_rows_than_folds_is_named(rng, counts, message):
-    with pytest.raises(InputError) as caught:
-        folds(rows_of(rng, counts), 5, seed=0)
-    assert message in str(caught.value)
-
-
-def test_near_duplicates_do_not_make_up_for_rows(rng):
     rows = rows_of(rng, {"ham": 40})
-    copies = LabelledTexts(
-        [*rows.texts, *[f"win {number} now and here" for number in range(9)]], rows.labels + ["spam"] * 9
-    )
-    with pytest.raises(InputError, match="label 'spam' has 1 texts that differ in their words, too few for 5 folds"):
-        folds(copies, 5, seed=0)
-    with pytest.raises(InputError, match=r"too few texts of label 'spam' differ in their words \(1\) to hold 20 %"):
-        split_off(copies, 20, seed=0)
+    copies = [f"win {number} now and here" for number in range(9)]
+    rows = LabelledTexts([*rows.texts, *copies], rows.labels + ["spam"] * 9)
+    with pytest.raises(InputError, match="too few rows differ in their words to hold out 20 %"):
+        split_off(rows, 20, seed=0)
 
 
-# ---- what is said
-
-
-def test_groups_are_described():
-    assert describe_groups(np.array([0, 1, 0, 2, 2, 0])) == (
-        "near-duplicates: 5 rows in 2 groups, the largest of 3 rows"
-    )
-    assert describe_groups(np.arange(3)) == "near-duplicates: none"
-
-
-def test_rows_of_other_files_that_equal_training_rows_are_counted(rng):
-    train = rows_of(rng, {"ham": 10, "spam": 10})
-    copies = [text.upper() for text in train.texts[:3]]
-    validation = LabelledTexts([*copies, *distinct_texts(rng, 4)], ["ham"] * 7)
-    test = LabelledTexts(distinct_texts(rng, 5), None)
-    assert describe_overlap(train.joined(), {"validation": validation.joined(), "test": test.joined()}) == (
-        "near-duplicates of training rows: 3 of 7 validation rows, 0 of 5 test rows"
-    )
+# ---- in a run
 
 
 def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 import torch
 from helpers.tagged_words import asked_for, write_checkpoint
-from safetensors.torch import load_file, save_file
 from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForTokenClassification, BertModel
 
 from bert_hf import load_tagger
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning import feature_tagging
+from bert_hf.finetuning.feature_tagging import (
+    FeatureTaggingTask,
+    Tagger,
+    hidden_state_numbers,
+    make_tagger,
+    word_features,
+)
 from bert_hf.finetuning.run import make_trainer
-from bert_hf.finetuning.tagging import feature_store
-from bert_hf.finetuning.tagging.feature_store import FeatureStore, store_key
-from bert_hf.finetuning.tagging.feature_tagging import FeatureTaggingTask
-from bert_hf.finetuning.tagging.tagger import Tagger, hidden_state_numbers, make_tagger, word_features
 from bert_hf.finetuning.tagging.windows import make_windows, tokenize_words
 
 SENTENCES = [["w1x0", "w2"], ["w3", "\x00", "w4x1x2", "w5"], ["\x00"]]
@@ -137,7 +140,7 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     assert {tag for tags in expected for tag in tags} <= {"O", "B-X", "I-X"}
 
 
-def test_the_stock_class_does_not_take_its_classifier_and_ours_takes_the_former_name(tmp_path):
+def test_the_stock_class_does_not_take_its_classifier(tmp_path):
     """The BiLSTM's states are here as wide as BERT's, so that the shapes would fit."""
     torch.manual_seed(0)
     tagger = make_tagger(bert(), "last", lstm_hidden_size=16, max_seq_length=16)
@@ -146,12 +149,6 @@ def test_the_stock_class_does_not_take_its_classifier_and_ours_takes_the_former_
     _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert set(loaded["missing_keys"]) == {"classifier.weight", "classifier.bias"}
 
-    weights = load_file(tmp_path / "model.safetensors")
-    former = {name.replace("tag_classifier.", "classifier."): weight for name, weight in weights.items()}
-    assert former.keys() != weights.keys()
-    save_file(former, tmp_path / "model.safetensors", {"format": "pt"})
-    assert load_tagger(tmp_path)(SENTENCES) == Tagger(tagger, tiny_tokenizer())(SENTENCES)
-
 
 def test_another_checkpoint_is_no_tagger(tmp_path):
     write_checkpoint(tmp_path)
@@ -159,61 +156,14 @@ def test_another_checkpoint_is_no_tagger(tmp_path):
         load_tagger(tmp_path)
 
 
-# ---- store
-
-
-def test_the_store_is_made_once(tmp_path):
-    calls = []
-
-    def batches():
-        calls.append(1)
-        yield np.array([2, 0]), torch.tensor([[[2.0, 2.5]], [[0.0, 0.5]]])
-        yield np.array([1]), torch.tensor([[[1.0, 1.5]]])
-
-    (tmp_path / "features-0123.npy.partial").write_bytes(b"half")  # of an interrupted run
-    (tmp_path / "features-0456.npy").write_bytes(b"of another run")
-    store = FeatureStore()
-    assert store.make(tmp_path, "abc", (3, 1, 2), batches())
-    assert store.read(1, 2).tolist() == [[[1.0, 1.5]], [[2.0, 2.5]]]
-    assert [path.name for path in tmp_path.iterdir()] == ["features-abc.npy"]
-
-    again = FeatureStore()
-    assert not again.make(tmp_path, "abc", (3, 1, 2), batches())
-    assert len(calls) == 1
-    copied = pickle.dumps(store)
-    assert len(copied) < 1000  # the path, and not the rows
-    assert pickle.loads(copied).read(0, 1).tolist() == [[[0.0, 0.5]]]
-
-    (tmp_path / "features-0123.npy.partial").write_bytes(b"half")
-    FeatureStore().remove(tmp_path)  # a finished run is asked for again: it has no store
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(feature_store, "free_disk", lambda folder: 1000)
-    with pytest.raises(InputError, match=r"the features take 0\.00 GB, and 0\.00 GB are free"):
-        FeatureStore().make(tmp_path, "abc", (1000, 1, 2), [])
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_key_depends_on_weights_and_words():
-    model = bert(2)
-    ids = np.arange(4)
-    key = store_key(model, [1, 2], ids)
-    assert key == store_key(model, [1, 2], ids)
-    assert len({key, store_key(model, [1], ids), store_key(model, [1, 2], ids + 1)}) == 3
-    model.embeddings.word_embeddings.weight.data[7, 3] += 1e-3
-    assert store_key(model, [1, 2], ids) != key
-
-
 # ---- training
 
 
 def trainer_of(folder, **options):
     """A trainer of a tagger without dropout, by plain gradient steps."""
-    shape = {"feature_based": "weighted_last_4", "lstm_hidden_size": 8}
+    shape = {"feature_based": "weighted_last_4"}
     task_args = asked_for(folder, model_name_or_path="none", from_scratch=True, **shape)
-    task = FeatureTaggingTask(task_args, tiny_tokenizer())
+    task = FeatureTaggingTask(task_args, tiny_tokenizer(), lstm_hidden_size=8)
     defaults = {
         "learning_rate": 0.5, "optim": "sgd", "max_steps": 2, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_strategy": "no", "train_sampling_strategy": "sequential", "report_to": "none",
@@ -245,6 +195,25 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     width = max(row["length"] for row in features)
     gold = np.array([row["labels"] + [-100] * (width - row["length"]) for row in features])
     assert task.predicted_tags("validation", gold) == rows.tags
+
+
+def test_features_are_computed_once(tmp_path, monkeypatch):
+    trainer = trainer_of(tmp_path)
+    path = trainer.task.collator().path
+    assert [each.name for each in path.parent.glob("features*")] == [path.name]
+    assert np.load(path, mmap_mode="r").shape[1:] == (4, 32)
+    assert len(pickle.dumps(trainer.task.collator())) < 1000  # the path, not the rows
+
+    made = path.stat().st_mtime_ns
+    again = trainer_of(tmp_path)
+    assert path.stat().st_mtime_ns == made
+    path.with_name(f"{path.name}.partial").write_bytes(b"half")  # of a process that was killed
+    again.task.remove_features()
+    assert not list(path.parent.glob("features*"))
+
+    monkeypatch.setattr(feature_tagging, "free_disk", lambda folder: 1000)
+    with pytest.raises(InputError, match=r"the features take 0\.00 GB, and 0\.00 GB are free"):
+        trainer_of(tmp_path)
 
 
 def test_accumulation_does_not_change_the_gradient(tmp_path):

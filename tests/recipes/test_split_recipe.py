@@ -1,6 +1,8 @@
 """`split.py`: the files that it writes, what it prints, and what it refuses."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
 
 from bert_hf.data.corpus.checksums import file_checksum
+from bert_hf.finetuning import fold_files
 from bert_hf.finetuning.labelled.datasets import read_labelled
-from bert_hf.finetuning.splitting import fold_files
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
 
@@ -35,7 +37,7 @@ def test_five_folds(split, tmp_path, capsys):
     assert printed[1:4] == [
         "near-duplicates: none",
         "                    rows  ham  spam",
-        "fold-0  train        268  160   108",
+        "fold-0  train        268  159   109",
     ]
     names = ("train", "validation", "test")
     folders = [f"fold-{number}" for number in range(5)]
@@ -54,7 +56,7 @@ def test_five_folds(split, tmp_path, capsys):
     assert sorted(tested) == given
     manifest = json.loads(written["split.json"])
     assert [fold["test"]["rows"] for fold in manifest["folds"]] == [77, 77, 77, 77, 76]
-    assert manifest["folds"][0]["train"]["classes"] == {"ham": 160, "spam": 108}
+    assert manifest["folds"][0]["train"]["classes"] == {"ham": 159, "spam": 109}
     assert list(manifest["files"]) == ["spam.tsv"]
 
     # The same command again writes the same bytes, another seed others
@@ -158,3 +160,20 @@ def test_after_a_kill_the_same_command_writes_all(split, tmp_path, monkeypatch, 
     assert split("--train_file", str(MESSAGES), "--folds", "2", "--overwrite_output_dir") == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fold-0", "fold-1", "split.json"]
     assert len(everything(tmp_path / "out")) == 7
+
+
+def test_two_splits_of_one_folder_do_not_mix(split, tmp_path):
+    """Both at once, one of them with other folds: the folder holds one whole split, and the loser says why."""
+    options = {"five": ("--folds", "5"), "two": ("--folds", "2", "--split_seed", "1")}
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'recipes')!r}); import split; sys.exit(split.main())"
+    words = ["--train_file", str(MESSAGES), "--output_dir", "out"]
+    command = [sys.executable, "-c", script, *words]
+    processes = [subprocess.Popen([*command, *own], stderr=subprocess.PIPE, text=True) for own in options.values()]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 2]
+    assert sorted(errors)[1].startswith("error: out: the output folder is not empty")
+
+    manifest = json.loads((tmp_path / "out/split.json").read_bytes())
+    rows = [len(path.read_text().splitlines()) for path in sorted((tmp_path / "out").glob("fold-*/test.jsonl"))]
+    assert [fold["test"]["rows"] for fold in manifest["folds"]] == rows
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -45,6 +45,7 @@ class FineTuningArguments(RunArguments):
     metric_for_best_model: str | None = option(
         None, "Metric that decides which weights are kept. By default the task's; below 200 validation rows the loss."
     )
+    do_predict: bool = option(True, "Evaluate the test rows at the end, and write their predictions.")
     train_sampling_strategy: str = option(
         "group_by_length",
         "Texts of similar length share a batch: little padding. random: as in the 2018 code.",

@@ -10,8 +10,8 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import TABLES, read_rows, read_separated, whole_text
 from bert_hf.data.text.sources import load_hub
 from bert_hf.errors import InputError
-from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splitting.splits import draw_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splits import held_out
 
 PARTS = ("train", "validation", "test")
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
@@ -90,17 +90,16 @@ def _check(parts: dict[str, list[ChoiceRow]]) -> None:
 
 
 def split_off(rows: list[ChoiceRow], percentage: float, seed: int) -> tuple[list[ChoiceRow], list[ChoiceRow]]:
-    """(rest, at most `percentage` % of the rows), near-duplicate contexts in one of the two, equal for equal seeds.
+    """(rest, about `percentage` % of the rows), near-duplicate contexts in one of the two, equal for equal seeds.
 
     Not stratified, since the number of the right choice says nothing; so that ten rows can be split, too.
 
     Raises:
         InputError: too few contexts differ.
     """
-    wanted = max(1, round(len(rows) * percentage / 100))
     groups = near_duplicate_groups([row.context or row.question for row in rows])
-    out = draw_groups(groups, wanted, seed)
-    if not out.any() or out.all():
+    out = held_out(groups, percentage, seed)
+    if not out.any():
         what = f"too few contexts differ ({groups.max() + 1}) to hold {percentage:.3g} % of {len(rows)} rows out"
         remedy = "give more rows, or --validation_file and --test_file"
         raise InputError(what, where=rows[0].where, remedy=remedy)

@@ -22,7 +22,7 @@ from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
-from bert_hf.finetuning.splitting.splits import describe_overlap
+from bert_hf.finetuning.near_duplicates import describe_overlap
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.

@@ -11,7 +11,8 @@ from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
 from bert_hf.finetuning.labelled.folders import files_of_parts
 from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
 from bert_hf.finetuning.metrics import ClassificationMetric
-from bert_hf.finetuning.splitting.splits import describe_overlap, split_off, three_parts
+from bert_hf.finetuning.near_duplicates import describe_overlap
+from bert_hf.finetuning.splits import split_off, three_parts
 
 # Options without effect on the files of --data_dir, whose layout is fixed
 _NOT_IN_DATA_DIR = ("dataset_name", "dataset_config_name", "encoding")

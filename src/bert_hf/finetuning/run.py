@@ -1,36 +1,62 @@
-"""The path that every fine-tuning run takes: defaults, identity, training, metrics of each part, card and report."""
+"""The path of every fine-tuning run: network, defaults, identity, training, metrics of each part, card, report."""
 
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, TrainerCallback
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
 
-from bert_hf.config.finetuning_arguments import (
-    FineTuningArguments,
-    TaskArguments,
-    resolve_by_rows,
-    resolve_by_width,
-)
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
 from bert_hf.data.text.tokenization import tokenizer_checksum
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
-from bert_hf.finetuning.trainer import FineTuner, Predictions
+from bert_hf.finetuning.trainer import FineTuner, deciding_metric
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing.card import Card, held_out_text
-from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
+from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
-FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
+FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
-_SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
 
 
 # ---- start
+
+
+def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, str]:
+    """The task's stock class on a checkpoint (or, from scratch, on its shape alone), and a line on its new weights.
+
+    Raises:
+        InputError: nothing can be loaded from there, or inputs may be longer than the position table.
+    """
+    task_args = task.task_args
+    where = str(task_args.model_name_or_path)
+    set_seed(seed)
+    try:
+        folder = find_checkpoint(where, weights=not task_args.from_scratch)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
+        if task_args.from_scratch:
+            model = task.auto_class.from_config(config, dtype=torch.float32)
+            line = "random weights: only the checkpoint's shape and vocabulary are used"
+        else:
+            # fp32, because the default dtype is the checkpoint's, and bf16 weights lose small updates
+            options = {"config": config, "dtype": torch.float32}
+            model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
+            line = f"newly initialized: {', '.join(new)}"
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        what = f"no model can be loaded: {first_line(error)}"
+        raise InputError(what, where=where, remedy="check the path or id") from None
+
+    task.positions = getattr(config, "max_position_embeddings", task_args.max_seq_length)
+    check_positions(task_args.max_seq_length, task.positions, where)
+    return model, line
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
@@ -48,7 +74,6 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     schedule_options: Any = args.lr_scheduler_kwargs  # parsed by TrainingArguments
     check_schedule(args, schedule_options)  # now with its rate
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
-    _refuse_without_effect(args, task)
     line = choose_best_metric(args, task)
 
     run_start = run.start_run(args, identity_of(task, args, model))
@@ -58,21 +83,6 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
         rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
         logger.info(f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
     return run_start
-
-
-def _refuse_without_effect(args: FineTuningArguments, task: DownstreamTask) -> None:
-    """Refuses options that do nothing in this run."""
-    refuse_stop_without_evaluation(args, task.task_args)
-    if args.label_smoothing_factor and not task.smooths_labels:
-        what = "the loss of this task has no smoothed form"
-        raise InputError(what, where="--label_smoothing_factor", remedy="leave it out")
-
-
-def refuse_stop_without_evaluation(args, task_args: TaskArguments) -> None:
-    """Refuses --early_stopping_patience where the run is not evaluated while it trains."""
-    if task_args.early_stopping_patience is not None and args.eval_strategy == "no":
-        what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
-        raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
@@ -86,22 +96,12 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
         return "the last weights are kept"
     if not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
-    metric = str(args.metric_for_best_model).removeprefix("eval_")
+    metric = deciding_metric(args).removeprefix("eval_")
     if metric not in (known := (*task.metrics_of_rows(), "loss")):
         remedy = f"one of: {', '.join(dict.fromkeys(known))}"
         raise InputError(f"no metric {metric!r}", where="--metric_for_best_model", remedy=remedy)
     args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
-
-
-def order_of(args: FineTuningArguments) -> str:
-    """The order of the rows, as run.json and the card name it.
-
-    "group_by_length" itself, in a record, is the order of an earlier version (`run_fingerprint.RETIRED_VALUES`).
-    """
-    if args.train_sampling_strategy == "group_by_length":
-        return "inputs of about one length share a batch; batches in random order"
-    return args.train_sampling_strategy
 
 
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
@@ -124,8 +124,8 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
         "schedule": schedule_identity(args),
         "label_smoothing": args.label_smoothing_factor or None,
         "neftune_noise": args.neftune_noise_alpha,
-        "order": order_of(args),
-        "fine_tuning": settings(task_args, _SHARED),
+        "order": args.train_sampling_strategy,
+        "early_stopping_patience": task_args.early_stopping_patience,
         **kept_weights(args, ends_early=task_args.early_stopping_patience is not None),
     }
 
@@ -141,7 +141,7 @@ class EarlyStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
         """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
-        metric = f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
+        metric = deciding_metric(args)
         sign = 1 if args.greater_is_better else -1
         by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
 
@@ -170,66 +170,60 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     metrics = {"eval": trainer.evaluate(), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
-    predicted = _predict_other_parts(trainer)
-    for part, found in predicted.items():
-        metrics["test" if part.startswith("test") else "eval"] |= found.metrics
+    for part in _other_parts(trainer):
+        found = trainer.predict_part(part, part.replace("validation", "eval"))
+        metrics["test" if part.startswith("test") else "eval"] |= found
 
     if task.task_args.write_predictions and args.process_index == 0:
-        tests = {part: found.values for part, found in predicted.items() if part.startswith("test")}
-        for part, values in (tests or {"validation": trainer.kept["validation"]}).items():
-            task.write_predictions(folder_of(args), part, values)
+        tests = [part for part in trainer.kept if part.startswith("test")]
+        for part in tests or ["validation"]:
+            task.write_predictions(folder_of(args), part, trainer.kept[part])
 
-    has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
-    baselines = task.baselines() if args.process_index == 0 and task.task_args.evaluate_test else {}
+    tested = "test_loss" in metrics["test"]
+    baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
     run.finish(
         trainer,
         trained.metrics,
         identity=trainer.facts["identity"],
-        card=card_of(task, args, tested=has_metrics),
+        card=card_of(task, args, tested=tested),
         push_to=run_start.push_to,
         metrics={name: values for name, values in metrics.items() if values},
         baselines=baselines,
     )
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics["test"]}
-        judged = predicted["test"].values if has_metrics else trainer.kept["validation"]
-        lines = [task.report(together, baselines, judged), kept_and_last(trainer), f"model: {args.output_dir}"]
+        report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
+        lines = [report, kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
-def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
-    """Predictions and metrics of all parts but `train` and `validation`, of those that are asked for."""
-    task_args = trainer.task.task_args
-    found = {}
-    for part in trainer.task.parts:
-        is_test = part.startswith("test")
-        if part in ("train", "validation") or (is_test and not task_args.evaluate_test):
-            continue
-        labelled = "labels" in trainer.task.encoded(part).column_names
-        if labelled or task_args.write_predictions:
-            found[part] = trainer.predict_part(part, part.replace("validation", "eval"))
-    return found
+def _other_parts(trainer: FineTuner) -> list[str]:
+    """The parts but `train` and `validation` that are predicted: those with labels, and all where they are written."""
+    task, args = trainer.task, trainer.args
+    parts = [part for part in task.parts if part not in ("train", "validation")]
+    if not args.do_predict:
+        parts = [part for part in parts if not part.startswith("test")]
+    return [part for part in parts if task.task_args.write_predictions or "labels" in task.encoded(part).column_names]
 
 
 def kept_and_last(trainer: FineTuner) -> str:
-    """The validation metric of the weights that are kept, and that of the last ones; "" where they are the same."""
+    """The validation metric of the weights that are kept, and that of the last ones; "" where the last are kept."""
     args, state = trainer.args, trainer.state
-    if not args.load_best_model_at_end or state.best_global_step is None:
+    best = state.best_global_step
+    if not args.load_best_model_at_end or best is None:
         return ""
-    name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-    first = f"eval_{trainer.task.metric_names(trainer.task.task_args)[0]}"
-
-    logs = [log for log in state.log_history if name in log and "eval_runtime" in log]
-    last = max((log["step"] for log in logs), default=0)
-    if last == state.best_global_step:
+    name = deciding_metric(args)
+    logs = {log["step"]: log for log in reversed(state.log_history) if name in log}  # the first one of each step
+    last = max(logs, default=0)
+    if last == best:
         return f"kept: the last weights, of step {last:,}"
-    shown = dict.fromkeys(["eval_loss", name, first])
-    metrics = {}
-    for step in (state.best_global_step, last):
-        log = next(log for log in logs if log["step"] == step)
-        metrics[step] = ", ".join(f"{key.removeprefix('eval_')} {log[key]:.4f}" for key in shown if key in log)
-    kept = state.best_global_step
-    return f"validation: kept step {kept:,} ({metrics[kept]}); last step {last:,} ({metrics[last]})"
+
+    shown = dict.fromkeys(["eval_loss", name, f"eval_{trainer.task.metric_names(trainer.task.task_args)[0]}"])
+    kept, final = (
+        ", ".join(f"{key.removeprefix('eval_')} {logs[step][key]:.4f}" for key in shown if key in logs[step])
+        for step in (best, last)
+    )
+    return f"validation: kept step {best:,} ({kept}); last step {last:,} ({final})"
 
 
 # ---- model card
@@ -267,7 +261,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
             "batch": global_batch_size(args),
             "learning rate": args.learning_rate,
             "warm-up": args.warmup_steps,
-            "order": order_of(args),
+            "order": args.train_sampling_strategy,
             "longest input": task_args.max_seq_length,
             "seed": args.seed,
         },

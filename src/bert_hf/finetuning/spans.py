@@ -13,6 +13,8 @@ from transformers import AutoModelForQuestionAnswering
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Question, read_hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
@@ -257,26 +259,20 @@ def _any_answer(questions: list[Question]) -> bool:
 
 
 def split_articles(questions: list[Question], percentage: float, seed: int) -> tuple[list[Question], list[Question]]:
-    """(rest, about `percentage` % of the questions): whole articles by title, or contexts where there are no titles.
+    """(rest, about `percentage` % of the questions): near-duplicate contexts, and whole articles, in one of the two.
 
     Raises:
         InputError: all questions are on one context.
     """
-    by_title = len({question.title for question in questions}) > 1
-    groups = [question.title if by_title else question.context for question in questions]
-    # A dict, because an array of texts is as wide as the longest of them
-    number_of = {name: number for number, name in enumerate(sorted(set(groups)))}
-    numbers = np.array([number_of[name] for name in groups])
-    if len(number_of) < 2:
+    titles = {question.context: question.title for question in questions}
+    numbers = {context: number for number, context in enumerate(titles)}
+    units = list(titles.values()) if len(set(titles.values())) > 1 else None
+    group_of_context = near_duplicate_groups(list(titles), units)
+    groups = group_of_context[[numbers[question.context] for question in questions]]
+
+    held = held_out(groups, percentage, seed)
+    if not held.any():
         remedy = "give --validation_file"
         raise InputError("all questions are on one context", where=questions[0].file, remedy=remedy)
-
-    # Whole groups in random order, as many as come closest to the percentage, and neither none nor all
-    order = np.random.default_rng(seed).permutation(len(number_of))
-    sizes = np.bincount(numbers)[order].cumsum()
-    count = int(np.abs(sizes - len(questions) * percentage / 100).argmin()) + 1
-    held_out = np.isin(numbers, order[: min(count, len(number_of) - 1)])
-
-    rest = [question for question, held in zip(questions, held_out, strict=True) if not held]
-    part = [question for question, held in zip(questions, held_out, strict=True) if held]
+    rest, part = ([questions[row] for row in np.flatnonzero(side)] for side in (~held, held))
     return rest, part

@@ -26,7 +26,7 @@ class DownstreamTask(ABC):
 
     Attributes:
         parts: the rows of "train" and "validation", and of "test" and other parts where there are any.
-        labels: class names by id, of a task that has such.
+        labels: class names by id; empty for a task without classes.
     """
 
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
@@ -34,10 +34,9 @@ class DownstreamTask(ABC):
     pipeline_tag: ClassVar[str]  # of the Hub
     introduction: ClassVar[str] = STOCK  # of the code on the model card
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
-    extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that are for `reduce` and not for the network
-    splits_test: ClassVar[bool] = True  # test rows that are not given are split off
-    smooths_labels: bool = True  # `losses` has a smoothed form
-    positions: int = 512  # of the network; `load_task_model` sets it
+    extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
+    splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
+    positions: int = 512  # of the network; set when it is loaded
 
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
@@ -86,7 +85,7 @@ class DownstreamTask(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Describes the rows that were read, in a line or several: columns, classes, counts."""
+        """One or several lines about the rows: columns, classes, counts."""
 
     @abstractmethod
     def encoded(self, part: str) -> datasets.Dataset:
@@ -123,7 +122,7 @@ class DownstreamTask(ABC):
 
         Args:
             inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
-            label_smoothing: a task without a smoothed form ignores it.
+            label_smoothing: ignored where targets are numbers or answers.
         """
 
     def count(self, labels: Tensor) -> Tensor:
@@ -145,7 +144,7 @@ class DownstreamTask(ABC):
         return self.metric_names(self.task_args)
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
-        """The part of a batch's outputs that is kept: (B, …) tensors on the device; by default the logits."""
+        """What is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""
         return outputs["logits"]
 
     @abstractmethod
@@ -153,8 +152,8 @@ class DownstreamTask(ABC):
         """Metrics of a part.
 
         Args:
-            predictions: what `reduce` kept, an entry a feature in the order of `encoded(part)`; where the batches had
-                other widths, shorter entries are filled up with -100.
+            predictions: what `reduce` kept, one entry per feature in the order of `encoded(part)`; shorter entries
+                are padded with -100 where the batches differed in width.
             labels: likewise.
         """
 
@@ -197,7 +196,7 @@ class DownstreamTask(ABC):
 
 def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
     """The parts, cut down to --max_train_samples and --max_eval_samples rows, which --split_seed draws."""
-    found = {}
+    result = {}
     for number, (part, rows) in enumerate(parts.items()):
         most = task_args.max_train_samples if part == "train" else task_args.max_eval_samples
         if most is not None and len(rows) > most:
@@ -206,12 +205,12 @@ def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
             rows = take(rows, np.sort(drawn))
             if notes:
                 rows.notes = notes
-        found[part] = rows
-    return found
+        result[part] = rows
+    return result
 
 
 def take(rows: Any, numbers: np.ndarray) -> Any:
-    """Some of the rows, by number: of a list, or of what has a method `take`."""
+    """Some of the rows, by number: of a list, or of an object with a method `take`."""
     if isinstance(rows, Sequence):
         return [rows[number] for number in numbers]
     return rows.take(numbers)

@@ -18,11 +18,9 @@ from bert_hf.training.exact_backward import check_training_step, exact_training_
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-class Predictions(NamedTuple):
-    """Predictions for a part in the order of its features, and its metrics (`{}` without labels)."""
-
-    values: Arrays
-    metrics: dict[str, float]
+def deciding_metric(args: FineTuningArguments) -> str:
+    """The metric that decides which weights are kept, as Trainer logs it: `eval_f1`."""
+    return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
 class FineTuner(ResumableTrainer):
@@ -52,7 +50,7 @@ class FineTuner(ResumableTrainer):
     ):
         self.task = task
         self._parts: dict[str, _SortedPart] = {}
-        self._part = "validation"
+        self._part = "validation"  # of the next evaluation
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
 
@@ -87,16 +85,6 @@ class FineTuner(ResumableTrainer):
     def _network_inputs(self, inputs: dict) -> dict:
         others = ("labels", *self.task.extra_columns)
         return {name: value for name, value in inputs.items() if name not in others}
-
-    # ---- optimizer
-
-    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        created = self.optimizer is None
-        optimizer = super().create_optimizer(model)
-        decay = self.task.task_args.layerwise_lr_decay
-        if created and decay < 1:
-            decay_by_layer(optimizer, self.model if model is None else model, decay)
-        return optimizer
 
     # ---- evaluation
 
@@ -138,15 +126,14 @@ class FineTuner(ResumableTrainer):
         named = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
 
-    def predict_part(self, part: str, prefix: str) -> Predictions:
-        """Predictions for the rows of any part, and its metrics under `prefix`."""
+    def predict_part(self, part: str, prefix: str) -> dict[str, float]:
+        """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
         self._part = part
         try:
             features: Any = self._sorted_part(part).features
-            output: Any = self.predict(features, metric_key_prefix=prefix)
+            return self.predict(features, metric_key_prefix=prefix).metrics or {}
         finally:
             self._part = "validation"
-        return Predictions(output.predictions, output.metrics or {})
 
     # ---- the best evaluation
 
@@ -162,8 +149,8 @@ class FineTuner(ResumableTrainer):
         if super()._determine_best_metric(metrics, trial):
             return True
 
-        metric = f"eval_{str(self.args.metric_for_best_model).removeprefix('eval_')}"
-        if best is None or metrics.get(metric) != best or metrics["eval_loss"] >= self._loss_of_best():
+        tied = best is not None and metrics.get(deciding_metric(self.args)) == best
+        if not tied or metrics["eval_loss"] >= self._loss_of_best():
             return False
         self.state.best_global_step = self.state.global_step
         return True
@@ -186,7 +173,7 @@ class _SortedPart(NamedTuple):
         return cls(features.select(numbers), numbers)
 
     def restored(self, values: Any) -> Any:
-        """Arrays (or tuples of them) with an entry a feature, in the order of `task.encoded`."""
+        """Arrays (or tuples of them) with one entry per feature, in the order of `task.encoded`."""
         if isinstance(values, tuple | list):
             return tuple(self.restored(each) for each in values)
         restored = np.empty_like(values)
@@ -195,40 +182,10 @@ class _SortedPart(NamedTuple):
 
 
 class _WithoutLengths:
-    """A collator that does not see the column `length`, by which the sampler groups rows."""
+    """A collator without the column `length`, by which the sampler groups rows."""
 
     def __init__(self, collator: Callable):
         self.collator = collator
 
     def __call__(self, features: list[dict]) -> dict[str, Tensor]:
         return self.collator([{name: value for name, value in row.items() if name != "length"} for row in features])
-
-
-def decay_by_layer(optimizer: torch.optim.Optimizer, model: nn.Module, decay: float) -> None:
-    """Divides the parameter groups by depth: each layer's rate is `decay` times that of the layer above it.
-
-    The new layer and the pooler keep the full rate; the topmost encoder layer has it times `decay`, and so on down to
-    the embeddings (Howard & Ruder 2018, "discriminative fine-tuning"; for BERT: Sun et al. 2019, section 5.3.2).
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    depth = 1 + max((_layer_of(name) for name in names.values()), default=0)
-
-    groups = []
-    for group in optimizer.param_groups:
-        by_layer: dict[int, list] = {}
-        for parameter in group["params"]:
-            by_layer.setdefault(_layer_of(names[id(parameter)], depth), []).append(parameter)
-        for layer, parameters in sorted(by_layer.items()):
-            groups.append({**group, "params": parameters, "lr": group["lr"] * decay ** (depth - layer)})
-
-    optimizer.param_groups.clear()
-    for group in groups:
-        optimizer.add_param_group(group)
-
-
-def _layer_of(name: str, above: int = 0) -> int:
-    """0 for the embeddings, 1 … N for the encoder's layers, `above` for what is above them."""
-    if ".embeddings." in name or name.startswith("embeddings."):
-        return 0
-    _, found, rest = name.partition("encoder.layer.")
-    return int(rest.split(".")[0]) + 1 if found else above

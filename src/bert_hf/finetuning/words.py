@@ -17,8 +17,8 @@ from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
-from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splitting.splits import describe_overlap, draw_groups
+from bert_hf.finetuning.near_duplicates import describe_overlap, near_duplicate_groups
+from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
@@ -54,7 +54,6 @@ class TokenClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: Any) -> dict[str, TaggedSentences]:
-        _check_options(task_args)
         if task_args.train_file:
             parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
         else:
@@ -223,39 +222,19 @@ tagger("Anna Smith lives in London.")"""
 
 
 def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[TaggedSentences, TaggedSentences]:
-    """(rest, part of about `percentage` %): whole documents, or else sentences, near-duplicates in one of the two.
+    """(rest, part of about `percentage` %): near-duplicate sentences, and whole documents, in one of the two.
 
     Raises:
-        InputError: there are too few documents or sentences.
+        InputError: all sentences are near-duplicates.
     """
-    groups = np.unique(rows.documents, return_inverse=True)[1]
-    if groups.max() + 1 == len(set(rows.files)):  # no documents are marked
-        groups = near_duplicate_groups([" ".join(words) for words in rows.words])
-    sizes = np.bincount(groups)
-    if len(sizes) < 2:
-        what = "no two documents, or sentences that differ in their words, of which one can be held out"
-        raise InputError(what, where=rows.files[0], remedy="give more, or --validation_file")
+    marked = len(set(rows.documents)) > len(set(rows.files))  # else each file is one document
+    texts = [" ".join(words) for words in rows.words]
+    held = held_out(near_duplicate_groups(texts, rows.documents if marked else None), percentage, seed)
+    if not held.any():
+        what = "no two sentences, or documents, of which one can be held out, differ in their words"
+        raise InputError(what, where=rows.files[0], remedy="give more rows, or --validation_file")
 
-    # At least the smallest group, and not all of them
-    chosen = draw_groups(groups, max(sizes.min(), round(len(rows) * percentage / 100)), seed)
-    if chosen.all():
-        chosen = groups != sizes.argmax()
-
-    rest = rows.take(np.flatnonzero(~chosen))
-    held_out = rows.take(np.flatnonzero(chosen))
-    held_out.held_out = True
-    return rest, held_out
-
-
-def _check_options(task_args: TokenClassificationArguments) -> None:
-    """Refuses options that do nothing without --feature_based, or with it."""
-    if task_args.lstm_hidden_size is not None and task_args.feature_based is None:
-        remedy = "give --feature_based too, or leave it out"
-        raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
-    if task_args.feature_based is None:
-        return
-
-    for name in ("reinit_layers", "reinit_pooler", "layerwise_lr_decay"):
-        if getattr(task_args, name) != getattr(TokenClassificationArguments, name):
-            what, remedy = "--feature_based freezes BERT, whose layers are not trained", "leave one of the two out"
-            raise InputError(what, where=f"--{name}", remedy=remedy)
+    rest = rows.take(np.flatnonzero(~held))
+    held_out_rows = rows.take(np.flatnonzero(held))
+    held_out_rows.held_out = True
+    return rest, held_out_rows

@@ -26,8 +26,7 @@ from bert_hf.config.training_options import BY_FINETUNING, BY_PRETRAINING
 from bert_hf.data.corpus.requested_corpus import is_prepared
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, check_known
-from bert_hf.finetuning.run import refuse_stop_without_evaluation
-from bert_hf.finetuning.splitting.fold_files import TEST_PERCENTAGE, read_rows_to_split
+from bert_hf.finetuning.fold_files import TEST_PERCENTAGE, read_rows_to_split
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.preflight.checkpoints import is_here, local_tokenizer, not_checked, read_model_config
 from bert_hf.preflight.inputs import (
@@ -146,7 +145,6 @@ def check_finetuning(task: type[DownstreamTask], task_args, args) -> Iterator[st
     # Options and folders
     yield check_output_folder(args.output_dir, args.overwrite_output_dir, RUN_RECORD)
     yield check_training_options(args, FineTuningArguments, BY_FINETUNING)
-    refuse_stop_without_evaluation(args, task_args)
     yield from check_machine(args, tuple(dict.fromkeys((*task.metric_names(task_args), "loss"))))
     yield check_labelled_rows(task, task_args)
 

@@ -1,7 +1,7 @@
 """Writes the folds of labelled rows as JSON lines: `fold-0/train.jsonl`, `validation.jsonl`, `test.jsonl`, and so on.
 
 Each row has `text`, `label` and, where it is a pair, `text_pair`. `split.json` marks the folder as one of ours; it
-names the files that the rows are from, the options, and the rows and classes of each part.
+names the input files, the options, and the rows and classes of each part.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
+import filelock
 import numpy as np
 
 from bert_hf.config.files import write_durably
@@ -22,7 +23,8 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_number
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
-from bert_hf.finetuning.splitting.splits import folds, three_parts
+from bert_hf.finetuning.splits import folds, three_parts
+from bert_hf.training.output_folder import claim_output_dir
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")
@@ -68,17 +70,34 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
     return [three_parts(rows, validation, percentage, seed, regression, groups)]
 
 
-def write_folds(folder: Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> None:
-    """Writes all files into a folder that holds no other ones.
+def write_folds(
+    output_dir: str | Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
+) -> None:
+    """Writes all files into a folder that is new or empty. One process after the other writes into a folder.
 
-    Of an earlier split it removes empty folders, and folders of which the writing was interrupted.
+    Args:
+        overwrite: the folder may hold an earlier split, which is removed first.
+
+    Raises:
+        InputError: it holds other files.
     """
-    for old in filter(Path.is_dir, folder.glob("fold-*")):
-        if old.name.endswith(_TEMPORARY) or not any(old.iterdir()):
-            shutil.rmtree(old)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(output_dir)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = folder.with_name(f".{folder.name}.lock")
+    with filelock.FileLock(lock):
+        try:
+            claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)
+            for old in filter(Path.is_dir, folder.glob("fold-*")):
+                if old.name.endswith(_TEMPORARY) or not any(old.iterdir()):
+                    shutil.rmtree(old)
+            folder.mkdir(exist_ok=True)
+            _write(folder, made, split_args)
+        finally:
+            lock.unlink()  # while it is held: a process that waits for it notices
 
-    # Whole under another name first, then the manifest, then the names
+
+def _write(folder: Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> None:
+    """Writes the folds whole under other names, then the manifest, then renames them."""
     for number, parts in enumerate(made):
         temporary = folder / f"fold-{number}{_TEMPORARY}"
         temporary.mkdir()
@@ -133,7 +152,7 @@ def _counts(rows: LabelledTexts, regression: bool) -> dict:
 
 
 def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:
-    """Rows of each part of each fold, and of each class; of many classes, how many a part has."""
+    """A table of the rows of each part of each fold, by class; of many classes, how many classes a part has."""
     classes = [] if regression else sorted({label for rows in made[0].values() for label in rows.class_names()})
     few = len(classes) <= _SHOWN_CLASSES
     table = [["", "rows", *(classes if few else ["classes"])]]

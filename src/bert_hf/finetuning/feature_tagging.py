@@ -1,0 +1,398 @@
+"""Token classification by a BiLSTM on the hidden states of a frozen BERT (Devlin et al. 2019, section 5.3).
+
+"These contextual embeddings are used as input to a randomly initialized two-layer 768-dimensional BiLSTM before the
+classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`: the
+classifier sees 2 × 768 numbers. No CRF. Table 7 of the paper compares six choices of hidden states (`FEATURES`).
+
+The hidden states of all words are computed once, into a memory-mapped file in the output folder.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers.modeling_outputs import TokenClassifierOutput
+
+from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.config.hardware import free_disk
+from bert_hf.console import logger
+from bert_hf.data.examples.collator import pad_inputs
+from bert_hf.data.text.encoding import offsets_of
+from bert_hf.data.text.tokenization import load_tokenizer
+from bert_hf.errors import InputError
+from bert_hf.finetuning.losses import IGNORE_INDEX
+from bert_hf.finetuning.tagging.entities import OUTSIDE
+from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
+from bert_hf.finetuning.words import TokenClassificationTask
+from bert_hf.models.loading import find_checkpoint
+from bert_hf.training.output_folder import folder_of
+
+# B sentences, W words, K hidden states per word, H their size, C labels
+LSTM_LAYERS = 2
+LSTM_HIDDEN_SIZE = 768  # the paper's
+LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper names none
+_STORE = "features-words.npy"  # in the output folder, until the run is complete
+
+
+# ---- network
+
+
+def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
+    """The hidden states of a row of table 7, for a BERT of this many layers: 0 is the output of the embeddings.
+
+    Raises:
+        InputError: the last four layers of a BERT that has fewer.
+    """
+    if features.endswith("last_4") and layers < 4:
+        remedy = "choose embeddings, second_to_last, last or weighted_all"
+        raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
+
+    numbers = {
+        "embeddings": (0,),
+        "second_to_last": (layers - 1,),
+        "last": (layers,),
+        "weighted_last_4": tuple(range(layers - 3, layers + 1)),
+        "concat_last_4": tuple(range(layers - 3, layers + 1)),
+        "weighted_all": tuple(range(1, layers + 1)),
+    }
+    return numbers[features]
+
+
+class BiLstmTagger(BertPreTrainedModel):
+    """Classifies words by a two-layer BiLSTM over hidden states of a BERT, which is part of the model and frozen.
+
+    The configuration is the BERT's, with an entry `tagger`: `features` (one of `FEATURES`), `lstm_hidden_size` (of
+    each direction) and `max_seq_length` (of the windows in which BERT reads the words).
+
+    `weighted_…` learns one scalar per layer; the softmax of the scalars weights the hidden states.
+    """
+
+    main_input_name = "features"
+    bert: BertModel
+
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
+        kind, size = config.tagger["features"], config.tagger["lstm_hidden_size"]
+        self.layers = hidden_state_numbers(kind, config.num_hidden_layers)
+        names: Any = config.id2label
+        self.label_names = [names[number] for number in range(len(names))]
+        self.bert = BertModel(config, add_pooling_layer=False)
+
+        self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if kind.startswith("weighted") else None
+        states = len(self.layers) if kind.startswith("concat") else 1
+        rate = config.classifier_dropout if config.classifier_dropout is not None else config.hidden_dropout_prob
+        self.dropout = nn.Dropout(rate)
+        self.lstm = nn.LSTM(
+            states * config.hidden_size, size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True
+        )
+        # Not `classifier`: stock AutoModelForTokenClassification would take it for one on BERT's own states
+        self.tag_classifier = nn.Linear(2 * size, len(self.label_names))
+        self.post_init()
+        self.bert.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "BiLstmTagger":
+        """As usual, but the frozen BERT never drops anything."""
+        super().train(mode)
+        self.bert.eval()
+        return self
+
+    def forward(self, features: Tensor, lengths: Tensor, **kwargs: Any) -> TokenClassifierOutput:
+        """Logits (B, W, C) of each word.
+
+        Args:
+            features: (B, W, K, H) hidden states of each word's first piece, from `word_features`.
+            lengths: (B,) words of each sentence, at least 1.
+        """
+        if self.layer_scalars is None:
+            inputs = features.flatten(2)  # (B, W, K · H)
+        else:
+            inputs = torch.einsum("bwkh,k->bwh", features, self.layer_scalars.softmax(0))
+
+        packed = pack_padded_sequence(self.dropout(inputs), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=features.shape[1])
+        return TokenClassifierOutput(logits=self.tag_classifier(self.dropout(states)))
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.LSTM):
+            module.reset_parameters()
+        else:
+            super()._init_weights(module)
+
+
+def make_tagger(bert: BertModel, features: str, lstm_hidden_size: int, max_seq_length: int) -> BiLstmTagger:
+    """A tagger with new weights on a BERT, whose configuration names the labels."""
+    config = BertConfig.from_dict(bert.config.to_dict())
+    config.tagger = {
+        "features": features,
+        "lstm_hidden_size": lstm_hidden_size,
+        "max_seq_length": max_seq_length,
+    }
+    tagger = BiLstmTagger(config)
+    tagger.bert.load_state_dict({k: v for k, v in bert.state_dict().items() if not k.startswith("pooler.")})
+    return tagger
+
+
+# ---- features
+
+
+@torch.no_grad()
+def word_features(
+    bert: BertModel,
+    pieces: WordPieces,
+    windows: Windows,
+    layers: Sequence[int],
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int = 32,
+) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """(words, their features (words, K, H)), a batch of windows at a time: hidden states of each word's first piece.
+
+    Windows of about one length share a batch. Words without pieces have no features.
+    """
+    words = np.flatnonzero(windows.window_of_word >= 0)
+    words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
+    positions = windows.position_of_word(pieces.starts)
+    begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
+    order = np.argsort(begins - ends, kind="stable")  # the longest first
+    cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, cast(int, tokenizer.pad_token_id)
+
+    for first in range(0, len(order), batch_size):
+        batch = order[first : first + batch_size]
+        inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
+        outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
+        found = np.concatenate([words_of_window[window] for window in batch])
+        rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
+        states = [outputs.hidden_states[layer][rows, positions[found]] for layer in layers]
+        yield found, torch.stack(states, 1).float()
+
+
+# ---- use
+
+
+class Tagger:
+    """Labels the words of sentences: `load_tagger(folder)([["Anna", "lives", "in", "London"]])`."""
+
+    def __init__(self, model: BiLstmTagger, tokenizer: PreTrainedTokenizerBase):
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+
+    @torch.no_grad()
+    def __call__(
+        self, sentences: Sequence[Sequence[str]], documents: Sequence[int] | None = None, batch_size: int = 32
+    ) -> list[list[str]]:
+        """A label for each word of each sentence; `O` for a word that the tokenizer turns into nothing.
+
+        Args:
+            documents: the number of each sentence's document, for a model that was trained with document context.
+        """
+        longest = self.model.config.tagger["max_seq_length"] - SPECIAL_TOKENS
+        pieces = tokenize_words(sentences, self.tokenizer, longest)
+        windows = make_windows(pieces, longest, documents)
+        features = torch.zeros(len(pieces.empty), len(self.model.layers), self.model.config.hidden_size)
+        for words, found in word_features(
+            self.model.bert, pieces, windows, self.model.layers, self.tokenizer, batch_size
+        ):
+            features[words] = found.cpu()
+
+        tagged = []
+        for begin, end in zip(pieces.sentences[:-1], pieces.sentences[1:], strict=True):
+            inside = begin + np.flatnonzero(~pieces.empty[begin:end])
+            tags = np.full(end - begin, OUTSIDE, dtype=object)
+            if len(inside):
+                inputs = features[inside][None].to(self.model.device)
+                logits = self.model(inputs, torch.tensor([len(inside)])).logits[0]
+                tags[inside - begin] = [self.model.label_names[number] for number in logits.argmax(-1)]
+            tagged.append(tags.tolist())
+        return tagged
+
+
+def load_tagger(where: str | Path) -> Tagger:
+    """The tagger that `finetune_token_classification.py --feature_based …` wrote into a folder, or pushed to the Hub.
+
+    Raises:
+        InputError: nothing can be loaded from there, or it is another model.
+    """
+    folder = find_checkpoint(where)
+    config = BertConfig.from_pretrained(folder)
+    if getattr(config, "tagger", None) is None:
+        what, remedy = "config.json describes no tagger", "give the output folder of a run with --feature_based"
+        raise InputError(what, where=where, remedy=remedy)
+
+    options: Any = {"use_safetensors": True, "dtype": torch.float32}
+    return Tagger(BiLstmTagger.from_pretrained(folder, config=config, **options), load_tokenizer(where))
+
+
+# ---- task
+
+
+class FeatureCollator:
+    """Makes padded batches of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W).
+
+    Attributes:
+        path: the file of all words' features, (words, K, H). It is mapped anew for each batch, in any worker.
+    """
+
+    path: Path
+
+    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
+        """Each row has the number of its first word in the file (`first`), and `labels`."""
+        stored = np.load(self.path, mmap_mode="r")
+        lengths = [len(row["labels"]) for row in rows]
+        features = torch.zeros(len(rows), max(lengths), *stored.shape[1:])
+        labels = torch.full((len(rows), max(lengths)), IGNORE_INDEX)
+        for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            features[number, :length] = torch.from_numpy(stored[row["first"] : row["first"] + length].copy())
+            labels[number, :length] = torch.tensor(row["labels"])
+        return {"features": features, "lengths": torch.tensor(lengths), "labels": labels}
+
+
+class FeatureTaggingTask(TokenClassificationTask):
+    """Sentences of labelled words; a model input is a whole sentence, of whatever length.
+
+    BERT reads the words in the same windows as where it is fine-tuned.
+
+    Args:
+        lstm_hidden_size: of the BiLSTM in each direction; None: 768.
+    """
+
+    auto_class = AutoModel
+    new_layers = ("pooler.",)
+    introduction = (
+        "A BiLSTM on the hidden states of a frozen BERT. Stock transformers cannot use it: its classes would load the "
+        "BERT alone. bert_hf loads it:"
+    )
+    stock = False
+    context_limit = "Give the tagger the number of each sentence's document (`documents`)."
+
+    def __init__(self, task_args: Any, tokenizer, lstm_hidden_size: int | None = None):
+        super().__init__(task_args, tokenizer)
+        self.lstm_hidden_size = lstm_hidden_size or LSTM_HIDDEN_SIZE
+        self._collator = FeatureCollator()
+        self._run: tuple[BiLstmTagger, FineTuningArguments] | None = None
+        self._first_words: dict[str, int] = {}  # of each part in the file of features
+
+    # ---- network and features
+
+    def make_network(self, bert: Any, args: FineTuningArguments) -> tuple[BiLstmTagger, str]:
+        """The tagger on a `BertModel`, and a line on its weights; sets rate, epochs and precision if not given.
+
+        Raises:
+            InputError: the BERT has fewer layers than are asked for.
+        """
+        task_args = self.task_args
+        assert task_args.feature_based is not None
+        set_seed(args.seed)
+        tagger = make_tagger(bert, task_args.feature_based, self.lstm_hidden_size, task_args.max_seq_length)
+        self._run = tagger, args
+        self._collator.path = folder_of(args) / _STORE
+
+        args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
+        args.num_train_epochs = EPOCHS if args.num_train_epochs is None else args.num_train_epochs
+        args.bf16 = False if args.bf16 is None else args.bf16
+        trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
+        return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
+
+    def remove_features(self) -> None:
+        """Removes the features that this run, or an earlier process of it, left in the output folder."""
+        for path in self._collator.path.parent.glob(f"{_STORE}*"):
+            path.unlink(missing_ok=True)
+
+    def _compute_features(self) -> None:
+        """Computes the features of all parts, or finds the file of an interrupted process of the same run."""
+        assert self._run is not None  # `make_network` was called
+        tagger, args = self._run
+        words = 0
+        for part in self.parts:
+            self._first_words[part] = words
+            words += int((~self.windows(part)[0].empty).sum())
+        shape = (words, len(tagger.layers), tagger.config.hidden_size)
+        size = f"{words:,} words × {shape[1]} × {shape[2]}, {4 * math.prod(shape) / 1e9:.2f} GB"
+
+        # Rank 0 computes them, and the others wait for it
+        with args.main_process_first(local=False, desc="features"):
+            path = self._collator.path
+            found = path.exists()
+            if not found:
+                self._write_features(tagger, args, shape)
+        logger.info(f"features {'found' if found else 'computed'}: {size} in {path}, removed at the end")
+
+    def _write_features(self, tagger: BiLstmTagger, args: FineTuningArguments, shape: tuple[int, int, int]) -> None:
+        path = self._collator.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        need, free = 4 * math.prod(shape), free_disk(path.parent)
+        if free < need:  # a mapped file on a full disk ends the process without a message
+            what = f"the features take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
+            raise InputError(what, where=path.parent, remedy="free some space, or give another --output_dir")
+
+        network: Any = tagger.bert
+        network.to(args.device).eval()
+        partial = path.with_name(f"{_STORE}.partial")
+        array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=shape)
+        for part in self.parts:
+            pieces, windows = self.windows(part)
+            row_of_word = self._first_words[part] + np.cumsum(~pieces.empty) - 1
+            batch_size = args.per_device_eval_batch_size
+            for numbers, features in word_features(
+                network, pieces, windows, tagger.layers, self.tokenizer, batch_size
+            ):
+                array[row_of_word[numbers]] = features.cpu().numpy()
+        array.flush()
+        partial.rename(path)
+
+    # ---- sentences
+
+    def encoded(self, part: str) -> datasets.Dataset:
+        if not self._first_words:
+            self._compute_features()
+        pieces, _ = self.windows(part)
+        counts = self._words_of_sentences(part)
+        labels = np.split(self._label_numbers(part)[~pieces.empty], np.cumsum(counts)[:-1])
+        first = self._first_words[part] + np.cumsum(counts) - counts
+        kept = np.flatnonzero(counts)
+        columns = {"first": first[kept], "labels": [labels[sentence] for sentence in kept], "length": counts[kept]}
+        return datasets.Dataset.from_dict(columns)
+
+    def inputs_per_epoch(self) -> int:
+        """The number of training sentences that have pieces."""
+        return int((self._words_of_sentences("train") > 0).sum())
+
+    def collator(self) -> Any:
+        return self._collator
+
+    def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        pieces, _ = self.windows(part)
+        counts = self._words_of_sentences(part)
+        inside = ~pieces.empty
+
+        feature = np.repeat(np.cumsum(counts > 0) - 1, np.diff(pieces.sentences))
+        before = np.repeat(np.cumsum(counts) - counts, np.diff(pieces.sentences))
+        position = np.cumsum(inside) - 1 - before
+        return np.where(inside, feature, -1), np.where(inside, position, -1)
+
+    def _words_of_sentences(self, part: str) -> np.ndarray:
+        """(sentences,) words that have pieces."""
+        pieces, _ = self.windows(part)
+        before = offsets_of(~pieces.empty)
+        return np.diff(before[pieces.sentences])
+
+    # ---- identity, card
+
+    def fingerprint(self) -> dict:
+        tagger = [self.task_args.feature_based, self.lstm_hidden_size]
+        return {**super().fingerprint(), "tagger": tagger}
+
+    def usage(self, model: str) -> str:
+        return f"""from bert_hf import load_tagger
+
+tagger = load_tagger("{model}")
+tagger([["Anna", "Smith", "lives", "in", "London", "."]])"""
+
+    def settings(self) -> dict:
+        lstm = f"two layers, {self.lstm_hidden_size} in each direction"
+        return {**super().settings(), "features of the frozen BERT": self.task_args.feature_based, "BiLSTM": lstm}

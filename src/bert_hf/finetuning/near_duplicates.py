@@ -1,0 +1,148 @@
+"""Groups rows that are near-duplicates of each other, so that a split can keep each group in one part.
+
+Two texts are near-duplicates if the tokenizer's normalization makes their words equal (Unicode form, accents, case,
+invisible characters; digits and punctuation do not count either), or if about half of their three-word sequences are
+the same: Jaccard similarity of 0.5, estimated by MinHash (Broder 1997). Candidates are the neighbours in the bands of
+locality-sensitive hashing (Indyk and Motwani 1998).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from tokenizers import normalizers
+
+from bert_hf.data.text.deduplication import minhash_signatures, separate_words
+
+SHINGLE = 3  # words
+# Two texts of similarity s agree in a band with s³: at 0.5 all but 1 in 40,000 pairs share one of 80 bands, at 0.1 one
+# pair in 13 does.
+_BANDS = 80
+_VALUES = 3  # of a band
+_SIMILAR = 0.47  # share of equal values; its standard deviation is 0.03, so most pairs of 0.5 are above it
+_NEIGHBOURS = 8  # with which a text is compared in each band: it bounds the work where many texts share a phrase
+_COMPARED = 1 << 14  # pairs at once
+_WORD = re.compile(r"[^\W\d_]+")
+# BERT's normalization without case and accents; NFKD also turns full-width letters into ordinary ones
+_NORMALIZER = normalizers.Sequence([normalizers.NFKD(), normalizers.BertNormalizer(lowercase=True)])
+
+
+def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -> np.ndarray:
+    """(N,) group numbers: near-duplicates, and those linked by near-duplicates, have the same one.
+
+    Args:
+        texts: of N rows.
+        units: (N,) what else should stay together, such as the name of a row's document. Units are kept whole unless
+            the near-duplicates link most of them, as where every document begins with the same sentence.
+    """
+    words = [_WORD.findall(separate_words(_NORMALIZER.normalize_str(text))) for text in texts]
+
+    # Each text is linked to the first one of the same words; one without any words equals itself alone
+    first: dict[str, int] = {}
+    keys = [" ".join(own) or text for own, text in zip(words, texts, strict=True)]
+    groups = np.array([first.setdefault(key, row) for row, key in enumerate(keys)], np.int64)
+
+    # These first ones are compared with each other
+    compared = np.array([row for row in first.values() if len(words[row]) >= SHINGLE], np.int64)
+    signatures = minhash_signatures((keys[row] for row in compared), shingle=SHINGLE, values=_BANDS * _VALUES)
+    linked = _linked(signatures.astype(np.uint16))
+    representative = np.arange(len(texts))
+    representative[compared] = compared[_first_rows(linked)[linked]]
+    groups = np.unique(representative[groups], return_inverse=True)[1]
+    return groups if units is None else _with_units(groups, units)
+
+
+def _linked(signatures: np.ndarray) -> np.ndarray:
+    """(texts,) a number that similar texts share, and those linked by similar texts.
+
+    Args:
+        signatures: (texts, values), of 16 bits each.
+    """
+    linked = np.arange(len(signatures))
+    for band in range(_BANDS):
+        # Sorted by the three values of the band, then by one of the next: 16 bits each
+        columns = np.arange(band * _VALUES, (band + 1) * _VALUES + 1) % signatures.shape[1]
+        keys = np.zeros(len(linked), np.uint64)
+        for column in columns:
+            keys = (keys << np.uint64(16)) | signatures[:, column]
+        order = np.argsort(keys, kind="stable")
+        buckets = keys[order] >> np.uint64(16)
+
+        for distance in range(1, min(_NEIGHBOURS + 1, len(order))):
+            places = np.flatnonzero(buckets[distance:] == buckets[:-distance])
+            pairs = np.stack([order[places], order[places + distance]])
+            pairs = pairs[:, linked[pairs[0]] != linked[pairs[1]]]
+            linked = _joined(linked, pairs[:, _are_similar(signatures, pairs)])
+    return linked
+
+
+def _are_similar(signatures: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """(pairs,) whether enough values of both signatures are equal.
+
+    Args:
+        pairs: (2, pairs) rows.
+    """
+    blocks = np.array_split(pairs, 1 + pairs.shape[1] // _COMPARED, axis=1)
+    return np.concatenate([(signatures[one] == signatures[other]).mean(axis=1) >= _SIMILAR for one, other in blocks])
+
+
+def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The group numbers after the rows of each pair were linked: [0, 1, 2] → [0, 1, 1] for the pair (1, 2)."""
+    if not pairs.shape[1]:
+        return groups
+    links = (np.ones(pairs.shape[1], bool), tuple(groups[pairs]))
+    size = len(groups)
+    return connected_components(coo_array(links, (size, size)), directed=False)[1][groups]
+
+
+def _first_rows(groups: np.ndarray) -> np.ndarray:
+    """(groups.max() + 1,) the first row of each group number that occurs."""
+    numbers, rows = np.unique(groups, return_index=True)
+    result = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    result[numbers] = rows
+    return result
+
+
+def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
+    """Groups and units linked, unless most rows become one group that way."""
+    names: dict = {}
+    numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
+
+    # Each row is linked to the first row of its group and of its unit
+    rows = np.arange(len(groups))
+    linked = rows
+    for own in (groups, numbers):
+        linked = _joined(linked, np.stack([rows, _first_rows(own)[own]]))
+    linked = np.unique(linked, return_inverse=True)[1]
+    largest = max(len(groups) // 2, np.bincount(numbers).max(initial=0))
+    return linked if np.bincount(linked).max(initial=0) <= largest else groups
+
+
+# ---- reports
+
+
+def describe_groups(groups: np.ndarray) -> str:
+    """One line about groups of near-duplicates."""
+    sizes = np.bincount(groups)
+    several = sizes[sizes > 1]
+    if not len(several):
+        return "near-duplicates: none"
+    return f"near-duplicates: {several.sum():,} rows in {len(several):,} groups, the largest of {several.max():,} rows"
+
+
+def describe_overlap(train: Sequence[str], others: Mapping[str, Sequence[str]]) -> str:
+    """One line: how many rows of other parts are near-duplicates of training rows.
+
+    Args:
+        train: the text of each row.
+        others: the texts of each other part, by name.
+    """
+    groups = near_duplicate_groups([*train, *(text for texts in others.values() for text in texts)])
+    of_train, *of_others = np.split(groups, np.cumsum([len(train), *map(len, others.values())])[:-1])
+    counts = [
+        f"{np.isin(own, of_train).sum():,} of {len(own):,} {name} rows"
+        for name, own in zip(others, of_others, strict=True)
+    ]
+    return f"near-duplicates of training rows: {', '.join(counts)}"

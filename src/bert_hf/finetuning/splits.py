@@ -1,0 +1,218 @@
+"""Splits rows into training, validation and test rows: near-duplicates in the same part, classes in proportion.
+
+    groups = near_duplicate_groups(texts)
+    held = held_out(groups, percentage=10, seed=0, strata=class_strata(labels))      # (N,) booleans
+
+All of it rests on scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
+"""
+
+import warnings
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
+
+_MAX_FOLDS = 20  # of which some are held out: 15 % are three of them
+_MAX_BINS, _ROWS_PER_BIN = 10, 20  # of the numbers of a regression
+_MAX_BUNDLES = 200  # per class
+
+# ---- strata
+
+
+def class_strata(labels: Sequence[str]) -> np.ndarray:
+    """(N,) a number for each class: [1, 0, 1] of ["spam", "ham", "spam"]."""
+    return np.unique(np.array(labels), return_inverse=True)[1]
+
+
+def number_strata(numbers: np.ndarray) -> np.ndarray:
+    """(N,) quantile bins, at most ten, of 20 rows or more; equal numbers share a bin."""
+    bins = int(np.clip(len(numbers) // _ROWS_PER_BIN, 1, _MAX_BINS))
+    edges = np.quantile(numbers, np.arange(1, bins) / bins)
+    return np.unique(np.searchsorted(edges, numbers, side="left"), return_inverse=True)[1]
+
+
+def row_strata(rows: LabelledTexts, regression: bool = False) -> np.ndarray:
+    """(N,) the class or, of a regression, the bin of each row; all 0 for rows without labels."""
+    if rows.labels is None:
+        return np.zeros(len(rows), np.int64)
+    return number_strata(rows.numbers()) if regression else class_strata(rows.labels)
+
+
+def row_groups(rows: LabelledTexts) -> np.ndarray:
+    """(N,) near-duplicate groups of the texts, or of both texts of a pair together."""
+    return near_duplicate_groups(rows.joined())
+
+
+# ---- rows held out
+
+
+def held_out(
+    groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray | None = None, parts: int = 2
+) -> np.ndarray:
+    """(N,) whether a row is held out: `percentage` % of the rows, whole groups, classes in proportion.
+
+    A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
+    every other class at least one group is held out, and one is not. No row is held out where all are in one group.
+
+    Args:
+        strata: (N,) class numbers 0, 1, …; None: all rows are alike.
+        parts: that will have rows of every class: 3 where the rest will be split again.
+    """
+    strata = np.zeros(len(groups), np.int64) if strata is None else strata
+    share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS) or Fraction(1, round(100 / percentage))
+    most = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # folds that can be made
+    count = min(share.denominator, most)
+    if count < 2:
+        return np.zeros(len(groups), bool)
+
+    fold_of_row = _folds(groups, strata, count, seed)
+    table = np.zeros((count, strata.max() + 1))  # rows of each class in each fold
+    np.add.at(table, (fold_of_row, strata), 1)
+
+    # The folds that together come closest to the share of each class, one after the other
+    chosen: list[int] = []
+    for number in range(1, max(1, round(count * share)) + 1):
+        target = table.sum(axis=0) * number / count
+        distances = np.abs(table[chosen].sum(axis=0) + table - target).sum(axis=1)
+        distances[chosen] = np.inf
+        chosen.append(int(distances.argmin()))
+    return _with_rare_classes(np.isin(fold_of_row, chosen), groups, strata, parts)
+
+
+def _folds(groups: np.ndarray, strata: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
+    """(N,) the fold of each row, by StratifiedGroupKFold."""
+    state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    bundles = _bundles(groups, strata, state)
+    splitter = StratifiedGroupKFold(count, shuffle=True, random_state=state)
+    fold_of_row = np.zeros(len(groups), np.int64)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        for fold, (_, rows) in enumerate(splitter.split(strata, strata, bundles)):
+            fold_of_row[rows] = fold
+    return fold_of_row
+
+
+def _bundles(groups: np.ndarray, strata: np.ndarray, state: np.random.RandomState) -> np.ndarray:
+    """(N,) groups, where rows that are alone in theirs form at most about 200 bundles of each class.
+
+    StratifiedGroupKFold places one group after the other, which takes minutes for 100,000 rows.
+    """
+    alone = np.bincount(groups)[groups] == 1
+    bundles = groups.copy()
+    for stratum in range(strata.max() + 1):
+        rows = state.permutation(np.flatnonzero(alone & (strata == stratum)))
+        size = max(1, len(rows) // _MAX_BUNDLES)
+        bundles[rows] = groups[rows][np.arange(len(rows)) // size * size]  # the number of its first row's group
+    return bundles
+
+
+def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray, parts: int) -> np.ndarray:
+    """`held`, so that every class of `parts` groups or more is on both sides, and no row of a rarer class is held."""
+    held = held.copy()
+    sizes = np.bincount(groups)
+    for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
+        own = np.unique(groups[strata == stratum])
+        sides = held[strata == stratum]
+        smallest = own[sizes[own].argmin()]
+        if len(own) < parts:
+            held[np.isin(groups, own)] = False
+        elif not sides.any() or sides.all():
+            held[groups == smallest] = not sides.any()
+    return held
+
+
+# ---- parts of labelled rows
+
+
+def split_off(
+    rows: LabelledTexts, percentage: float, seed: int, regression: bool = False
+) -> tuple[LabelledTexts, LabelledTexts]:
+    """(rest, part of `percentage` %): see `held_out`. Regression is stratified by quantile bins of the numbers.
+
+    Raises:
+        InputError: too few rows differ in their words.
+    """
+    return _divided(rows, _checked(rows, row_groups(rows), percentage, seed, regression))
+
+
+def three_parts(
+    rows: LabelledTexts,
+    validation_percentage: float,
+    test_percentage: float,
+    seed: int,
+    regression: bool = False,
+    groups: np.ndarray | None = None,
+) -> dict[str, LabelledTexts]:
+    """`train`, `validation` and `test`, of these shares of all rows: see `split_off`.
+
+    Args:
+        groups: (N,) of near-duplicates; None: they are searched for.
+    """
+    groups = row_groups(rows) if groups is None else groups
+    held = _checked(rows, groups, test_percentage, seed, regression, parts=3)
+    rest, test = _divided(rows, held)
+
+    share = validation_percentage * 100 / (100 - test_percentage)
+    groups = np.unique(groups[~held], return_inverse=True)[1]
+    train, validation = _divided(rest, _checked(rest, groups, share, seed, regression))
+    return {"train": train, "validation": validation, "test": test}
+
+
+def _checked(
+    rows: LabelledTexts, groups: np.ndarray, percentage: float, seed: int, regression: bool, parts: int = 2
+) -> np.ndarray:
+    """The rows held out, of two classes or more unless there is only one."""
+    strata = row_strata(rows, regression)
+    held = held_out(groups, percentage, seed, strata, parts)
+    if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
+        what = f"too few rows differ in their words to hold out {percentage:.3g} %"
+        raise InputError(what, where=rows.file(), remedy="give more rows, or --validation_file and --test_file")
+    return held
+
+
+def _divided(rows: LabelledTexts, held: np.ndarray) -> tuple[LabelledTexts, LabelledTexts]:
+    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+
+
+def folds(
+    rows: LabelledTexts,
+    count: int,
+    seed: int,
+    validation_percentage: float = 10.0,
+    regression: bool = False,
+    groups: np.ndarray | None = None,
+) -> list[dict[str, LabelledTexts]]:
+    """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
+
+    Args:
+        count: two folds or more.
+        validation_percentage: of all rows; the test rows are 100 / count %.
+        groups: (N,) of near-duplicates; None: they are searched for.
+
+    Raises:
+        InputError: a class has too few rows that differ in their words.
+    """
+    groups = row_groups(rows) if groups is None else groups
+    strata = row_strata(rows, regression)
+    for stratum in range(strata.max(initial=0) + 1):
+        own = strata == stratum
+        if (different := len(np.unique(groups[own]))) < count:
+            label = "the file" if regression or rows.labels is None else f"label {rows.labels[int(own.argmax())]!r}"
+            what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
+            raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
+
+    fold_of_row = _folds(groups, strata, count, seed)
+    share = validation_percentage / (1 - 1 / count)
+    made = []
+    for fold in range(count):
+        rest, test = np.flatnonzero(fold_of_row != fold), np.flatnonzero(fold_of_row == fold)
+        own_groups = np.unique(groups[rest], return_inverse=True)[1]
+        validation = held_out(own_groups, share, seed + fold, strata[rest])
+        parts = {"train": rest[~validation], "validation": rest[validation], "test": test}
+        made.append({name: rows.take(numbers) for name, numbers in parts.items()})
+    return made

@@ -1,1 +1,0 @@
-"""Splits labelled rows: near-duplicate groups, stratified parts, folds and their files."""
