@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     # 3. Each with its own log.txt; then study.csv, study.md and learning_curve.png
     logging.set_verbosity_error()  # each cell would report which layers are new
     logging.disable_progress_bar()
-    return study.check() if study_args.check else study.run()
+    return study.run()
 
 
 if __name__ == "__main__":

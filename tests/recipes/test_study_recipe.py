@@ -17,6 +17,7 @@ from helpers.recipe_runs import ROOT, recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining
+from bert_hf.analysis import study
 from bert_hf.data.text.tokenization import save_tokenizer
 
 
@@ -53,11 +54,12 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys):
-    """Weights and figures of a model that runs after one of another width in the same process."""
+def test_a_cell_after_others_equals_the_same_cell_alone(place, capsys, monkeypatch):
+    """Weights and metrics of a model that runs after one of another width in the same process."""
+    monkeypatch.setattr(study, "_remove_weights", lambda run: None)
     (place / "one-fold").mkdir()
     (place / "one-fold/fold-0").symlink_to(place / "folds/fold-0")
-    plan = ("--keep_models", "--train_sizes", "20", "--seeds", "1", "--folds_dir", str(place / "one-fold"))
+    plan = ("--train_sizes", "20", "--seeds", "1", "--folds_dir", str(place / "one-fold"))
     assert recipe("study")(argv(place, "both", *plan)) == 0
     said = capsys.readouterr().out
     assert "2 of 2: wide/fold-0/size-20/seed-1: test_f1" in said
@@ -141,17 +143,15 @@ def finished_run(run: Path) -> bool:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_cells(place, monkeypatch):
     """After the first six cells, 24 further ones add less than 20 MB, and no threads or open files."""
-    from bert_hf.analysis.study import Study
-
     process, seen = psutil.Process(), []
-    run = Study._run_cell
+    run = study.Study._run_cell
 
     def measured(self, cell):
-        called = run(self, cell)
+        code = run(self, cell)
         seen.append((process.memory_info().rss / 1e6, process.num_threads(), process.num_fds()))
-        return called
+        return code
 
-    monkeypatch.setattr(Study, "_run_cell", measured)
+    monkeypatch.setattr(study.Study, "_run_cell", measured)
     seeds = [str(seed) for seed in range(15)]
     assert recipe("study")(argv(place, "many", "--train_sizes", "10", "--seeds", *seeds, models=("narrow",))) == 0
     assert len(seen) == 30

@@ -16,8 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,21 @@ import numpy as np
 
 from bert_hf.analysis.study_report import (
     Row,
-    cell_metrics,
-    check_metrics,
-    check_reference,
+    baseline_names,
     format_metrics,
+    main_metrics,
+    metric_names,
+    read_cell,
     write_report,
     write_table,
 )
 from bert_hf.config.arguments import option
-from bert_hf.config.files import check_input_file, read_json_object, write_durably
+from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context
-from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
+from bert_hf.training.output_folder import refuse_foreign_files
 
-STUDY = "study.json"  # marks a folder as a study's; what was asked
+STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command and inputs, its output, the recipe's output folder
 PARTS = ("train", "validation", "test")
 
@@ -52,9 +52,6 @@ _SET_BY_FOLDS = ("train_file", "validation_file", "test_file", "dataset_name", "
 # A cell that trains on a subset trains for all of its steps and keeps the last weights: no rows select anything
 _NO_SELECTION = ["--eval_strategy", "no", "--load_best_model_at_end", "false"]
 _SELECTION = ("eval_strategy", "eval_steps", "load_best_model_at_end", "metric_for_best_model", "greater_is_better")
-
-# Removed from a finished cell, unless its model is kept
-_MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer*.json", "vocab.txt", "checkpoint-*")
 
 Main = Callable[[list[str]], int]  # a recipe's `main`
 
@@ -75,24 +72,19 @@ class StudyArguments:
     )
     seeds: list[int] | None = option(None, "Seeds; one run each. By default 1 2 3.")
     train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. By default all.")
-    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. By default the usual ones of the task.")
+    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. By default the first two of the task.")
     reference: str | None = option(
         None, "Model or baseline that the others are compared with. By default the first model with random weights."
     )
-    keep_models: bool = option(False, "Keep the weights of finished cells.")
     check: bool = option(False, "Only check the options and the files that the cells would read.")
     output_dir: str = option("runs/study", "Where the study writes.")
-
-    def __post_init__(self):
-        self.seeds = list(dict.fromkeys(self.seeds or (1, 2, 3)))
-        self.train_sizes = list(dict.fromkeys(self.train_sizes or ("all",)))
 
 
 def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     """Divides a command line into the words for the study and those for its recipe.
 
-    >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--keep_models"])
-    (['--seeds', '1', '2', '--keep_models'], ['--learning_rate', '1e-4'])
+    >>> split_argv(["--seeds", "1", "2", "--learning_rate", "1e-4", "--recipe", "x"])
+    (['--seeds', '1', '2', '--recipe', 'x'], ['--learning_rate', '1e-4'])
     """
     names = {field.name for field in fields(StudyArguments)} | {"help"}
     ours: list[str] = []
@@ -100,7 +92,7 @@ def split_argv(argv: list[str]) -> tuple[list[str], list[str]]:
     current = ours
     for word in argv:
         if word.startswith("--"):
-            current = ours if word[2:].partition("=")[0] in names else others
+            current = ours if _option_name(word) in names else others
         current.append(word)
     return ours, others
 
@@ -139,20 +131,8 @@ class Cell:
     size: int | None
     seed: int
 
-    @property
-    def size_name(self) -> str:
-        return "all" if self.size is None else str(self.size)
-
     def __str__(self) -> str:
-        return f"{self.model.name}/fold-{self.fold}/size-{self.size_name}/seed-{self.seed}"
-
-
-class CellFailed(Exception):
-    """The recipe of a cell ended with this exit code, after it had printed why."""
-
-    def __init__(self, code: int):
-        super().__init__(code)
-        self.code = code
+        return f"{self.model.name}/fold-{self.fold}/size-{self.size or 'all'}/seed-{self.seed}"
 
 
 class Study:
@@ -164,140 +144,123 @@ class Study:
         report: prints a line.
 
     Raises:
-        InputError: a model, size or fold is malformed, missing or given twice.
+        InputError: a model, size or fold is malformed or missing, or an option is one that the study sets.
     """
 
     def __init__(self, study_args: StudyArguments, recipe_argv: list[str], main: Main, report: Callable = print):
         self.args, self.recipe_argv, self.main, self.report = study_args, recipe_argv, main, report
         self.root = Path(study_args.output_dir)
         self.models = parse_models(study_args.models or [])
-        self.sizes = parse_sizes(study_args.train_sizes or [])
-        self.folds = find_folds(study_args.folds_dir)
+        self.folds = find_folds(study_args)
+        self.sizes = parse_sizes(study_args.train_sizes or ["all"], map(self._train_file, self.folds))
+        self.seeds = list(dict.fromkeys(study_args.seeds or (1, 2, 3)))
         self.rows: list[Row] = []  # of the finished cells
 
-        if study_args.folds_dir is None and self.sizes != (None,):
-            hint = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
-            raise InputError("subsets are drawn from the training rows of a fold", where="--train_sizes", remedy=hint)
+        order = itertools.product(self.models, self.sizes, self.folds, self.seeds)
+        self.cells = [Cell(model, fold, size, seed) for model, size, fold, seed in order]
         for argv in (recipe_argv, *(model.argv for model in self.models)):
-            self._refuse_set_options(argv)
-        if study_args.reference is not None and not study_args.reference.startswith("baseline"):
-            check_reference(study_args.reference, [model.name for model in self.models])
+            self._reject_set_options(argv)
 
-    @cached_property
-    def cells(self) -> list[Cell]:
-        """All cells, in the order of the tables."""
-        order = itertools.product(self.models, self.sizes, self.folds, self.args.seeds or ())
-        return [Cell(model, fold, size, seed) for model, size, fold, seed in order]
-
-    def _refuse_set_options(self, argv: Iterable[str]) -> None:
+    def _reject_set_options(self, argv: Iterable[str]) -> None:
         taken = {*_SET_BY_STUDY, *(_SET_BY_FOLDS if self.args.folds_dir else ())}
         for word in argv:
-            name = word[2:].partition("=")[0]
-            if word.startswith("--") and name in taken:
+            if word.startswith("--") and _option_name(word) in taken:
                 hint = "use --seeds, --models, --train_sizes and --folds_dir"
-                raise InputError("the study sets it for each cell", where=f"--{name}", remedy=hint)
+                raise InputError("the study sets this option for each cell", where=word, remedy=hint)
 
     # ---- running
 
-    def check(self) -> int:
-        """Lets the recipe check the first cell of each model, and prints what it reports; returns its exit code."""
-        self._refuse_foreign_folder()
-        self.report(self._size())
-        try:
-            self._check_models()
-        except CellFailed as failure:
-            return failure.code
-        return 0
-
     def run(self) -> int:
         """Runs the cells that are not finished, then writes `study.csv`, `study.md` and `learning_curve.png`.
+
+        With `--check` the recipe only checks the first cell of each model.
 
         Returns:
             0; or the exit code of the cell that failed or was stopped. The same command continues there.
 
         Raises:
-            InputError: the output folder is not a study's, or a cell was run with other files.
+            InputError: the output folder is not a study's, a cell was run with another command or other files, or
+                there is no such metric or reference.
         """
-        try:
-            self._begin()
-            for number, cell in enumerate(self.cells, 1):
-                begin = time.perf_counter()
-                called = self._run_cell(cell)
-                self.rows.append(
-                    Row(cell, self._training_rows(cell), cell_metrics(self.folder(cell) / RUN, cell.size is None))
-                )
-                if number == 1:
-                    check_metrics(self.args.metrics or [], self.rows)
-                if called:
-                    results = format_metrics(self.rows[-1], self.args.metrics)
-                    seconds = time.perf_counter() - begin
-                    self.report(f"{number} of {len(self.cells)}: {cell}: {results} ({seconds:.0f} s)")
-                    write_table(self.root, self.rows)
-        except CellFailed as failure:
-            return failure.code
+        counts = f"{len(self.models)} models × {len(self.sizes)} sizes × {len(self.folds)} folds"
+        self.report(f"{len(self.cells)} cells: {counts} × {len(self.seeds)} seeds")
+        code = self._begin()
+        if code or self.args.check:
+            return code
 
-        write_table(self.root, self.rows)
-        for line in write_report(self.root, self.rows, self.args.metrics, self._reference(), self._description()):
+        for cell in self.cells:
+            code = self._run_cell(cell)
+            if code:
+                return code
+
+        scratch = (model.name for model in self.models if model.from_scratch)
+        reference = self.args.reference or next(scratch, None)
+        for line in write_report(self.root, self.rows, self.args.metrics or main_metrics(self.rows), reference):
             self.report(line)
         return 0
 
-    def _begin(self) -> None:
-        """Creates the output folder, after the recipe has accepted its options: a refused study leaves nothing."""
-        if not (self.root / STUDY).is_file():
-            self._refuse_foreign_folder()
-            with contextlib.redirect_stdout(None):
-                self._check_models()
-        self.root.mkdir(parents=True, exist_ok=True)
-
-        asked = {**vars(self.args), "passed_on": self.recipe_argv}
-        write_durably(self.root / STUDY, json.dumps({"bert_hf": version("bert-hf"), "asked": asked}, indent=2) + "\n")
-        self.report(self._size())
-
-    def _refuse_foreign_folder(self) -> None:
-        if not (self.root / STUDY).is_file():
+    def _begin(self) -> int:
+        """Creates the output folder after the recipe has accepted its options; returns the recipe's exit code."""
+        is_new = not (self.root / STUDY).is_file()
+        if is_new:
             refuse_foreign_files(self.root, overwrite=False, known_by=STUDY)
+        code = self._check_models() if is_new or self.args.check else 0
+        if code or self.args.check:
+            return code
 
-    def _check_models(self) -> None:
-        """Subsets are not written yet, so a cell on all rows of the first fold is checked."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
+        write_durably(self.root / STUDY, json.dumps(record, indent=2) + "\n")
+        return 0
+
+    def _check_models(self) -> int:
+        """Checks a cell on all rows of the first fold: subsets are not written yet."""
         for model in self.models:
-            cell = Cell(model, self.folds[0], None, (self.args.seeds or [1])[0])
+            cell = Cell(model, self.folds[0], None, self.seeds[0])
             argv = [*self.argv(cell), "--output_dir", str(self.folder(cell) / RUN), "--check", "true"]
-            with error_context(f"cell {cell}"):
+            output = sys.stdout if self.args.check else None
+            with contextlib.redirect_stdout(output), error_context(f"cell {cell}"):
                 code = self.main(argv)
             if code:
-                raise CellFailed(code)
+                return code
+        return 0
 
-    def _run_cell(self, cell: Cell) -> bool:
-        """Runs a cell unless it is finished; True if the recipe was called.
-
-        Raises:
-            CellFailed: with the recipe's exit code.
-            InputError: the cell was run before on other files.
-        """
+    def _run_cell(self, cell: Cell) -> int:
+        """Runs a cell unless it is finished, and reads its results; returns the recipe's exit code."""
+        begin = time.perf_counter()
         if cell.size is not None:
             self._write_subset(cell)
-        folder = self.folder(cell)
-        argv = self.argv(cell)
-        record = {"argv": argv, "inputs": self._inputs(cell)}
-        before = read_json_object(folder / CELL)
-        if before is not None and before.get("inputs") != record["inputs"]:
-            hint = "give another --output_dir, or remove this folder"
-            raise InputError("the cell was run with other files", where=folder, remedy=hint)
-        if before == record and is_finished(folder / RUN):
-            return False
+        run = self.folder(cell) / RUN
+        self._record(cell)
 
-        # Where the command has changed, the recipe itself decides whether it is the same run
-        folder.mkdir(parents=True, exist_ok=True)
+        # The results are the last file but one that a run writes
+        is_new = not (run / "all_results.json").is_file()
+        if is_new:
+            if code := self._call([*self.argv(cell), "--output_dir", str(run)], cell):
+                return code
+            _remove_weights(run)
+
+        self.rows.append(read_cell(cell, run))
+        if len(self.rows) == 1:
+            self._check_names()
+        write_table(self.root, self.rows)
+        if is_new:
+            results = format_metrics(self.rows[-1], self.args.metrics)
+            seconds = time.perf_counter() - begin
+            self.report(f"{len(self.rows)} of {len(self.cells)}: {cell}: {results} ({seconds:.0f} s)")
+        return 0
+
+    def _record(self, cell: Cell) -> None:
+        """Writes the command and the inputs of a cell, or compares them with those that it began with."""
+        path = self.folder(cell) / CELL
+        record = {"argv": self.argv(cell), "inputs": self._inputs(cell)}
+        before = read_json_object(path)
         if before is None:
-            write_durably(folder / CELL, json.dumps(record, indent=2) + "\n")
-        code = self._call([*argv, "--output_dir", str(folder / RUN)], cell)
-        if code:
-            raise CellFailed(code)
-
-        write_durably(folder / CELL, json.dumps(record, indent=2) + "\n")
-        if not self.args.keep_models:
-            _remove_model(folder / RUN)
-        return True
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(path, json.dumps(record, indent=2) + "\n")
+        elif before != record:
+            what = "the cell was run with " + ("other files" if before["argv"] == record["argv"] else "other options")
+            raise InputError(what, where=path.parent, remedy="give another --output_dir, or remove this folder")
 
     def _call(self, argv: list[str], cell: Cell) -> int:
         with open(self.folder(cell) / LOG, "a", encoding="utf-8", buffering=1) as log:
@@ -306,6 +269,15 @@ class Study:
                     return self.main(argv)
             finally:
                 gc.collect()  # a Trainer and its callbacks refer to each other
+
+    def _check_names(self) -> None:
+        """Checks `--metrics` and `--reference` against the first finished cell."""
+        for name in self.args.metrics or ():
+            check_known(name, metric_names(self.rows), f"the cells have no metric {name!r}", "--metrics")
+        if self.args.reference is not None:
+            names = [*(model.name for model in self.models), *baseline_names(self.rows[0])]
+            what = f"no model or baseline {self.args.reference!r}"
+            check_known(self.args.reference, names, what, "--reference")
 
     # ---- the command and the files of a cell
 
@@ -317,7 +289,8 @@ class Study:
         argv = [*self.recipe_argv, *cell.model.argv]
         if cell.size is not None:
             argv = [*without_options(argv, _SELECTION), *_NO_SELECTION]
-        argv += [word for part, path in self.files(cell).items() for word in (f"--{part}_file", str(path))]
+        for part, path in self.files(cell).items():
+            argv += [f"--{part}_file", str(path)]
         argv += ["--model_name_or_path", cell.model.path_of(cell.fold)]
         return [*argv, "--from_scratch", str(cell.model.from_scratch).lower(), "--seed", str(cell.seed)]
 
@@ -331,111 +304,82 @@ class Study:
             files |= {"train": subset, "validation": subset}  # the recipe asks for validation rows; nothing uses them
         return files
 
+    def _train_file(self, fold: int) -> Path:
+        return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
+
     def _inputs(self, cell: Cell) -> dict[str, Any]:
         """Checksums of the data and of the checkpoint. (A run compares its data itself, but not its checkpoint.)"""
         checksums: dict[str, Any] = {part: file_checksum(path) for part, path in self.files(cell).items()}
         checkpoint = Path(cell.model.path_of(cell.fold))
-        names = ("config.json", "tokenizer.json", "vocab.txt")
-        paths = [checkpoint / name for name in names]
+        paths = [checkpoint / name for name in ("config.json", "tokenizer.json", "vocab.txt")]
         if not cell.model.from_scratch:
             paths += sorted(checkpoint.glob("*.safetensors"))
         return {**checksums, "model": [file_checksum(path) for path in paths if path.is_file()]}
 
-    def _training_rows(self, cell: Cell) -> int | None:
-        """Rows that a cell trains on; None where only the recipe knows."""
-        if cell.size is not None or self.args.folds_dir is None:
-            return cell.size
-        return len(_lines(self.files(cell)["train"]))
-
     def _write_subset(self, cell: Cell) -> None:
         """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""
         assert cell.size is not None
-        source = Path(str(self.args.folds_dir), f"fold-{cell.fold}", "train.jsonl")
-        lines = _lines(source)
-        if not cell.size <= len(lines):
-            hint = f"give at most {len(lines)}, or all"
-            raise InputError(f"--train_sizes {cell.size}, but the file has fewer rows", where=source, remedy=hint)
-
+        lines = _lines(self._train_file(cell.fold))
         order = nested_order(classes_of(lines), cell.size, (0, cell.fold))
         text = "".join(lines[row] for row in np.sort(order))
+
         path = self.files(cell)["train"]
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, text)
-
-    # ---- description
-
-    def _size(self) -> str:
-        factors = {"models": self.models, "sizes": self.sizes, "folds": self.folds, "seeds": self.args.seeds or ()}
-        return f"{len(self.cells)} cells: {' × '.join(f'{len(values)} {name}' for name, values in factors.items())}"
-
-    def _reference(self) -> str | None:
-        scratch = (model.name for model in self.models if model.from_scratch)
-        return self.args.reference or next(scratch, None)
-
-    def _description(self) -> list[str]:
-        data = f"the folds in `{self.args.folds_dir}`" if self.args.folds_dir else "the data that its options name"
-        options = " ".join(self.recipe_argv) or "none"
-        lines = [f"- recipe `{self.args.recipe}` on {data}; options for every cell: `{options}`"]
-        for model in self.models:
-            kind = f"the shape of `{model.path}` with random weights" if model.from_scratch else f"`{model.path}`"
-            own = f", `{' '.join(model.argv)}`" if model.argv else ""
-            lines.append(f"- {model.name}: {kind}{own}")
-        if self.sizes != (None,):
-            lines.append(
-                "- A subset of the training rows is the same for all models and seeds of a fold. Models train on it "
-                "for all steps, and no rows select weights; the baselines get the same rows."
-            )
-        return lines
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, text)
 
 
 def parse_models(entries: list[str]) -> tuple[Model, ...]:
     """The models of `--models`.
 
     Raises:
-        InputError: an entry is not NAME=PATH, or a name is given twice.
+        InputError: there are none, an entry is not NAME=PATH, or a name is given twice.
     """
     models: dict[str, Model] = {}
-    for entry in entries:
+    for entry in entries or [""]:
         named, *argv = shlex.split(entry) or [""]
         name, _, path = named.partition("=")
         folder = os.path.expanduser(path.removesuffix(_FROM_SCRATCH))
         if not folder or not re.fullmatch(r"\w[\w.-]*", name) or name in models or name.startswith("baseline"):
-            hint = "give each model as NAME=PATH, with a name of its own that does not begin with 'baseline'"
+            hint = "give NAME=PATH, such as mini=runs/mini, each with its own name (not baseline…)"
             raise InputError(f"invalid model {entry!r}", where="--models", remedy=hint)
         models[name] = Model(name, folder, path.endswith(_FROM_SCRATCH), tuple(argv))
-
-    if not models:
-        raise InputError("missing", where="--models", remedy="give NAME=PATH, such as mini=runs/mini")
     return tuple(models.values())
 
 
-def parse_sizes(entries: list[str]) -> tuple[int | None, ...]:
-    """The sizes in ascending order, `all` (None) last."""
-    for entry in entries:
-        if entry != "all" and not re.fullmatch(r"[1-9]\d{0,9}", entry):
-            hint = "give numbers of training rows, or all"
-            raise InputError(f"invalid size {entry!r}", where="--train_sizes", remedy=hint)
-    numbers: list[int | None] = [*sorted({int(entry) for entry in entries if entry != "all"})]
-    return (*numbers, None) if "all" in entries else tuple(numbers)
-
-
-def find_folds(folds_dir: str | None) -> tuple[int, ...]:
-    """The numbers of the folds in a folder; 0 without one.
+def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | None, ...]:
+    """The sizes in ascending order, `all` (None) last.
 
     Raises:
-        InputError: there are none, or a file of one is missing.
+        InputError: a size is not a number of rows that every training file has.
     """
-    if folds_dir is None:
+    numbers = sorted({entry for entry in entries if entry != "all"})
+    if not numbers:
+        return (None,)
+
+    rows = min(len(_lines(path)) for path in train_files)
+    for entry in numbers:
+        if not entry.isdecimal() or not 0 < int(entry) <= rows:
+            hint = f"give numbers of training rows up to {rows:,}, or all"
+            raise InputError(f"invalid size {entry!r}", where="--train_sizes", remedy=hint)
+    sizes = sorted(map(int, numbers))
+    return (*sizes, None) if "all" in entries else tuple(sizes)
+
+
+def find_folds(study_args: StudyArguments) -> tuple[int, ...]:
+    """The numbers of the folds in `--folds_dir`; 0 where the recipe's own options name the data.
+
+    Raises:
+        InputError: there are none, though subsets of their rows are asked for.
+    """
+    folder = study_args.folds_dir
+    if folder is None and set(study_args.train_sizes or ["all"]) == {"all"}:
         return (0,)
 
-    hint = "give a folder made by split.py: fold-0/train.jsonl, …"
-    numbers = sorted(int(path.name[5:]) for path in Path(folds_dir).glob("fold-*") if path.name[5:].isdigit())
-    if not numbers:
-        raise InputError("no folds found", where=folds_dir, remedy=hint)
-    for number, part in itertools.product(numbers, PARTS):
-        check_input_file(Path(folds_dir, f"fold-{number}", f"{part}.jsonl"), hint)
-    return tuple(numbers)
+    numbers = [int(path.name[5:]) for path in Path(folder or "").glob("fold-*[0-9]")]
+    if folder is None or not numbers:
+        hint = "give --folds_dir, a folder made by split.py (--folds 1 makes one split)"
+        raise InputError("no folds found", where=folder, remedy=hint)
+    return tuple(sorted(numbers))
 
 
 def without_options(argv: Iterable[str], names: Iterable[str]) -> list[str]:
@@ -444,34 +388,32 @@ def without_options(argv: Iterable[str], names: Iterable[str]) -> list[str]:
     >>> without_options(["--eval_steps", "5", "--seed=1", "--fp16"], ["eval_steps"])
     ['--seed=1', '--fp16']
     """
-    dropped = set(names)
     kept: list[str] = []
     keeps = True
     for word in argv:
         if word.startswith("--"):
-            keeps = word[2:].partition("=")[0] not in dropped
+            keeps = _option_name(word) not in names
         if keeps:
             kept.append(word)
     return kept
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a recipe's output folder holds a finished run."""
-    record = read_json_object(run / RUN_RECORD) or {}
-    return record.get("finished") is True and (run / "all_results.json").is_file()
+def _option_name(word: str) -> str:
+    """`seed` of `--seed=1`."""
+    return word[2:].partition("=")[0]
 
 
-def _remove_model(run: Path) -> None:
-    for path in itertools.chain.from_iterable(run.glob(pattern) for pattern in _MODEL_FILES):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _remove_weights(run: Path) -> None:
+    for checkpoint in run.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    for path in run.glob("*.safetensors*"):  # one file, or shards and their index
+        path.unlink()
 
 
 def _lines(path: Path) -> list[str]:
-    """The rows of a fold's file, each with its line end."""
-    return [line.rstrip("\n") + "\n" for line in path.read_text(encoding="utf-8").splitlines(True) if line.strip()]
+    """The rows of a fold's file, each with its line end. (A text may hold U+2028, where `splitlines` would cut.)"""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\n") + "\n" for line in file if line.strip()]
 
 
 # ---- subsets of the training rows

@@ -167,6 +167,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
 
     # Metrics: validation (the weights that are kept), its further parts, test
+    trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
     metrics = {"eval": trainer.evaluate(), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)

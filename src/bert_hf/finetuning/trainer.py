@@ -123,6 +123,8 @@ class FineTuner(ResumableTrainer):
             total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
             labels = part.restored(output.label_ids)
             metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
+            order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
+            metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
         named = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
         return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
 

@@ -220,6 +220,6 @@ def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> d
         together |= results
 
     for name, results in {**metrics, "all": together}.items():
-        text = json.dumps(results, indent=4, sort_keys=True) + "\n"
+        text = json.dumps(results, indent=4) + "\n"  # the metrics in the order of their task
         write_durably(folder / f"{name}_results.json", text)
     return json.loads(json.dumps(together, sort_keys=True))
