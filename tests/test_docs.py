@@ -169,6 +169,14 @@ def test_links_and_paths_exist(name):
         assert (ROOT / path).exists(), path
 
 
+def test_pages_named_in_the_code_exist():
+    folders = ("src", "recipes", "benchmarks", "configs", "tests")
+    files = [path for folder in folders for kind in ("py", "yaml") for path in (ROOT / folder).rglob(f"*.{kind}")]
+    for path in (*files, ROOT / "pyproject.toml"):
+        for page in re.findall(r"\b(?:docs|configs|benchmarks)/\w+\.md\b", path.read_text()):
+            assert (ROOT / page).exists(), f"{path}: {page}"
+
+
 def options_of_scripts() -> set[str]:
     """Names of all options: fields declared by `option(…)`, and arguments of the benchmarks' own parsers."""
     names = set()

@@ -69,7 +69,7 @@ def test_padding_is_not_computed():
 
 
 def test_passes_over_a_corpus():
-    # docs/data.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
+    # benchmarks/README.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
     assert 206_127 * corpus_tokens_of_row(128, FILL) == pytest.approx(28.3e6, rel=0.01)
     steps = round(28.3e6 / corpus_tokens_of_row(128, FILL) / 256)
     lines = report(plan(phases=((128, 3 * steps),)), [1], None, 28.3e6)
