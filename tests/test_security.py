@@ -1,4 +1,4 @@
-"""Security: no file is unpickled, no path leaves its folder, no token is disclosed (invariant 8; docs/security.md).
+"""Security: no file is unpickled, no path leaves its folder, no token is disclosed (invariant 8; SECURITY.md).
 
 S1 an audit of all commands · S2 pickles in every place · S3 a canary for a token · S4 paths that lead elsewhere.
 Contents of foreign checkpoints are tested in tests/models/test_loading.py.

@@ -2,7 +2,7 @@
 
 Statistics that must agree do so within four standard errors of the difference, with documents as the sampling units
 (targets are drawn once a document): by chance alone 1 of 16,000 fails, and the seeds are fixed. Intended differences
-have the sign and size that docs/data.md states.
+have the sign and size that benchmarks/README.md states.
 """
 
 import hashlib

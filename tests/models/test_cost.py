@@ -69,7 +69,7 @@ def test_padding_is_not_computed():
 
 
 def test_passes_over_a_corpus():
-    # docs/data.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
+    # benchmarks/README.md: 206,127 examples of 120.6 tokens are one pass over 113 MB, 28.3 M tokens
     assert 206_127 * corpus_tokens_of_row(128, FILL) == pytest.approx(28.3e6, rel=0.01)
     steps = round(28.3e6 / corpus_tokens_of_row(128, FILL) / 256)
     lines = report(plan(phases=((128, 3 * steps),)), [1], None, 28.3e6)
@@ -104,7 +104,9 @@ def test_published_speeds(reference):
     found = deviation(*conditions)
     assert found == pytest.approx(expected, abs=0.01), name
     assert abs(found) < 0.2
-    row = next(line for line in (ROOT / "docs/cost.md").read_text().splitlines() if line.startswith(f"| {name} |"))
+    row = next(
+        line for line in (ROOT / "benchmarks/README.md").read_text().splitlines() if line.startswith(f"| {name} |")
+    )
     assert f"| {found:+.0%} |".replace("%", " %") in row
 
 

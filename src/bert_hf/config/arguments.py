@@ -120,8 +120,8 @@ class EstimateArguments:
     device: str = option("h200", "h200, h100, a100-80gb, a100-40gb, l40s, l4, v100-32gb, rtx4090, or cpu (this one).")
     num_devices: list[int] | None = option(None, "How many of them; several numbers give a row each.")
     global_batch: int = option(256, "Sequences in an optimizer step, over all devices (A.2: 256).")
-    mfu: float | None = option(None, "Share of the device's peak that is reached (docs/cost.md).")
-    fill: float | None = option(None, "Real tokens of a row's length. By default 0.94 (docs/cost.md).")
+    mfu: float | None = option(None, "Share of the device's peak that is reached (docs/speed.md).")
+    fill: float | None = option(None, "Real tokens of a row's length. By default 0.94 (docs/speed.md).")
     price_per_hour: float | None = option(None, "Price of a device for an hour; without it no cost is printed.")
 
     def __post_init__(self):

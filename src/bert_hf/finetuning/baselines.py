@@ -3,7 +3,7 @@
     baselines = Baselines(cut_texts(train, tokenizer, 128), labels)
     baselines.metrics(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}
 
-Character n-grams are hard to beat on short messages: configs/README.md. Nothing is chosen on validation or test rows.
+Character n-grams are hard to beat on short messages: benchmarks/README.md. Nothing is chosen on held-out rows.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 The stock heads return a mean over the micro-batch. Under accumulation and on several ranks a mean of such means
 weights a label by the number of labels in its micro-batch, and Trainer divides some of them wrongly
-(docs/exactness.md).
+(docs/reliability.md).
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 Nothing is trained. Parameters, FLOPs and the training state of a device are exact; activations are exact but for the
 logits at their peak. Time is FLOPs over a share of the device's peak (`expected_mfu`, from published figures);
-communication, data loading and checkpoints are free. docs/cost.md compares the results with measurements.
+communication, data loading and checkpoints are free. docs/speed.md compares the results with measurements.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ DEVICES = {  # NVIDIA's data sheet of each; GeForce: Ada white paper, appendix A
 # At 768: ModernBERT-base 24–30 % and AzNeoBERT 27 % of Hopper's 989 TFLOP/s, BERT-base of MosaicML 24 % of an A100.
 # At 1,024: BERT-large of NVIDIA's DeepLearningExamples, 45 % of an A100, 43 % of a V100 (MLPerf's kernels: 48–50 %).
 # Below 768 nothing is published: in proportion to the hidden size, as FLOPs for a byte of activations are.
-# docs/cost.md has the sources, and how far each is from these points.
+# benchmarks/README.md has the sources, and how far each is from these points.
 MFU_OF_GPU = ((0, 768, 1024), (0.0, 0.27, 0.45))
 # Share of `matmul_rate` of a CPU, without dropout. benchmarks/pretraining_throughput.py on 2 cores without bf16 units,
 # fp32, 128 tokens: tiny in batches of 32, mini of 64, base of 16. (With dropout 0.509, 0.700, 0.825.)
@@ -53,8 +53,8 @@ MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 # 12 ms at least. An assumption; with torch.compile and CUDA graphs it is far less.
 LAUNCH_SECONDS = 1.0e-3
 HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
-FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
-KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
+FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, benchmarks/README.md. Short documents at 512 have fewer
+KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, benchmarks/README.md
 
 
 def find_device(name: str, half: bool = False, memory: float = 0.0) -> Device:
