@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
@@ -37,18 +37,58 @@ _REPLACED_BY = {
 }
 
 
-def option(default, help: str, choices: tuple | None = None):
-    """A dataclass field with its help text (and, if given, the values it may take)."""
+class Limits(NamedTuple):
+    """What `parse` checks of an option; see `option`."""
+
+    range: str | None
+    only_with: tuple[str, ...]
+    not_with: tuple[str, ...]
+
+
+def option(
+    default,
+    help: str,
+    choices: Iterable | None = None,
+    *,
+    range: str | None = None,
+    only_with: str | tuple[str, ...] = (),
+    not_with: str | tuple[str, ...] = (),
+):
+    """Declares an option: a dataclass field with its help text and the limits that `parse` checks.
+
+    Args:
+        choices: the values that it may take.
+        range: the interval of its numbers: "[0, 1)" includes 0 and excludes 1; "(0, inf)" is every positive number.
+        only_with: it has no effect without this option, or without any of these: "dataset_name", or with the value
+            that it needs "optim=muon".
+        not_with: it has no effect with any of these.
+    """
     metadata: dict[str, Any] = {"help": help.replace("%", "%%")}
     if choices:
         metadata["choices"] = choices
+    metadata["limits"] = Limits(range, _tuple(only_with), _tuple(not_with))
     return field(default=default, metadata=metadata)
+
+
+def _tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def check_range(name: str, value, interval: str) -> None:
+    """Raises an `InputError` if a number, or one in a list of numbers, is outside an interval; NaN is in none."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    for number in value if isinstance(value, list) else [value]:
+        above = low <= number if interval[0] == "[" else low < number
+        below = number <= high if interval[-1] == "]" else number < high
+        if not (above and below):
+            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"it must be in {interval}")
 
 
 class _Parser(HfArgumentParser):
     """argparse whose errors are `InputError`s."""
 
     def __init__(self, *args, **kwargs):
+        self.limits: dict[str, Limits] = {}
         super().__init__(*args, **kwargs)
 
         # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag.
@@ -56,6 +96,13 @@ class _Parser(HfArgumentParser):
             if isinstance(action, argparse._StoreFalseAction):
                 action.help = f"The same as --{action.dest} false."
                 action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
+
+    def add_argument(self, *names, limits: Limits | None = None, **kwargs) -> argparse.Action:
+        """Adds an option; the parent class hands the whole metadata of a field over."""
+        action = super().add_argument(*names, **kwargs)
+        if limits is not None:
+            self.limits[action.dest] = limits
+        return action
 
     def error(self, message: str):
         message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # one of its two names
@@ -106,6 +153,7 @@ def parse(
     plain = [built.get(cls) or SimpleNamespace(**_values(cls, known)) for cls in classes]
     ranges = check_ranges(*plain)
     refuse_without_effect(given, known, parser.get_default)
+    _check_limits(parser, known, given)
     if check_given is not None:
         check_given(given, known)
     if preflight is not None:
@@ -198,6 +246,36 @@ def _yaml_words(parser: _Parser, path: Path, replacing: set[str]) -> list[str]:
             words += map(expand_home, entry)
 
     return words
+
+
+def _check_limits(parser: _Parser, values: argparse.Namespace, names: Collection[str]) -> None:
+    """Checks the range of each option, and that each option of the command line has an effect with all others.
+
+    (A YAML file serves many runs: options of it that have no effect are ignored.)
+    """
+
+    def applies(entry: str) -> bool:
+        name, _, value = entry.partition("=")
+        current = getattr(values, name, None)
+        if value:
+            return str(getattr(current, "value", current)) == value
+        return current not in (None, False, parser.get_default(name))
+
+    for name, limits in parser.limits.items():
+        value = getattr(values, name)
+        if limits.range and value is not None:
+            check_range(name, value, limits.range)
+        if name not in names or not value:
+            continue
+
+        for other in filter(applies, limits.not_with):
+            what = f"no effect with --{other.replace('=', ' ')}"
+            raise InputError(what, where=f"--{name}", remedy="leave one of the two out")
+
+        needed = limits.only_with
+        if needed and not any(map(applies, needed)):
+            what = f"no effect without --{needed[0].replace('=', ' ')}"
+            raise InputError(what, where=f"--{name}", remedy="leave it out, or give both")
 
 
 def _values(cls: type, values) -> dict:
