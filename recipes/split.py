@@ -8,22 +8,25 @@ all parts. Where near-duplicates are more than half of a class's rows in a test 
 
 import sys
 
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.finetuning_arguments import SplitArguments
+from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.splitting.fold_files import (
     FOLD_FILES,
     make_folds,
     read_rows_to_split,
+    read_to_split,
     table_of_parts,
     write_folds,
 )
 from bert_hf.finetuning.splitting.splits import describe_groups, row_groups
-from bert_hf.preflight.recipes import parse_splitting
 from bert_hf.training.output_folder import claim_output_dir
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_splitting(argv)
+    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_to_split)
     if options is None:  # --check
         return 0
     split_args, output_args = options

@@ -13,7 +13,6 @@ from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
 from bert_hf.finetuning.model import load_task_model
-from bert_hf.finetuning.trainer import decay_by_layer
 from bert_hf.training import output_folder
 
 
@@ -183,39 +182,6 @@ def test_the_best_weights_are_kept_where_the_run_is_evaluated(tmp_path, options,
 # ---- layers
 
 
-def test_each_layer_has_its_rate():
-    model = BertForSequenceClassification(tiny_config())
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for n, p in model.named_parameters() if "bias" not in n], "weight_decay": 0.1},
-         {"params": [p for n, p in model.named_parameters() if "bias" in n], "weight_decay": 0.0}], lr=1.0,
-    )  # fmt: skip
-    decay_by_layer(optimizer, model, 0.5)
-
-    rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
-    expected = {"embeddings.": 0.125, "layer.0.": 0.25, "layer.1.": 0.5, "pooler": 1.0, "classifier": 1.0}
-    for name, parameter in model.named_parameters():
-        rate = next(rate for part, rate in expected.items() if part in name)
-        assert rates[id(parameter)] == (rate, 0.0 if "bias" in name else 0.1), name
-
-
-def test_layers_are_initialized_again(tmp_path, tokenizer):
-    BertForSequenceClassification(tiny_config()).bert.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-
-    def opened(**options):
-        return load_task_model(RandomTask(TaskArguments(str(tmp_path), max_seq_length=32, **options), tokenizer), 0)
-
-    (plain, _), (changed, line) = opened(), opened(reinit_layers=1, reinit_pooler=True)
-    assert line.endswith("the 1 topmost layers initialized again; the pooler initialized again")
-    for name, value in plain.bert.named_parameters():
-        other = dict(changed.bert.named_parameters())[name]
-        drawn = name.endswith("weight") and "LayerNorm" not in name and ("layer.1." in name or "pooler" in name)
-        assert torch.equal(value, other) != drawn, name
-
-    with pytest.raises(InputError, match=r"--reinit_layers 3: the model has 2 layers; lower it"):
-        opened(reinit_layers=3)
-
-
 # ---- the whole path
 
 
@@ -253,8 +219,8 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
 
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
-    with pytest.raises(InputError, match=r"another run: fine_tuning differ \(reinit_layers: 1, was 0\)"):
-        fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, reinit_layers=1)
+    with pytest.raises(InputError, match=r"another run: fine_tuning differ \(early_stopping_patience: 9, was None\)"):
+        fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, early_stopping_patience=9)
 
 
 def test_other_evaluations_are_another_run_where_they_choose_the_weights(checkpoint, tmp_path, tokenizer):
@@ -283,7 +249,7 @@ def test_other_evaluations_are_the_same_run_where_the_last_weights_are_kept(chec
 
 
 def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
-    fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4, evaluate_test=False)
+    fine_tune(checkpoint, tmp_path / "run", tokenizer, {"do_predict": False}, min_steps=4)
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert not [name for name in metrics if name.startswith(("test_", "baseline_"))]
     card = (tmp_path / "run/README.md").read_text()

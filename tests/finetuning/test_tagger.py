@@ -211,7 +211,7 @@ def test_the_key_depends_on_weights_and_words():
 
 def trainer_of(folder, **options):
     """A trainer of a tagger without dropout, by plain gradient steps."""
-    shape = {"feature_based": "weighted_last_4", "lstm_hidden_size": 8}
+    shape = {"feature_based": "weighted_last_4"}
     task_args = asked_for(folder, model_name_or_path="none", from_scratch=True, **shape)
     task = FeatureTaggingTask(task_args, tiny_tokenizer())
     defaults = {

@@ -14,7 +14,12 @@ from bert_hf.finetuning.tagging.conll import read_tagged
 from bert_hf.finetuning.tagging.entities import count_entities, overall
 from bert_hf.finetuning.trainer import FineTuner
 
-FEATURE_BASED = ("--feature_based", "weighted_last_4", "--lstm_hidden_size", "16")
+FEATURE_BASED = ("--feature_based", "weighted_last_4")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr("bert_hf.finetuning.tagging.feature_tagging.LSTM_HIDDEN_SIZE", 32)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +118,7 @@ def test_without_a_test_file_the_validation_file_is_written(place):
 
 def test_feature_based(place, capsys):
     options = ("--num_train_epochs", "12", "--learning_rate", "1e-2", "--eval_strategy", "no")
-    options += ("--feature_based", "concat_last_4", "--lstm_hidden_size", "32")
+    options += ("--feature_based", "concat_last_4")
     assert tune(place, "tagger", *options) == 0
     said = capsys.readouterr().out
     assert "BERT is frozen; newly initialized: BiLSTM and classifier" in said
@@ -168,13 +173,6 @@ def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch,
         ((), "w1\tO\nw2\n", "bad.conll:2: the line has no word and label"),
         ((), "w1\tO\nw2\tB-ship\n", "bad.conll:2: label 'B-ship' is not in the training rows"),
         (("--feature_based", "lasst"), None, "command line: argument --feature_based: invalid choice: 'lasst'"),
-        (("--lstm_hidden_size", "8"), None, "--lstm_hidden_size: no BiLSTM is trained; give --feature_based too"),
-        (
-            (*FEATURE_BASED, "--reinit_layers", "1"),
-            None,
-            "--reinit_layers: --feature_based freezes BERT",
-        ),
-        ((*FEATURE_BASED, "--reinit_pooler"), None, "--reinit_pooler: --feature_based freezes BERT"),
         (("--max_seq_length", "65"), None, "max_seq_length"),
         (("--tag_names", "O"), '{"tokens": ["w1"], "ner_tags": [1]}\n', "bad.jsonl:1: label 1 has no name"),
     ],

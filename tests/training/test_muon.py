@@ -6,7 +6,7 @@ from helpers.trainer_runs import history, make
 from safetensors.torch import load_file
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize, share_out
 from bert_hf.training.optimization.optimizers import make_muon
@@ -150,21 +150,3 @@ def test_what_cannot_be_right_is_refused(tmp_path, monkeypatch, options, environ
         monkeypatch.setenv(environment, "true")
     with pytest.raises(InputError, match=message):
         PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, optim="muon", **options)
-
-
-def test_the_nsp_loss_has_a_weight(tmp_path, tokenizer):
-    rows, held_out = [], []
-    for weight in (1.0, 0.25):
-        trainer = make(
-            tmp_path / str(weight), tokenizer, steps=1, dropout=0.0, logging_steps=1, save_strategy="no",
-            eval_strategy="no", nsp_loss_weight=weight,
-        )  # fmt: skip
-        trainer.train()
-        rows.append(trainer.state.log_history[0])
-        held_out.append(trainer.evaluate())
-    for row, weight in zip(rows, (1.0, 0.25), strict=True):
-        assert row["loss"] == pytest.approx(row["mlm_loss"] + weight * row["nsp_loss"], rel=1e-6)
-    assert rows[0]["nsp_loss"] == rows[1]["nsp_loss"]
-    for metrics, weight in zip(held_out, (1.0, 0.25), strict=True):
-        trained = metrics["eval_mlm_loss"] + weight * metrics["eval_nsp_loss"]
-        assert metrics["eval_loss"] == pytest.approx(trained, rel=1e-6)

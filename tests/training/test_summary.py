@@ -14,14 +14,23 @@ from helpers.recipe_runs import recipe
 from tiny import tiny_config
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.config.arguments import (
+    CorpusArguments,
+    ExampleArguments,
+    OutputArguments,
+    PrepareArguments,
+    TextArguments,
+    TokenizerArguments,
+)
+from bert_hf.config.parser import parse
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
 from bert_hf.training.pretraining_report import PreTrainingReport, report_heldout
 from bert_hf.training.publishing.model_card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
+PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
 
 
@@ -106,8 +115,8 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     assert Path(words[0]).name == "python"
     assert words[1] == "recipes/prepare.py"
 
-    tokenizer, corpus, *_, output = parse(PREPARING_ARGUMENTS, words[2:])
-    assert corpus == CorpusArguments(
+    tokenizer, corpus, *_, output = parse(PREPARING, words[2:])
+    assert corpus == TextArguments(
         train_file=[f"{tmp_path}/*.csv"], text_column="body", language="de", sentence_per_line=True
     )
     assert (tokenizer.tokenizer_name, output.output_dir) == (f"{tmp_path}/t", f"{tmp_path}/runs/corpus")
@@ -201,10 +210,6 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
     assert said == ["documents held out of the same text", "the text given by --validation_file (valid.txt)"]
-
-    falling = ExampleArguments(mlm_probability=0.4, final_mlm_probability=0.15, final_mlm_fraction=0.2)
-    card = pretraining_card(args, text, falling, Model, tokenizer, corpus, "", "")
-    assert card.training["masking"] == "40%, then 15% in the last 20% of the steps, 80/10/10"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,9 @@
 """Loads a checkpoint into a stock class with one new layer; some of its layers can be initialized again."""
 
-from typing import Any
-
 import torch
 from safetensors import SafetensorError
-from torch import nn
 from transformers import AutoConfig, PreTrainedModel, set_seed
 
-from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
@@ -41,42 +37,4 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     longest = getattr(config, "max_position_embeddings", task_args.max_seq_length)
     check_positions(task_args.max_seq_length, longest, where)
     task.positions = longest
-    drawn = _reinitialize(model, task_args)
-    return model, "; ".join([line, *drawn])
-
-
-def _reinitialize(model: PreTrainedModel, task_args: TaskArguments) -> list[str]:
-    """Initializes the topmost layers and the pooler again where that is asked; a phrase for each.
-
-    Source: Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning", section 5.
-    """
-    drawn = []
-    if task_args.reinit_layers:
-        encoder: Any = model.base_model.encoder
-        layers: nn.ModuleList = encoder.layer
-        if task_args.reinit_layers > len(layers):
-            what = f"the model has {len(layers)} layers"
-            raise InputError(what, where=f"--reinit_layers {task_args.reinit_layers}", remedy="lower it")
-        for layer in layers[len(layers) - task_args.reinit_layers :]:
-            _draw(layer, model.config.initializer_range)
-        drawn.append(f"the {task_args.reinit_layers} topmost layers initialized again")
-
-    if task_args.reinit_pooler:
-        pooler = getattr(model.base_model, "pooler", None)
-        if pooler is None:
-            what = "a model of this task has no pooler"
-            raise InputError(what, where="--reinit_pooler", remedy="leave the option out")
-        _draw(pooler, model.config.initializer_range)
-        drawn.append("the pooler initialized again")
-    return drawn
-
-
-@torch.no_grad()
-def _draw(module: nn.Module, std: float) -> None:
-    """Initial values of stock BERT: normal weights, zero biases, LayerNorm at one."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            part.weight.normal_(0.0, std)
-            part.bias.zero_()
-        elif isinstance(part, nn.LayerNorm):
-            part.reset_parameters()
+    return model, line

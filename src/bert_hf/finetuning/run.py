@@ -1,28 +1,29 @@
 """The path that every fine-tuning run takes: defaults, identity, training, metrics of each part, card and report."""
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel, TrainerCallback
 
-from bert_hf.config.finetuning_arguments import (
-    FineTuningArguments,
-    TaskArguments,
-    resolve_by_rows,
-    resolve_by_width,
-)
+from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.text.tokenization import tokenizer_checksum
+from bert_hf.data.text.input_files import check_disjoint
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, Predictions
+from bert_hf.models.config_file import check_length, config_of_checkpoint
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing import hub
+from bert_hf.training.run_checks import check_run
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
@@ -31,10 +32,43 @@ FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
 _OPTIMIZER += ("adam_beta1", "adam_beta2", "max_grad_norm", "optim_args")
 _SCHEDULE = ("max_steps", "num_train_epochs", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs")
-_SHARED = ("reinit_layers", "reinit_pooler", "layerwise_lr_decay", "early_stopping_patience")
+_SHARED = ("early_stopping_patience",)
 
 
 # ---- start
+
+
+def parse_finetuning(
+    arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
+) -> tuple | None:
+    """The options of a recipe, checked: (task and model, run). None after `--check`."""
+    check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
+    return parse((arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
+
+
+def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+    """The checks of a recipe before anything is read: folders and options."""
+    if task_args.model_name_or_path is None:
+        raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
+    yield from check_run(args, (*task.metric_names(task_args), "loss"))
+
+    # No test row is trained on, nor chooses the weights
+    for option in ("train_file", "validation_file"):
+        check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
+    yield f"data: {task.source(task_args)}"
+
+
+def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+    """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
+    parts = task.read_given(task_args)
+    yield "rows: " + ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
+
+    checkpoint = str(task_args.model_name_or_path)
+    tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
+    config = config_of_checkpoint(checkpoint)
+    check_tokenizer(tokenizer, config.vocab_size)
+    check_length(config, task_args.max_seq_length, checkpoint)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
@@ -184,7 +218,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
             task.write_predictions(folder_of(args), part, values)
 
     has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
-    baselines = task.baselines() if args.process_index == 0 and task.task_args.evaluate_test else {}
+    baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
     run.finish(
         trainer,
         trained.metrics,
@@ -203,11 +237,11 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
 def _predict_other_parts(trainer: FineTuner) -> dict[str, Predictions]:
     """Predictions and metrics of all parts but `train` and `validation`, of those that are asked for."""
-    task_args = trainer.task.task_args
+    task_args, args = trainer.task.task_args, trainer.args
     found = {}
     for part in trainer.task.parts:
         is_test = part.startswith("test")
-        if part in ("train", "validation") or (is_test and not task_args.evaluate_test):
+        if part in ("train", "validation") or (is_test and not args.do_predict):
             continue
         labelled = "labels" in trainer.task.encoded(part).column_names
         if labelled or task_args.write_predictions:

@@ -88,16 +88,6 @@ class FineTuner(ResumableTrainer):
         others = ("labels", *self.task.extra_columns)
         return {name: value for name, value in inputs.items() if name not in others}
 
-    # ---- optimizer
-
-    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        created = self.optimizer is None
-        optimizer = super().create_optimizer(model)
-        decay = self.task.task_args.layerwise_lr_decay
-        if created and decay < 1:
-            decay_by_layer(optimizer, self.model if model is None else model, decay)
-        return optimizer
-
     # ---- evaluation
 
     def _sorted_part(self, part: str) -> "_SortedPart":
@@ -202,28 +192,6 @@ class _WithoutLengths:
 
     def __call__(self, features: list[dict]) -> dict[str, Tensor]:
         return self.collator([{name: value for name, value in row.items() if name != "length"} for row in features])
-
-
-def decay_by_layer(optimizer: torch.optim.Optimizer, model: nn.Module, decay: float) -> None:
-    """Divides the parameter groups by depth: each layer's rate is `decay` times that of the layer above it.
-
-    The new layer and the pooler keep the full rate; the topmost encoder layer has it times `decay`, and so on down to
-    the embeddings (Howard & Ruder 2018, "discriminative fine-tuning"; for BERT: Sun et al. 2019, section 5.3.2).
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    depth = 1 + max((_layer_of(name) for name in names.values()), default=0)
-
-    groups = []
-    for group in optimizer.param_groups:
-        by_layer: dict[int, list] = {}
-        for parameter in group["params"]:
-            by_layer.setdefault(_layer_of(names[id(parameter)], depth), []).append(parameter)
-        for layer, parameters in sorted(by_layer.items()):
-            groups.append({**group, "params": parameters, "lr": group["lr"] * decay ** (depth - layer)})
-
-    optimizer.param_groups.clear()
-    for group in groups:
-        optimizer.add_param_group(group)
 
 
 def _layer_of(name: str, above: int = 0) -> int:

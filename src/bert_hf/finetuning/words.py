@@ -54,7 +54,6 @@ class TokenClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: Any) -> dict[str, TaggedSentences]:
-        _check_options(task_args)
         if task_args.train_file:
             parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
         else:
@@ -245,17 +244,3 @@ def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[Tagg
     held_out = rows.take(np.flatnonzero(chosen))
     held_out.held_out = True
     return rest, held_out
-
-
-def _check_options(task_args: TokenClassificationArguments) -> None:
-    """Refuses options that do nothing without --feature_based, or with it."""
-    if task_args.lstm_hidden_size is not None and task_args.feature_based is None:
-        remedy = "give --feature_based too, or leave it out"
-        raise InputError("no BiLSTM is trained", where="--lstm_hidden_size", remedy=remedy)
-    if task_args.feature_based is None:
-        return
-
-    for name in ("reinit_layers", "reinit_pooler", "layerwise_lr_decay"):
-        if getattr(task_args, name) != getattr(TokenClassificationArguments, name):
-            what, remedy = "--feature_based freezes BERT, whose layers are not trained", "leave one of the two out"
-            raise InputError(what, where=f"--{name}", remedy=remedy)

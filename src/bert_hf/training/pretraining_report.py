@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.hardware import device_memory
-from bert_hf.config.learning_checks import LearningSettings
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.planned_run import PlannedRun
 from bert_hf.data.corpus.report import corpus_findings
@@ -19,7 +19,8 @@ from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
-from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
+from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
+from bert_hf.training.optimization.schedules import warmup_warning
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.publishing.model_card import pretraining_card
@@ -41,12 +42,12 @@ class PreTrainingReport:
     longer: dict[str, PreTrainingExamples]  # held out, of longer lengths
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
-    def print_start(self, *, resumed: bool, from_scratch: bool) -> None:
+    def print_start(self, *, resumed: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         run.use_log_lines(self.trainer)
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
-            self._report_corpus(from_scratch)
+            self._report_corpus()
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
         self.trainer.add_callback(HeldOutBefore(self.baselines))
@@ -69,7 +70,7 @@ class PreTrainingReport:
             f"machine: {run.describe_machine(args)}"
         )
 
-    def _report_corpus(self, from_scratch: bool) -> None:
+    def _report_corpus(self) -> None:
         examples = PreTrainingExamples(
             self.corpus,
             self.evaluation.phases,
@@ -77,29 +78,19 @@ class PreTrainingReport:
             seed=data_seed(self.args),
             **pair_options(self.example_args),
         )
-        findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
+        findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned())
         print(*findings, sep="\n", flush=True)
+        if warning := warmup_warning(self.args):
+            print(f"! {warning}", flush=True)
 
-    def _planned(self, from_scratch: bool) -> PlannedRun:
+    def _planned(self) -> PlannedRun:
         """The planned run, as the corpus report needs it."""
-        args, config = self.args, self.model.config
+        args = self.args
         batch = global_batch_size(args)
 
         every = args.save_steps or 1.0
         every = every if every >= 1 else every * args.max_steps
         kept = args.save_total_limit or max(1, int(args.max_steps / every))
-        learning = LearningSettings(
-            steps=args.max_steps,
-            batch=batch,
-            warmup_steps=args.get_warmup_steps(args.max_steps),
-            schedule=option_text(args.lr_scheduler_type),
-            optimizer=optimizer_name(args),
-            rate=args.learning_rate,
-            predictions=self.example_args.mean_mlm_probability() * batch * self.example_args.max_seq_length,
-            vocabulary=config.vocab_size,
-            spread=config.initializer_range,
-            from_scratch=from_scratch,
-        )
         return PlannedRun(
             steps=args.max_steps,
             batch=batch,
@@ -107,7 +98,6 @@ class PreTrainingReport:
             checkpoints=kept if args.save_minutes or args.save_strategy != "no" else 0,
             folder=str(args.output_dir),
             device_bytes=device_memory(args.device),
-            learning=learning,
         )
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:

@@ -8,11 +8,12 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.examples.samplers import Phase, phases_of_run, split_phases
+from bert_hf.data.examples.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
@@ -42,12 +43,8 @@ def resolve_steps(
 
 
 def phases_of(example_args: ExampleArguments, steps: int, global_batch: int) -> tuple[Phase, ...]:
-    """The parts of a run of `steps` optimizer steps: sequence lengths, and shares of the tokens that are predicted."""
-    phases = phases_of_run(example_args.lengths(), steps, global_batch)
-    if example_args.final_mlm_probability is None:
-        return phases
-    begin = round((1 - example_args.final_mlm_fraction) * steps)
-    return split_phases(phases, begin * global_batch, example_args.final_mlm_probability)
+    """The parts of a run of `steps` optimizer steps: one per sequence length."""
+    return phases_of_run(example_args.lengths(), steps, global_batch)
 
 
 def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:

@@ -21,8 +21,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.arguments import MUON
-from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
+from bert_hf.config.training_arguments import MUON, REFUSED_IN_PRETRAINING, check_supported
 from bert_hf.console import logger
 from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.models.fast_path_check import FastPathCheck
@@ -138,8 +137,7 @@ class PreTrainer(ResumableTrainer):
 
     def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
-        refusing = frozenset({PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER})
-        check_options(self.args, defaults_of(type(self.args)), refusing)
+        check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
         if self._numbered or raw_rows or is_numbered(self.eval_dataset):
@@ -289,7 +287,7 @@ class PreTrainer(ResumableTrainer):
     @property
     def _loss_weights(self) -> tuple[float, float]:
         """Factors of the MLM and the NSP loss in the loss that is minimized."""
-        return 1.0, getattr(self.args, "nsp_loss_weight", 1.0)
+        return 1.0, 1.0
 
     def _forward_losses(self, model: nn.Module, inputs: dict) -> tuple[PreTrainingLosses, dict[str, Tensor]]:
         """Runs the model on a batch.

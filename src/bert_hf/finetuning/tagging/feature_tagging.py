@@ -58,7 +58,7 @@ class FeatureTaggingTask(TokenClassificationTask):
 
     def __init__(self, task_args: Any, tokenizer):
         super().__init__(task_args, tokenizer)
-        self.lstm_hidden_size = task_args.lstm_hidden_size or LSTM_HIDDEN_SIZE
+        self.lstm_hidden_size = LSTM_HIDDEN_SIZE
         self.store = FeatureStore()
         self._run: tuple[BiLstmTagger, FineTuningArguments] | None = None
         self._first_words: dict[str, int] = {}  # of each part in the store

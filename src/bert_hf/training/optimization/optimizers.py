@@ -11,8 +11,8 @@ from torch.optim.adamw import adamw
 from transformers import Trainer, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from bert_hf.config.arguments import MUON
-from bert_hf.config.value_ranges import is_number
+from bert_hf.config.parser import is_number
+from bert_hf.config.training_arguments import MUON
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 

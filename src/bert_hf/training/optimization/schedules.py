@@ -82,6 +82,17 @@ def check_schedule(args, kwargs: dict | None) -> None:
         ) from None
 
 
+def warmup_warning(args) -> str | None:
+    """Says that the warm-up of a run of `args.max_steps` never ends; None if it does."""
+    warmup, steps = args.get_warmup_steps(args.max_steps), args.max_steps
+    if warmup < steps or option_text(args.lr_scheduler_type) in ("constant", *BY_EVALUATION):
+        return None
+    return (
+        f"{warmup:,} steps of warm-up in a run of {steps:,}: the rate never exceeds "
+        f"{args.learning_rate * steps / warmup:.2g}; give --warmup_steps as a share of the steps, such as 0.01"
+    )
+
+
 def linear_from_step_zero(optimizer: torch.optim.Optimizer, warmup_steps: int, total_steps: int) -> LambdaLR:
     """The schedule of the 2018 code: linear decay to zero from step 0 on, replaced by the warm-up while that lasts.
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import MUON, CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.training_arguments import MUON, PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training.optimization.optimizers import format_batch_size, optimizer_name
 from bert_hf.training.output_folder import folder_of
@@ -35,8 +36,8 @@ def pretraining_card(
         pipeline_tag="fill-mask",
         command=command,
         machine=machine,
-        source=corpus_args.corpus_source or corpus_args.dataset_name,
-        license=corpus_args.corpus_license,
+        source=corpus_args.dataset_source or corpus_args.dataset_name,
+        license=corpus_args.dataset_license,
         language=corpus_args.language,
         base_model=None if not checkpoint or Path(checkpoint).exists() else checkpoint,
         corpus={
@@ -61,9 +62,6 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
     beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
     optimizer = f"Muon ({args.muon_learning_rate}) and AdamW" if args.optim == MUON else optimizer_name(args)
     whole_words = ", whole words" if example_args.whole_word_mask else ""
-    final_share = ""
-    if (final := example_args.final_mlm_probability) is not None:
-        final_share = f", then {final:.0%} in the last {example_args.final_mlm_fraction:.0%} of the steps"
 
     return {
         **beginning,
@@ -77,7 +75,7 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
         "optimizer": optimizer,
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
-        "masking": f"{example_args.mlm_probability:.0%}{final_share}{whole_words}, 80/10/10",
+        "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
         "next-sentence prediction": example_args.nsp,
         "seed": args.seed,
     }
