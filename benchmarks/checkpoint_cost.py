@@ -23,7 +23,8 @@ import transformers
 from transformers import BertConfig, TrainerCallback, TrainingArguments, default_data_collator
 
 from bert_hf import BertForPreTraining, PreTrainer
-from bert_hf.config.arguments import PreTrainingArguments, option, parse
+from bert_hf.config.parser import option, parse
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import one_line_errors
 from bert_hf.training.checkpoints import checkpoint_files
 

@@ -31,7 +31,8 @@ from transformers import (
 )
 
 import bert_hf
-from bert_hf.config.arguments import ClassificationArguments, FineTuningArguments, option, parse
+from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
+from bert_hf.config.parser import option, parse
 from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.labelled.long_texts import encode_texts

@@ -33,8 +33,10 @@ from torch.nn import functional as F
 from transformers import BertConfig, Trainer, TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
-from bert_hf.config.arguments import CorpusArguments, PreTrainingArguments, TokenizerArguments, option, parse
+from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
+from bert_hf.config.parser import option, parse
 from bert_hf.config.precision import choose_on_cpu, choose_on_gpu, cpu_units
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.requested_corpus import load_or_prepare_corpus, load_or_train_tokenizer
 from bert_hf.data.examples.samplers import Phase, RunSampler
 from bert_hf.errors import one_line_errors

@@ -8,17 +8,17 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 import sys
 from pathlib import Path
 
+from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
 from bert_hf.models.cost import report
-from bert_hf.preflight.recipes import parse_estimating
-from bert_hf.training.estimate import plan_run, planned_shape, trained_tokens
+from bert_hf.training.estimate import ESTIMATING_ARGUMENTS, check_estimating, plan_run, planned_shape, trained_tokens
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_estimating(argv, DEFAULT)
+    options = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT), check_estimating)
     if options is None:  # --check
         return 0
     tokenizer_args, corpus_args, model_args, example_args, args, estimate_args = options
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report
     print("An estimate, not a measurement.")
-    print(*report(plan, estimate_args.num_devices, estimate_args.price_per_hour, corpus_tokens), sep="\n")
+    print(*report(plan, estimate_args.num_devices, None, corpus_tokens), sep="\n")
     return 0
 
 

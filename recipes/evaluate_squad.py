@@ -9,7 +9,6 @@ import sys
 from typing import NoReturn
 
 from bert_hf.config.parser import expand_home
-from bert_hf.config.value_ranges import check_ranges
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.finetuning.squad.metric import evaluate_files
 
@@ -27,14 +26,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--na_prob_thresh", type=float, default=1.0, help='odds above it count as predicted "" (default: 1.0)'
     )
-    args = parser.parse_args([expand_home(word) for word in (sys.argv[1:] if argv is None else argv)])
-    check_ranges(args)
-
-    # The official script takes odds of 0 where there are none: any threshold from 0 up then has no effect
-    if args.na_prob_file is None and args.na_prob_thresh != parser.get_default("na_prob_thresh"):
-        remedy = "give --na_prob_file too, or leave it out"
-        raise InputError("no odds are compared with it", where="--na_prob_thresh", remedy=remedy)
-    return args
+    return parser.parse_args([expand_home(word) for word in (sys.argv[1:] if argv is None else argv)])
 
 
 @one_line_errors

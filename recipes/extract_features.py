@@ -9,7 +9,8 @@ import sys
 from transformers.utils import logging
 
 from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features
-from bert_hf.config.arguments import OutputArguments, parse
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.parser import parse
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock, require_output_dir
 
@@ -25,7 +26,7 @@ def check(feature_args: FeatureArguments, output_args: OutputArguments):
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse((FeatureArguments, OutputArguments), argv, preflight=check)
+    options = parse((FeatureArguments, OutputArguments), argv, check=check)
     if options is None:  # --check
         return 0
     feature_args, output_args = options

@@ -11,30 +11,41 @@ import sys
 import time
 from pathlib import Path
 
+from bert_hf.config.arguments import (
+    ExampleArguments,
+    OutputArguments,
+    PrepareArguments,
+    TextArguments,
+    TokenizerArguments,
+)
+from bert_hf.config.parser import parse
 from bert_hf.data.corpus.prepare import OWNED, prepare
 from bert_hf.data.corpus.report import report_lines
 from bert_hf.data.corpus.requested_corpus import (
+    check_preparing,
     load_or_find_duplicates,
     load_or_train_tokenizer,
     sentence_language,
     text_sources,
 )
 from bert_hf.errors import one_line_errors
-from bert_hf.preflight.recipes import parse_preparing
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
 ROOT = Path(__file__).parents[1]
+PREPARING_ARGUMENTS = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    tokenizer_args, corpus_args, example_args, prepare_args, output_args = parse_preparing(argv)
+    options = parse(PREPARING_ARGUMENTS, argv, check=check_preparing)
+    assert options is not None  # `--check` is one of them
+    tokenizer_args, text_args, example_args, prepare_args, output_args = options
     part = prepare_args.part()
     if prepare_args.check:
         # Only a report on the text, no corpus
         print(
-            *report_lines(tokenizer_args, corpus_args, example_args, prepare_args, output_args.output_dir),
+            *report_lines(tokenizer_args, text_args, example_args, output_args.output_dir),
             sep="\n",
             flush=True,
         )
@@ -42,14 +53,14 @@ def main(argv: list[str] | None = None) -> int:
     folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=OWNED, resumable=True)
 
     # 1. Tokenizer: the named one, or one trained on the text
-    tokenizer = load_or_train_tokenizer(tokenizer_args, corpus_args)
+    tokenizer = load_or_train_tokenizer(tokenizer_args, text_args)
 
     # 2. Duplicates, if they are to be left out
     begin = time.perf_counter()
-    inputs = text_sources(corpus_args, corpus_args.train_file)
+    inputs = text_sources(text_args, text_args.train_file)
     left_out = None
     if prepare_args.deduplicate:
-        left_out = load_or_find_duplicates(corpus_args, inputs, prepare_args.deduplicate)
+        left_out = load_or_find_duplicates(text_args, inputs, prepare_args.deduplicate)
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
               f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
 
@@ -58,8 +69,8 @@ def main(argv: list[str] | None = None) -> int:
         inputs,
         tokenizer,
         folder,
-        language=sentence_language(corpus_args),
-        num_proc=corpus_args.num_proc,
+        language=sentence_language(text_args),
+        num_proc=text_args.num_proc,
         shard=part,
         without=left_out,
         options={"deduplicate": prepare_args.deduplicate} if prepare_args.deduplicate else None,

@@ -8,10 +8,12 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
 import sys
 from pathlib import Path
 
+from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
-from bert_hf.preflight.recipes import parse_pretraining
 from bert_hf.training.command_line import next_command
 from bert_hf.training.pretraining import (
+    PRETRAINING_ARGUMENTS,
+    check_pretraining,
     held_out_examples,
     make_collator,
     make_model,
@@ -29,7 +31,7 @@ DEFAULT = ROOT / "configs/pretrain/default.yaml"
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse_pretraining(argv, DEFAULT)
+    options = parse(PRETRAINING_ARGUMENTS, argv, str(DEFAULT), check_pretraining)
     if options is None:  # --check
         return 0
     tokenizer_args, corpus_args, model_args, example_args, args = options

@@ -12,7 +12,8 @@ from transformers.utils import logging
 from bert_hf.analysis.probe import Probe, ProbeArguments, finish, open_subject
 from bert_hf.analysis.probe_report import REPORT_FILES
 from bert_hf.analysis.study import recipe_main
-from bert_hf.config.arguments import OutputArguments, parse
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.parser import parse
 from bert_hf.data.text.input_files import expand
 from bert_hf.training.output_folder import claim_output_dir
 from bert_hf.training.run import command
@@ -27,7 +28,7 @@ def check(probe_args: ProbeArguments, output_args: OutputArguments):
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    options = parse((ProbeArguments, OutputArguments), argv, preflight=check)
+    options = parse((ProbeArguments, OutputArguments), argv, check=check)
     if options is None:  # --check
         return 0
     probe_args, output_args = options

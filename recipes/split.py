@@ -8,16 +8,24 @@ all parts.
 
 import sys
 
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.finetuning_arguments import SplitArguments
+from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, table_of_parts, write_folds
+from bert_hf.finetuning.fold_files import (
+    make_folds,
+    read_rows_to_split,
+    read_to_split,
+    table_of_parts,
+    write_folds,
+)
 from bert_hf.finetuning.near_duplicates import describe_groups
 from bert_hf.finetuning.splits import row_groups
-from bert_hf.preflight.recipes import parse_splitting
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_splitting(argv)
+    options = parse((SplitArguments, OutputArguments), argv, dry_run=read_to_split)
     if options is None:  # --check
         return 0
     split_args, output_args = options

@@ -13,7 +13,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv
-from bert_hf.config.arguments import parse
+from bert_hf.config.parser import parse
 from bert_hf.training.run import command
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from transformers import AutoTokenizer
 
-from bert_hf.data.corpus.requested_corpus import text_sources
+from bert_hf.config.arguments import OutputArguments, TextArguments, TokenizerArguments
+from bert_hf.config.parser import parse
+from bert_hf.data.corpus.requested_corpus import check_preparing, text_sources
 from bert_hf.data.text.encoding import Encoder
 from bert_hf.data.text.round_trip import measure
-from bert_hf.data.text.sample import sample_inputs
+from bert_hf.data.text.sample import SAMPLE_BYTES, sample_inputs
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError, one_line_errors
-from bert_hf.preflight.recipes import parse_tokenizer_training
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
 
@@ -27,18 +28,18 @@ TEXT_OPTIONS = ("dataset_name", "dataset_config_name", "text_column", "language"
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options = parse_tokenizer_training(argv)
+    options = parse((TokenizerArguments, TextArguments, OutputArguments), argv, check=check_preparing)
     if options is None:  # --check
         return 0
-    tokenizer_args, corpus_args, output_args = options
+    tokenizer_args, text_args, output_args = options
     folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
-    texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), tokenizer_args.tokenizer_sample_bytes)
+    texts = sample_inputs(text_sources(text_args, text_args.train_file), SAMPLE_BYTES)
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=corpus_args.language, log=print)
+    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=text_args.language, log=print)
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
@@ -59,9 +60,9 @@ def main(argv: list[str] | None = None) -> int:
         print(*round_trip.findings(), sep="\n")
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
-    files = {"train_file": corpus_args.train_file} if corpus_args.train_file else {}
+    files = {"train_file": text_args.train_file} if text_args.train_file else {}
     paths = {"tokenizer_name": folder, **files, "output_dir": "runs/corpus"}
-    print("next:", next_command(ROOT, "prepare", None, *corpus_args.given(*TEXT_OPTIONS), **paths))
+    print("next:", next_command(ROOT, "prepare", None, *text_args.given(*TEXT_OPTIONS), **paths))
     return 0
 
 

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
-from bert_hf.config.arguments import PreTrainingArguments
 from bert_hf.config.hardware import engine
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 

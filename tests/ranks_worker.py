@@ -18,7 +18,8 @@ from tiny import TinyStore, tiny_config, tiny_tokenizer
 from torch import nn
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
-from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
+from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.models import functional

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bert_hf.config.arguments import PreTrainingArguments
+    from bert_hf.config.training_arguments import PreTrainingArguments
     from bert_hf.data.corpus.store import Corpus
     from bert_hf.data.examples.collator import DataCollatorForPreTraining
     from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -23,7 +23,7 @@ _HOMES = {
     "DataCollatorForPreTraining": "data.examples.collator",
     "InputError": "errors",
     "PreTrainer": "training.trainer",
-    "PreTrainingArguments": "config.arguments",
+    "PreTrainingArguments": "config.training_arguments",
     "PreTrainingExamples": "data.examples.dataset",
     "ResumableTrainer": "training.resumable_trainer",
     "load_tagger": "finetuning.feature_tagging",

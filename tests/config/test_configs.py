@@ -8,9 +8,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from helpers.argument_classes import FINETUNING_RECIPES, PRETRAIN
 from transformers import BertConfig
 
-from bert_hf.config.arguments import (
-    parse,
-)
+from bert_hf.config.parser import parse
 
 ROOT = Path(__file__).parents[2]
 HEADINGS = ["Model", "Data", "Training", "Hub"]

@@ -12,14 +12,10 @@ from transformers import BertForSequenceClassification, default_data_collator
 
 from bert_hf import BertForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config import hardware, precision
-from bert_hf.config.arguments import (
-    ClassificationArguments,
-    ExampleArguments,
-    FineTuningArguments,
-    ModelArguments,
-    PreTrainingArguments,
-)
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.run import identity_of
 from bert_hf.training import output_folder, run

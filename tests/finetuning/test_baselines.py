@@ -20,7 +20,7 @@ from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.long_texts import encode_texts
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.metrics import AccuracyAndF1Metric
-from bert_hf.finetuning.splitting.splits import split_off
+from bert_hf.finetuning.splits import split_off
 
 MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
 WORDS = [f"w{number}" for number in range(30)]

@@ -6,7 +6,7 @@ import pytest
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled.columns import CLASSES, NamedColumns
 from bert_hf.finetuning.labelled.datasets import read_hub, read_labelled, read_parts
-from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 
 
 def write(tmp_path, name, content):
@@ -137,7 +137,7 @@ def test_many_classes_are_read_and_counted(tmp_path):
     assert len(set(rows.labels)) == 150
     assert rows.line().startswith("text: text, label: intent, 460 rows; 150 classes, the rarest: intent 149 3, ")
     assert "; fewer than 10 rows, kept: intent 0, intent 1, " in rows.line()
-    assert rows.line().endswith(" and 140 more (--drop_rare 10 leaves them out)")
+    assert rows.line().endswith(" and 140 more")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_many_classes_are_read_and_counted(tmp_path):
          "text: text, label: label, 40 rows; ham 30, spam 10; texts not read: note"),
         ("text,label\n" + "x,ham\n" * 20 + "y,eggs\n" * 2, None,
          "text: text, label: label, 22 rows; ham 20, eggs 2; "
-         "fewer than 10 rows, kept: eggs (--drop_rare 10 leaves them out)"),
+         "fewer than 10 rows, kept: eggs"),
     ],
 )  # fmt: skip
 def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
@@ -251,18 +251,6 @@ def test_files_whose_labels_differ_are_not_joined(tmp_path, monkeypatch):
     expected = "b.csv: its labels are '0', '1', and those of a.csv: ham, spam; give both the same names, "
     assert str(caught.value).startswith(expected)
     assert len(read_labelled(["a.csv", "c.csv"])) == 11  # a file of one class
-
-
-def test_rows_of_rare_classes_are_left_out_when_asked():
-    rows = LabelledTexts(list("abcdefg"), ["x", "y", "x", "y", "z", "x", "y"])
-    test = LabelledTexts(list("ab"), ["z", "x"])
-    kept = drop_rare({"train": rows, "test": test}, 2)
-    assert kept["train"] == LabelledTexts(list("abcdfg"), ["x", "y", "x", "y", "x", "y"])
-    assert kept["test"] == LabelledTexts(["b"], ["x"])
-    assert kept["train"].line().endswith("; left out 1 rows of classes with fewer than 2: z")
-    assert drop_rare({"train": rows}, 1)["train"] is rows
-    with pytest.raises(InputError, match="--drop_rare: fewer than two classes have 4 rows; give 3 or less"):
-        drop_rare({"train": rows}, 4)
 
 
 def test_take_keeps_pairs_and_places_together():

@@ -1,19 +1,14 @@
 """Argument classes of each recipe."""
 
-from bert_hf.config.arguments import (
-    ClassificationArguments,
-    CorpusArguments,
-    ExampleArguments,
-    FineTuningArguments,
-    ModelArguments,
-    PreTrainingArguments,
-    TokenizerArguments,
-)
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.finetuning_arguments import (
+    ClassificationArguments,
+    FineTuningArguments,
     QuestionAnsweringArguments,
     TaskArguments,
     TokenClassificationArguments,
 )
+from bert_hf.config.training_arguments import PreTrainingArguments
 
 PRETRAIN = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
 

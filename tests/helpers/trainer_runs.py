@@ -6,7 +6,7 @@ from tiny import TinyStore, tiny_config
 from transformers import TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, PreTrainingExamples
-from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.samplers import Phase
 
 

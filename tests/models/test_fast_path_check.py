@@ -13,7 +13,7 @@ from tiny import tiny_config
 from torch.nn import functional as F
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.models import fast_path_check, functional, modeling_bert, unpadded_attention
 from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, Fault, difference, find_fault

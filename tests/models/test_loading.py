@@ -26,7 +26,8 @@ from transformers import (
 from transformers import BertForPreTraining as StockBert
 
 from bert_hf import BertForPreTraining, InputError, load_tokenizer
-from bert_hf.config.arguments import ClassificationArguments, ExampleArguments, ModelArguments
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled.datasets import LabelledTexts
 from bert_hf.finetuning.run import load_task_model

@@ -16,7 +16,8 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
-from bert_hf.config.arguments import ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import ExampleArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.training import resumable_trainer, step_budget, trainer
 from bert_hf.training.checkpoints import checkpoint_files
 

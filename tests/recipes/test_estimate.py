@@ -7,7 +7,8 @@ import pytest
 from helpers.recipe_runs import ROOT, TINY, recipe
 from helpers.token_stores import write
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.examples.samplers import phases_of_run
@@ -28,7 +29,7 @@ def at_the_root(monkeypatch):
 
 
 def test_the_paper_on_h200s(capsys):
-    assert estimate(*BASE, "--num_devices", "1", "8", "512", "--price_per_hour", "2") == 0
+    assert estimate(*BASE, "--num_devices", "1", "8", "512") == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "An estimate, not a measurement."
     assert "110,106,428 parameters, 16-bit autocast" in said[1]
@@ -37,7 +38,6 @@ def test_the_paper_on_h200s(capsys):
     assert "256 rows cannot be dealt to 512" in "\n".join(said)
     eight = next(line.split() for line in said if line.startswith("8 ") and "×" in line)
     assert eight[1:4] == ["32", "×", "1"]
-    assert float(eight[-1]) == pytest.approx(2 * float(eight[5]), abs=0.2)
 
 
 def test_mfu_decides_the_hours(capsys):
@@ -88,23 +88,13 @@ def test_every_length_of_the_run_is_counted(capsys):
     assert "(and the largest micro-batch at 128 that" in said
 
 
-def test_a_final_share_of_predictions_is_counted(capsys):
-    words = ["--config_name", "configs/model/base.json", "--max_steps", "1001", "--mlm_probability"]
-    printed = []
-    for share in (["0.3"], ["0.3", "--final_mlm_probability", "0.15", "--final_mlm_fraction", "1.0"], ["0.15"]):
-        assert estimate(*words, *share) == 0
-        printed.append(capsys.readouterr().out.replace(" ".join(share), ""))
-    assert printed[0] != printed[1] == printed[2]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([*BASE, "--device", "tpu"], "'tpu' is not in the table of devices; give one of"),
         ([*BASE, "--config_name", "none.json"], "none.json: no such file"),
-        ([*BASE, "--mfu", "45"], "--mfu: 45.0 is out of range; give a number above 0 and at most 1"),
-        ([*BASE, "--num_devices", "0"], "--num_devices: 0 is out of range; give a number of at least 1"),
-        ([*BASE, "--price_per_hour", "-1"], "--price_per_hour: -1.0 is out of range; give a number of at least 0"),
+        ([*BASE, "--mfu", "45"], "--mfu: 45.0 is out of range; it must be in (0, 1]"),
+        ([*BASE, "--num_devices", "0"], "--num_devices: 0 is out of range; it must be in [1, inf)"),
         ([*BASE, "--train_file", "corpus/*.txt"], "corpus/*.txt: no folder made by prepare.py; make one, or give"),
         ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
         (["--config_name", "configs/model/base.json"], "--max_steps: the length of the run is not known; give it"),

@@ -114,9 +114,7 @@ def test_a_run_that_cannot_learn_is_told_so(place, capsys):
     words = ["--warmup_steps", "100", "--learning_rate", "1e-6"]
     assert pretrain(place, "hopeless", *words) == 0
     asked = [line for line in capsys.readouterr().out.splitlines() if line.startswith("! ")]
-    assert any(line.startswith("! 100 steps of warm-up in a run of 8: the rate never passes 8e-08") for line in asked)
-    assert any("8 steps change a weight by about 8e-06 at most" in line for line in asked)
-    assert any("tokens are predicted for each entry" in line for line in asked)
+    assert any(line.startswith("! 100 steps of warm-up in a run of 8: the rate never exceeds 8e-08") for line in asked)
     assert any("is not below" in line for line in asked)
 
 

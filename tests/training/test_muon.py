@@ -6,7 +6,7 @@ from helpers.trainer_runs import history, make
 from safetensors.torch import load_file
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.arguments import PreTrainingArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices, orthogonalize, share_out
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer

@@ -190,57 +190,11 @@ def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokeniz
     assert checkpoint_files.newest_verified(tmp_path).name == "checkpoint-3"
 
 
-def test_a_bad_update_may_be_left_out(tmp_path, tokenizer, capsys):
-    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
-    snapshots = {}
-
-    def snapshot(when):
-        snapshots[when] = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-    trainer.add_callback(At("on_step_begin", 4, lambda: snapshot("before")))
-    trainer.add_callback(At("on_step_end", 5, lambda: snapshot("after")))
-    trainer.train()
-    assert "its update is left out (1 of 1)" in capsys.readouterr().out
-    for name, value in snapshots["before"].items():
-        assert torch.equal(value, snapshots["after"][name]), name
-    assert_losses_are_sums(trainer)
-    rows = {row["step"]: row for row in trainer.state.log_history if "grad_norm" in row}
-    assert [step for step, row in rows.items() if "loss" not in row] == [5]  # a line of that step alone
-    losses = [row["loss"] for row in rows.values() if "loss" in row]
-    assert trainer.state.log_history[-1]["train_loss"] == pytest.approx(sum(losses) / 11)
-    assert not torch.equal(snapshots["after"]["cls.predictions.bias"], trainer.model.cls.predictions.bias)
-    log = state_file.load_state(tmp_path / "checkpoint-12/rank_0.safetensors")["log"]
-    assert log["left_out"] == [5]
-
-
 def assert_losses_are_sums(trainer, rel=1e-6):
     rows = [row for row in trainer.state.log_history if "loss" in row]
     assert rows
     for row in rows:
         assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"], rel=rel), row["step"]
-
-
-def test_a_line_of_several_steps_without_the_one_left_out(tmp_path, tokenizer):
-    """Steps 6 to 10 are one line: step 7 is left out, and the run is resumed after it."""
-    trainer = poisoned(tmp_path, tokenizer, 7, skip_bad_steps=1)
-    trainer.args.logging_steps = 5
-    trainer.add_callback(At("on_step_end", 8, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-    with preemption.handle_signals(), pytest.raises(RunInterrupted):
-        trainer.train()
-    resumed = make(tmp_path, tokenizer, skip_bad_steps=1)
-    resumed.train(resume_from_checkpoint=_newest(tmp_path))
-    assert [row["step"] for row in resumed.state.log_history if "loss" in row] == [5, 10]
-    assert_losses_are_sums(resumed, rel=1e-3)  # a mean of means: the steps have unlike numbers of masked tokens
-
-
-def test_no_more_updates_are_left_out_than_allowed_even_after_a_resume(tmp_path, tokenizer):
-    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
-    trainer.add_callback(At("on_step_end", 7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-    with preemption.handle_signals(), pytest.raises(RunInterrupted):
-        trainer.train()
-    again = poisoned(tmp_path, tokenizer, 9, skip_bad_steps=1)
-    with pytest.raises(RunInterrupted, match="step 9"):
-        again.train(resume_from_checkpoint=_newest(tmp_path))
 
 
 def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):

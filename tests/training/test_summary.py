@@ -16,14 +16,23 @@ from helpers.recipe_runs import recipe
 from tiny import tiny_config
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments, parse
+from bert_hf.config.arguments import (
+    CorpusArguments,
+    ExampleArguments,
+    OutputArguments,
+    PrepareArguments,
+    TextArguments,
+    TokenizerArguments,
+)
+from bert_hf.config.parser import parse
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.preflight.recipes import PREPARING_ARGUMENTS
 from bert_hf.training import command_line, run
 from bert_hf.training.pretraining_report import PlateauWarning, PreTrainingReport, report_heldout
 from bert_hf.training.publishing.card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
+PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
 FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
 
 
@@ -119,8 +128,8 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     assert Path(words[0]).name == "python"
     assert words[1] == "recipes/prepare.py"
 
-    tokenizer, corpus, *_, output = parse(PREPARING_ARGUMENTS, words[2:])
-    assert corpus == CorpusArguments(
+    tokenizer, corpus, *_, output = parse(PREPARING, words[2:])
+    assert corpus == TextArguments(
         train_file=[f"{tmp_path}/*.csv"], text_column="body", language="de", sentence_per_line=True
     )
     assert (tokenizer.tokenizer_name, output.output_dir) == (f"{tmp_path}/t", f"{tmp_path}/runs/corpus")

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import OutputArguments, option
+from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import write_durably
+from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of

@@ -22,7 +22,7 @@ from bert_hf.analysis.probe_language import (
 )
 from bert_hf.analysis.probe_report import write_report
 from bert_hf.analysis.study import Main
-from bert_hf.config.arguments import option
+from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.loading import load_network, open_checkpoint

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.analysis.features import FeatureExtractor
 from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, nested_order
-from bert_hf.config.split_arguments import SplitArguments
+from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds
 from bert_hf.finetuning.splits import row_groups

@@ -33,8 +33,8 @@ from bert_hf.analysis.study_report import (
     write_report,
     write_table,
 )
-from bert_hf.config.arguments import option
 from bert_hf.config.files import read_json_object, write_durably
+from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context
 from bert_hf.training.output_folder import refuse_foreign_files

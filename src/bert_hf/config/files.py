@@ -1,19 +1,15 @@
-"""Checks paths that the user named, reads text, JSON and YAML, and writes small files atomically."""
+"""Checks paths that the user named, reads text and JSON, and writes small files atomically."""
 
 import errno
 import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from yaml.composer import ComposerError
-from yaml.reader import ReaderError
-
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError
 
 MAX_INPUT_FILE_BYTES = 64_000_000  # bytes of a file that is read whole: a configuration, a vocabulary
 
@@ -172,83 +168,3 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain YAML without aliases, which can expand a few lines to gigabytes."""
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent):
-            raise ComposerError(None, None, "an alias is not taken", self.peek_event().start_mark)
-        return super().compose_node(parent, index)
-
-
-def yaml_options(path: str | Path) -> Iterator[tuple[str, int, list[str]]]:
-    """(name, line, words of a command line) of each entry of a flat YAML file; an empty value has no words.
-
-    Raises:
-        InputError: it cannot be read, is not YAML or not flat, or has a key twice (with the line).
-    """
-    text = read_input_text(path, "give --config the path of a YAML file")
-
-    try:
-        node = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise _not_yaml(error, path, text) from None
-    except RecursionError:
-        raise InputError("nested too deeply", where=path, remedy="write one option a line") from None
-    if node is not None and not isinstance(node, yaml.MappingNode):
-        raise InputError("holds no `key: value` lines", where=path, line=1, remedy="write one option a line")
-
-    seen: dict[str, int] = {}
-    for key, value in node.value if node is not None else ():
-        line = key.start_mark.line + 1
-        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-        if name in seen:
-            what = f"{name!r} is given twice, first in line {seen[name]}"
-            raise InputError(what, where=path, line=line, remedy="remove one of them")
-        seen[name] = line
-
-        try:
-            yield name, line, _words(name, value)
-        except yaml.YAMLError as error:
-            raise _not_yaml(error, path, text) from None
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InputError(f"{name}: {error}", where=path, line=line, remedy="correct this line") from None
-
-
-def _not_yaml(error: yaml.YAMLError, path: str | Path, text: str) -> InputError:
-    mark = getattr(error, "problem_mark", None)
-    line = mark.line + 1 if mark else None
-    if isinstance(error, ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-
-    reasons = [getattr(error, name, None) for name in ("context", "problem")]
-    reason = ", ".join(filter(None, reasons)) or first_line(error)
-    return InputError(f"not readable as YAML: {reason}", where=path, line=line, remedy="correct the file")
-
-
-# Tags of scalars whose text is taken as it is, for the option's own type to convert. (YAML 1.1 reads 32:0.2 as a
-# number of base 60, 010 as 8 and the language `no` as false.)
-_TEXT_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "timestamp")}
-
-
-def _words(name: str, node: yaml.Node) -> list[str]:
-    if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
-        return [f"--{name}", *map(_word, node.value)]
-    if isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null":
-        return []
-    if isinstance(node, yaml.MappingNode):
-        return [f"--{name}={json.dumps(_construct(node))}"]
-    return [f"--{name}={_word(node)}"]
-
-
-def _word(node: yaml.Node) -> str:
-    if isinstance(node, yaml.ScalarNode) and node.tag in _TEXT_TAGS:
-        return node.value
-    raise TypeError(f"a {type(_construct(node)).__name__} is neither text nor a number")
-
-
-def _construct(node: yaml.Node) -> Any:
-    """The value of a node; a tag of Python's own is an error."""
-    return yaml.SafeLoader("").construct_object(node, deep=True)

@@ -1,46 +1,120 @@
 """Options of a training run: `TrainingArguments` with our defaults; they also select device, threads and precision."""
 
+import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import SchedulerType, TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from bert_hf.config import hardware
-from bert_hf.config.parser import option
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.parser import check_range, option
 from bert_hf.config.precision import choose_on_gpu
 from bert_hf.console import logger
 from bert_hf.errors import InputError
 
+# Fields of `TrainingArguments` that would break what a run promises (exact loss, exact resume, no pickle) or silently
+# give a wrong result, each with the reason. All others pass through to Trainer.
+REFUSED = {
+    "auto_find_batch_size": "the global batch is part of the run; lower --per_device_train_batch_size and raise "
+    "--gradient_accumulation_steps",
+    "bf16_full_eval": "it casts the weights, which are saved after the evaluation; give --bf16",
+    "fp16_full_eval": "it casts the weights, which are saved after the evaluation; give --fp16",
+    "logging_nan_inf_filter": "it hides a loss that is not finite; leave it out",
+    "save_only_model": "a run cannot resume from such a checkpoint; leave it out",
+    "save_on_each_node": "a run cannot resume from such checkpoints; leave it out",
+    "enable_jit_checkpoint": "a signal already ends a run with a checkpoint; leave it out",
+    "ignore_data_skip": "a resumed run must see exactly the remaining examples; leave it out",
+    "dataloader_drop_last": "rows would be missing from the metrics; leave it out",
+    "dataloader_in_order": "the order of the examples is part of the run; leave it out",
+    "hub_token": "a token on the command line is visible to others; set HF_TOKEN or run `hf auth login`",
+    "hub_strategy": "the finished run is pushed once, at the end; leave it out",
+    "fsdp": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
+    "fsdp_config": "sharding is set in the machine's file; see configs/accelerate/fsdp2.yaml",
+}
+REFUSED_IN_PRETRAINING = {
+    "label_smoothing_factor": "the losses of pre-training are not smoothed; leave it out",
+    "neftune_noise_alpha": "its noise depends on the length of a padded row; leave it out",
+}
+_RANGES = {
+    "learning_rate": "[0, inf)",
+    "per_device_train_batch_size": "[1, inf)",
+    "per_device_eval_batch_size": "[1, inf)",
+    "gradient_accumulation_steps": "[1, inf)",
+}
+
+
+def defaults_of(kind: type) -> dict[str, Any]:
+    """The default of each field of a dataclass."""
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(kind)
+    }
+
+
+def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
+    """Raises an `InputError` for the first field that is refused and does not have its default.
+
+    `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this.
+    """
+    defaults = defaults_of(type(args))
+    for name, reason in refused.items():
+        value = getattr(args, name)
+        if value != defaults[name] and (value or defaults[name]):  # None, "" and [] all mean: not set
+            what, _, remedy = reason.rpartition("; ")
+            raise InputError(what, where=f"--{name}", remedy=remedy)
+
 
 @dataclass
-class RunArguments(TrainingArguments):
+class RunArguments(OutputArguments, TrainingArguments):
     """`TrainingArguments` that select device, threads and precision themselves."""
 
+    adam_epsilon: float = 1e-6  # 2018 code
+    weight_decay: float = 0.01  # A.2
+    hub_strategy: str = "end"
+    logging_nan_inf_filter: bool = False
+
+    do_train: bool = option(None, "Train? By default yes, unless only --do_eval or --do_predict is given.")
+    do_eval: bool = option(None, "Evaluate? By default yes, unless only --do_predict is given.")
+    do_predict: bool = option(
+        None, "Predict the test rows of a fine-tuning task? By default yes, unless only --do_eval is given."
+    )
     bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
-    overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
-    logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
+    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
     eval_strategy: str | None = option(
-        None, "no: not while it trains. steps, epoch: as they say. By default steps where --eval_steps is given."
+        None,
+        "When to evaluate during training: no, steps, epoch. By default steps where --eval_steps is given; otherwise "
+        "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
+        ("no", "steps", "epoch"),
     )
-    hub_strategy: str = option("end", "end: the finished run is pushed, once, by --push_to_hub.")
     save_minutes: float = option(
-        15.0, "Minutes between checkpoints, at most; one follows the last step. 0: never by time."
+        15.0,
+        "Maximum minutes between checkpoints; one follows the last step. 0: never by time.",
+        range="[0, inf)",
+        not_with="save_strategy=no",
     )
-    save_strategy: str | None = option(None, "no: never. steps, epoch, best: in addition to those of save_minutes.")
-    save_steps: float = option(None, "Steps between checkpoints, in addition to those of save_minutes.")
-    save_total_limit: int | None = option(2, "How many of the newest checkpoints are kept. 0 keeps all.")
+    save_strategy: str | None = option(
+        None,
+        "no: never. steps, epoch, best: in addition to the checkpoints of save_minutes.",
+        ("no", "steps", "epoch", "best"),
+    )
+    save_steps: float = option(
+        None, "Steps between checkpoints, in addition to those of save_minutes.", not_with="save_strategy=no"
+    )
+    save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
     ddp_timeout: int = option(600, "Seconds that a rank waits for the others before the run ends with an error.")
 
     def __post_init__(self):
-        if self.hub_token is not None:  # it would be visible in the process list and in the history of the shell
-            remedy = "set HF_TOKEN or `hf auth login`"
-            raise InputError("a token is not taken as a flag", where="--hub_token", remedy=remedy)
-        if self.save_minutes < 0:
-            raise ValueError("--save_minutes must not be negative")
+        check_supported(self)
+        for name, interval in _RANGES.items():
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name), interval)
 
+        actions = self._actions()  # the stock class sets do_eval
         self._resolve_strategies()
         if not torch.accelerator.is_available():
             self.use_cpu = True
@@ -55,12 +129,43 @@ class RunArguments(TrainingArguments):
             logger.info("no C++ compiler is found: this run is not compiled")
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
 
-        self._keep_own_names(super().__post_init__)
+        self._init_stock_class()
+        for name, value in actions.items():
+            setattr(self, name, value)
         if self.bf16 is False and not self.fp16:  # --bf16 false; the stock class takes the launcher's precision
             self.mixed_precision = "no"
         if self.n_gpu > 1:  # plain `python` on several GPUs: stock Trainer would wrap the model in nn.DataParallel
             logger.info(f"using one of {self.n_gpu} devices; `accelerate launch` uses them all")
             self._n_gpu = 1
+
+    def _init_stock_class(self) -> None:
+        """Calls the stock class, which refuses names of optimizers and schedules that transformers does not have."""
+        own = {}
+        for name, kind, known in (
+            ("optim", OptimizerNames, "adamw_torch_fused"),
+            ("lr_scheduler_type", SchedulerType, "linear"),
+        ):
+            if getattr(self, name) not in [each.value for each in kind]:
+                own[name] = getattr(self, name)
+                setattr(self, name, known)
+
+        super().__post_init__()
+        for name, value in own.items():
+            setattr(self, name, value)
+
+        batches: Any = self.accelerator_config
+        if (batches.split_batches, batches.dispatch_batches, batches.even_batches) != (False, None, True):
+            raise ValueError("--accelerator_config changes which examples a step has: only non_blocking may be set")
+
+    def _actions(self) -> dict[str, bool]:
+        """Which of --do_train, --do_eval and --do_predict hold: all, or without training those that are given."""
+        given = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
+        chosen = any((given["do_eval"], given["do_predict"]))
+        train = not chosen if given["do_train"] is None else given["do_train"]
+        default = train or not chosen  # of the other two
+        return {"do_train": train} | {
+            name: default if given[name] is None else given[name] for name in ("do_eval", "do_predict")
+        }
 
     def _resolve_strategies(self) -> None:
         """When to save and evaluate, where --save_strategy and --eval_strategy do not say it."""
@@ -73,17 +178,8 @@ class RunArguments(TrainingArguments):
         if self.eval_strategy is None:
             strategy = "no" if self.eval_steps is None else "steps"
             self.eval_strategy = strategy  # pyright: ignore[reportIncompatibleVariableOverride] - None if not given
-
-    def _keep_own_names(self, post_init: Callable[[], None]) -> None:
-        """Runs the stock `__post_init__`, which refuses optimizers and schedules that transformers does not have."""
-        own = {}
-        if self.optim not in [each.value for each in OptimizerNames]:
-            own["optim"], self.optim = self.optim, "adamw_torch_fused"
-        if self.lr_scheduler_type not in [each.value for each in SchedulerType]:
-            own["lr_scheduler_type"], self.lr_scheduler_type = self.lr_scheduler_type, "linear"
-
-        post_init()
-        vars(self).update(own)
+        if self.eval_strategy == "no" and (self.load_best_model_at_end or self.save_strategy == "best"):
+            raise ValueError("without evaluations there are no best weights: give --eval_strategy or --eval_steps")
 
     def _take_given_precision(self) -> None:
         """Takes the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
@@ -105,27 +201,27 @@ class RunArguments(TrainingArguments):
 class PreTrainingArguments(RunArguments):
     """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
 
-    output_dir: str | None = option("runs/pretrain", "Where the run writes.")
+    output_dir: str | None = "runs/pretrain"
     learning_rate: float = option(1e-4, "Peak learning rate (A.2).")
-    adam_beta1: float = option(0.9, "Adam beta 1 (A.2).")
-    adam_beta2: float = option(0.999, "Adam beta 2 (A.2).")
-    adam_epsilon: float = option(1e-6, "Adam epsilon (2018 code).")
-    weight_decay: float = option(0.01, "Decay of all weights but LayerNorm and biases (A.2).")
     warmup_steps: float = option(
-        0.01, "Steps of linear warm-up; a number below 1 is a share of the steps (A.2: 10,000 of 1,000,000)."
+        0.01,
+        "Steps of linear warm-up; a number below 1 is a share of the steps (A.2: 10,000 of 1,000,000).",
+        range="[0, inf)",
+        not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
     )
-    max_grad_norm: float = option(1.0, "Gradient clipping (2018 code).")
-    max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
     max_hours: float | None = option(
-        None, "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count."
+        None,
+        "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count.",
+        range="(0, inf)",
+        not_with=("max_steps", "num_train_epochs"),
     )
     optim: str = option(
         "adamw_torch_fused",
         "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, muon, or bert_adam (2018 code).",
     )
-    muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
-    nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
-    data_seed: int | None = option(None, "Seed of pairs, masks and their order. By default --seed.")
+    muon_learning_rate: float = option(
+        3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
+    )
     dataloader_num_workers: int = option(
         None, "Processes that make batches. By default up to 4 with an accelerator, none where the CPU trains."
     )
@@ -133,20 +229,17 @@ class PreTrainingArguments(RunArguments):
         "auto",
         "auto: the first batch is computed without padding and with it, and if they differ the run keeps padding. "
         "on: nothing is compared. off: padding is kept.",
+        ("auto", "on", "off"),
     )
 
     def __post_init__(self):
+        check_supported(self, REFUSED_IN_PRETRAINING)
+        for name in ("logging_strategy", "eval_strategy", "save_strategy"):
+            if getattr(self, name) == "epoch":
+                raise ValueError(f"--{name} epoch: pre-training has no epochs that end; give steps")
+
         if self.data_seed is None:
             self.data_seed = self.seed
-
-        yaml_words = {"true": "on", "false": "off"}  # YAML 1.1 reads on and off as truth values
-        self.fast_path = yaml_words.get(str(self.fast_path).lower(), self.fast_path)
-        if self.fast_path not in ("auto", "on", "off"):
-            raise ValueError(f"--fast_path must be auto, on or off, not {self.fast_path!r}")
-
-        if self.max_hours is not None and not (self.max_hours > 0 and self.max_steps <= 0):
-            raise ValueError("--max_hours must be positive, and excludes --max_steps")
-
         if self.dataloader_num_workers is None:
             accelerator = torch.accelerator.is_available() and not self.use_cpu
             self.dataloader_num_workers = min(4, hardware.cores_of_rank() - 1) if accelerator else 0

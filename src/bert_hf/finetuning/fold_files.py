@@ -8,14 +8,16 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import filelock
 import numpy as np
 
-from bert_hf.config.files import write_durably
-from bert_hf.config.split_arguments import SplitArguments
+from bert_hf.config.arguments import OutputArguments
+from bert_hf.config.files import check_writable, write_durably
+from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.data.text.input_files import expand, is_url
@@ -24,11 +26,10 @@ from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_num
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.splits import folds, three_parts
-from bert_hf.training.output_folder import claim_output_dir
+from bert_hf.training.output_folder import claim_output_dir, require_output_dir
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")
-TEST_PERCENTAGE = 20.0  # of one split
 _SHOWN_CLASSES = 8  # columns of the table
 _TEMPORARY = ".tmp"  # ends the names of folders that are being written
 
@@ -53,6 +54,12 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     return rows
 
 
+def read_to_split(split_args: SplitArguments, output_args: OutputArguments) -> Iterator[str]:
+    """Reads the rows and tries the folder, as `split.py` does at its start; for `--check`."""
+    yield check_writable(require_output_dir(output_args.output_dir))
+    yield f"rows: {len(read_rows_to_split(split_args)):,}"
+
+
 def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArguments) -> list[dict[str, LabelledTexts]]:
     """`train`, `validation` and `test` of each fold, or of the one split.
 
@@ -66,7 +73,7 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:
         return folds(rows, split_args.folds, seed, validation, regression, groups)
-    percentage = split_args.test_split_percentage or TEST_PERCENTAGE
+    percentage = split_args.test_split_percentage
     return [three_parts(rows, validation, percentage, seed, regression, groups)]
 
 

@@ -9,7 +9,7 @@ from bert_hf.finetuning.known_tasks import TASKS, UNNAMED, order_labels
 from bert_hf.finetuning.labelled.columns import CLASSES, REGRESSION, NamedColumns
 from bert_hf.finetuning.labelled.datasets import read_hub, read_parts
 from bert_hf.finetuning.labelled.folders import files_of_parts
-from bert_hf.finetuning.labelled.texts import LabelledTexts, drop_rare
+from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.metrics import ClassificationMetric
 from bert_hf.finetuning.near_duplicates import describe_overlap
 from bert_hf.finetuning.splits import split_off, three_parts
@@ -65,8 +65,6 @@ def _refuse_without_effect(task_args: ClassificationArguments) -> None:
             raise InputError(what, where=f"--{name}", remedy=remedy)
     if task_args.encoding is not None and not task_args.train_file:
         raise InputError("a Hub dataset has its own", where="--encoding", remedy="leave it out, or give --train_file")
-    if task_args.drop_rare is not None and is_regression(task_args):
-        raise InputError("a regression has no classes", where="--drop_rare", remedy="leave it out")
 
 
 def class_names(parts: dict[str, LabelledTexts], task_args: ClassificationArguments) -> tuple[str, ...]:
@@ -84,8 +82,6 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
     source_of(task_args)
     parts, notes = _read(task_args)
     _check_pairs(parts)
-    if task_args.drop_rare is not None:
-        parts = drop_rare(parts, task_args.drop_rare)
     parts["train"].notes += notes
 
     if is_regression(task_args):

@@ -1,5 +1,7 @@
 """The path of every fine-tuning run: network, defaults, identity, training, metrics of each part, card, report."""
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,15 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
+from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
-from bert_hf.data.text.tokenization import tokenizer_checksum
+from bert_hf.data.text.input_files import check_disjoint
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, deciding_metric
+from bert_hf.models.config_file import check_length, config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
@@ -21,10 +26,10 @@ from bert_hf.training.optimization.optimizers import global_batch_size, optimize
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing.card import Card, held_out_text
+from bert_hf.training.run_checks import check_run
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
-
 
 
 # ---- start
@@ -57,6 +62,39 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     task.positions = getattr(config, "max_position_embeddings", task_args.max_seq_length)
     check_positions(task_args.max_seq_length, task.positions, where)
     return model, line
+
+
+def parse_finetuning(
+    arguments: type[TaskArguments], task: type[DownstreamTask], argv: list[str] | None
+) -> tuple | None:
+    """The options of a recipe, checked: (task and model, run). None after `--check`."""
+    check, dry_run = functools.partial(check_finetuning, task), functools.partial(read_inputs, task)
+    return parse((arguments, FineTuningArguments), argv, check=check, dry_run=dry_run)
+
+
+def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+    """The checks of a recipe before anything is read: folders and options."""
+    if task_args.model_name_or_path is None:
+        raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
+    yield from check_run(args, (*task.metric_names(task_args), "loss"))
+
+    # No test row is trained on, nor chooses the weights
+    for option in ("train_file", "validation_file"):
+        check_disjoint(**{option: getattr(task_args, option), "test_file": task_args.test_file})
+    yield f"data: {task.source(task_args)}"
+
+
+def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
+    """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
+    parts = task.read_given(task_args)
+    yield "rows: " + ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
+
+    checkpoint = str(task_args.model_name_or_path)
+    tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
+    config = config_of_checkpoint(checkpoint)
+    check_tokenizer(tokenizer, config.vocab_size)
+    check_length(config, task_args.max_seq_length, checkpoint)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:

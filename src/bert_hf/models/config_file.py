@@ -10,10 +10,10 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
-from bert_hf.config.value_ranges import MAX_DROPOUT
 from bert_hf.errors import InputError, did_you_mean, first_line
 from bert_hf.models.loading import find_checkpoint, read_safe_json
 
+MAX_DROPOUT = 0.99  # what is left is multiplied by 1 / (1 - p), which the kernels cannot compute just below 1
 _WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _WHOLE += ("max_position_embeddings", "type_vocab_size")
 _SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")

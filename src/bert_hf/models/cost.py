@@ -229,7 +229,7 @@ def report(plan: Plan, numbers: list[int], price: float | None, corpus_tokens: f
         f"{parameter_count(config):,} parameters, {'16-bit autocast' if plan.half else 'fp32'}",
         f"step: {plan.global_batch:,} sequences on any number of devices (--global_batch), in micro-batches of "
         f"{plan.micro_batch} at most (--per_device_train_batch_size)",
-        f"tokens: {plan.fill:.1%} of a row's length (--fill), {plan.masked:.1%} of them predicted",
+        f"tokens: {plan.fill:.1%} of a row's length, {plan.masked:.1%} of them predicted",
         f"device: {device.name}, {device.peak / 1e12:,.4g} TFLOP/s, of which {plan.mfu:.1%} (--mfu)",
         "",
     ]

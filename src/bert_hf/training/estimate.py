@@ -1,5 +1,7 @@
 """Plans a run for the estimator from the options of `pretrain.py`: its shape, steps, batch and precision."""
 
+from collections.abc import Iterator
+
 import torch
 from transformers import BertConfig
 
@@ -8,17 +10,29 @@ from bert_hf.config.arguments import (
     EstimateArguments,
     ExampleArguments,
     ModelArguments,
-    PreTrainingArguments,
     TokenizerArguments,
 )
 from bert_hf.config.hardware import device_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.requested_corpus import is_prepared, load_or_train_tokenizer, open_prepared
 from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.cost import FILL, Plan, corpus_tokens_of_row, expected_mfu, find_device
-from bert_hf.training.pretraining import longest_length
+from bert_hf.training.pretraining import PRETRAINING_ARGUMENTS, longest_length
+
+ESTIMATING_ARGUMENTS = (*PRETRAINING_ARGUMENTS, EstimateArguments)
+
+
+def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
+    """The checks of `estimate.py`."""
+    if args.max_hours is not None:
+        what, remedy = "an estimate measures no speed, by which hours become steps", "give --max_steps"
+        raise InputError(what, where="--max_hours", remedy=remedy)
+    trained_tokens(corpus_args, args)
+    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
 
 def trained_tokens(corpus_args: CorpusArguments, args: PreTrainingArguments) -> float:
@@ -69,7 +83,7 @@ def plan_run(
 ) -> Plan:
     """Steps at each length, global batch, precision and device; the batch is the same on any number of devices."""
     # Steps of each phase
-    fill, batch = estimate_args.fill or FILL, estimate_args.global_batch
+    fill, batch = FILL, estimate_args.global_batch
     steps = args.max_steps
     if steps <= 0:
         row = corpus_tokens_of_row(example_args.max_seq_length, fill)
@@ -94,6 +108,6 @@ def plan_run(
         global_batch=batch,
         micro_batch=args.per_device_train_batch_size,
         fill=fill,
-        masked=example_args.mean_mlm_probability(),
+        masked=example_args.mlm_probability,
         half=half,
     )

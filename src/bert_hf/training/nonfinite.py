@@ -88,8 +88,7 @@ class NonFiniteGuard:
 
     def _refuse(self, step: int, losses: _Losses) -> NoReturn:
         raise RunInterrupted(
-            f"{self._report(step, losses)}; nothing of it is saved; lower --learning_rate or look at that text; "
-            "--skip_bad_steps N continues without such steps",
+            f"{self._report(step, losses)}; nothing of it is saved; lower --learning_rate or look at that text",
             NOT_FINITE,
         )
 

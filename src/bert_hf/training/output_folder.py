@@ -192,7 +192,7 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
 def _has_phases(identity: dict) -> bool:
     """True for a pre-training run whose examples change at a share of its steps."""
     examples = identity.get("examples") or {}
-    return any(examples.get(name) for name in ("seq_length_warmup", "long_seq_length", "final_mlm_probability"))
+    return any(examples.get(name) for name in ("seq_length_warmup", "long_seq_length"))
 
 
 def _without_length(identity: dict) -> dict:

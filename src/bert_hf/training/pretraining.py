@@ -1,23 +1,28 @@
 """Builds what a pre-training run consists of: model, collator, training and held-out examples, and its identity."""
 
+from collections.abc import Iterator
+
 import torch
 from safetensors import SafetensorError
 from transformers import BertConfig, PreTrainedTokenizerBase, set_seed
 
-from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments, TokenizerArguments
 from bert_hf.config.precision import precision_name
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
+from bert_hf.data.corpus.requested_corpus import check_held_out_text
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
-from bert_hf.data.text.tokenization import check_tokenizer, tokenizer_checksum
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
 from bert_hf.models.loading import find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
+from bert_hf.training.run_checks import check_run
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
@@ -88,6 +93,35 @@ def _from_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase)
 def longest_length(example_args: ExampleArguments) -> int:
     """Tokens of the longest examples of a run."""
     return max(example_args.max_seq_length, example_args.long_seq_length or 0)
+
+
+# ---- options
+
+PRETRAINING_ARGUMENTS = (TokenizerArguments, CorpusArguments, ModelArguments, ExampleArguments, PreTrainingArguments)
+
+
+def check_pretraining(
+    tokenizer_args: TokenizerArguments,
+    corpus_args: CorpusArguments,
+    model_args: ModelArguments,
+    example_args: ExampleArguments,
+    args: PreTrainingArguments,
+) -> Iterator[str]:
+    """The checks of `pretrain.py`, before its text is prepared."""
+    metrics = ("loss", "mlm_loss", "mlm_accuracy", *(("nsp_loss", "nsp_accuracy") if example_args.nsp else ()))
+    yield from check_run(args, metrics)
+    yield from check_held_out_text(corpus_args, example_args.nsp)
+
+    checkpoint = model_args.model_name_or_path
+    config = config_of_checkpoint(checkpoint) if checkpoint else config_from_json(model_args.config_name)
+    check_length(config, longest_length(example_args), checkpoint or model_args.config_name)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
+
+    if name := tokenizer_args.tokenizer_name or checkpoint:
+        tokenizer = load_tokenizer(name, **tokenizer_args.normalization())
+        if checkpoint:
+            check_tokenizer(tokenizer, config.vocab_size, name)
+        yield f"tokenizer: {len(tokenizer):,} tokens"
 
 
 # ---- examples

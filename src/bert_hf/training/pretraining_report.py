@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus

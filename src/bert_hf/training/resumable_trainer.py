@@ -24,7 +24,7 @@ from transformers import Trainer
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
-from bert_hf.config.training_options import TRAINER, check_options, defaults_of
+from bert_hf.config.training_arguments import RunArguments, check_supported
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import state_file, trainer_state
 from bert_hf.training.checkpoints.run_checkpoints import RunCheckpoints
@@ -72,7 +72,8 @@ class ResumableTrainer(Trainer):
         self, model: nn.Module | None = None, args: Any = None, *more: Any, facts: dict | None = None, **named
     ):
         if args is not None:
-            check_options(args, defaults_of(type(args)), frozenset({TRAINER}))
+            if not isinstance(args, RunArguments):  # they have checked themselves
+                check_supported(args)
             hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
             if args.bf16 is None:
                 resolve_precision(args, hidden_size)
@@ -88,7 +89,7 @@ class ResumableTrainer(Trainer):
         self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
         self.supervisor = Supervisor(self.args, folder, self._ranks, lambda: self.state.global_step)
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
-        self._finite = NonFiniteGuard(self._ranks, getattr(self.args, "skip_bad_steps", 0), self.describe_rows)
+        self._finite = NonFiniteGuard(self._ranks, 0, self.describe_rows)
         self._events = TrainerEvents(self.begin_training)
         self.add_callback(self._events)
 

@@ -8,7 +8,8 @@ import torch
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from bert_hf.config.arguments import ExampleArguments, ModelArguments, PreTrainingArguments
+from bert_hf.config.arguments import ExampleArguments, ModelArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus

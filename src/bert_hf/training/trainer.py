@@ -21,7 +21,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.training_options import NUMBERED, PRETRAINER, check_options, defaults_of
+from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
@@ -130,8 +130,7 @@ class PreTrainer(ResumableTrainer):
 
     def _resolve_options(self) -> None:
         """Refuses options without effect here, and sets those that follow from the dataset."""
-        refusing = frozenset({PRETRAINER, NUMBERED} if self._numbered else {PRETRAINER})
-        check_options(self.args, defaults_of(type(self.args)), refusing)
+        check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
         if self._numbered or raw_rows or is_numbered(self.eval_dataset):

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from bert_hf.config.hardware import free_disk
-from bert_hf.config.learning_checks import LearningSettings, examine_learning
 from bert_hf.data.corpus.finding import Finding
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -23,21 +22,17 @@ class PlannedRun:
     checkpoints: int  # that are kept
     folder: str
     device_bytes: int  # memory of each device
-    learning: LearningSettings | None = None  # without it only memory, disk and passes are examined
 
 
 def planned_findings(
     corpus: Corpus, window: Window, examples: PreTrainingExamples, planned: PlannedRun
 ) -> list[Finding]:
-    """Passes over the corpus, memory, disk, and the learning settings.
+    """Passes over the corpus, memory and disk.
 
     Args:
         window: the first one of the corpus; its number of examples is taken for all.
     """
-    findings = [_passes(corpus, window, examples, planned), _memory(planned), _disk(planned)]
-    if planned.learning is not None:
-        findings += [Finding(*each) for each in examine_learning(planned.learning)]
-    return findings
+    return [_passes(corpus, window, examples, planned), _memory(planned), _disk(planned)]
 
 
 def _passes(corpus: Corpus, window: Window, examples: PreTrainingExamples, planned: PlannedRun) -> Finding:

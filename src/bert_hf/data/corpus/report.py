@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
+from bert_hf.config.arguments import ExampleArguments, TextArguments, TokenizerArguments
 from bert_hf.data.corpus.finding import Finding
 from bert_hf.data.corpus.length_charts import draw_lengths, histogram
 from bert_hf.data.corpus.planned_run import PlannedRun, planned_findings
@@ -26,6 +26,7 @@ from bert_hf.data.text.sources import Texts
 from bert_hf.data.text.tokenization import backend, load_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import OTHER_SCRIPTS, scripts_with_marks
 
+CHECKED_BYTES = 20_000_000  # of raw text, sampled from all of it
 _GUESSED = 200  # documents whose language is guessed
 _GUESSED_TOKENS = 300  # of each
 
@@ -73,9 +74,8 @@ def corpus_findings(
 
 def report_lines(
     tokenizer_args: TokenizerArguments,
-    corpus_args: CorpusArguments,
+    corpus_args: TextArguments,
     example_args: ExampleArguments,
-    prepare_args: PrepareArguments,
     picture: str | None = None,
 ) -> Iterator[str]:
     """The report of `prepare.py --check`, line by line: on a prepared corpus, or on a bounded sample of raw text.
@@ -90,7 +90,7 @@ def report_lines(
             tokenizer = load_tokenizer(corpus.tokenizer())
         else:
             read = Counter()
-            texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), prepare_args.check_bytes, read)
+            texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES, read)
             tokenizer, lines = _sample_tokenizer(tokenizer_args, corpus_args, texts)
             yield from lines
             prepare([Texts(tuple(texts))], tokenizer, folder, language=sentence_language(corpus_args))
@@ -127,7 +127,7 @@ def _examples_of(
 
 
 def _sample_tokenizer(
-    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, texts: list[str]
+    tokenizer_args: TokenizerArguments, corpus_args: TextArguments, texts: list[str]
 ) -> tuple[PreTrainedTokenizerBase, list[str]]:
     """(the named tokenizer, or one trained on the sample; lines of the report about it)."""
     if tokenizer_args.tokenizer_name:

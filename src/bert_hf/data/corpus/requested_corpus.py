@@ -10,11 +10,13 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import filelock
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
+from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
+from bert_hf.config.files import check_writable
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -23,18 +25,21 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.corpus.worker_pool import worker_errors
 from bert_hf.data.text.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.text.default_corpus import Documentation
-from bert_hf.data.text.input_files import compression, expand, is_url, kind_of
+from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS
 from bert_hf.data.text.round_trip import measure
-from bert_hf.data.text.sample import sample_inputs
+from bert_hf.data.text.sample import SAMPLE_BYTES, sample_inputs
 from bert_hf.data.text.sources import TextFile, hub_shards
 from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError
 
+_READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
+_HEAD = 1 << 18  # characters of each
+
 # ---- sources
 
 
-def text_sources(corpus_args: CorpusArguments, files: list[str] | None) -> list:
+def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
     """The sources asked for: files, the shards of a Hub dataset, or the documentation on this machine."""
     if files:
         return [TextFile(path, corpus_args.text_column) for path in expand(files)]
@@ -43,7 +48,7 @@ def text_sources(corpus_args: CorpusArguments, files: list[str] | None) -> list:
     return [Documentation()]
 
 
-def sentence_language(corpus_args: CorpusArguments) -> str | None:
+def sentence_language(corpus_args: TextArguments) -> str | None:
     """The language for the sentence splitter; None: one sentence a line."""
     return None if corpus_args.sentence_per_line else corpus_args.language or "en"
 
@@ -73,7 +78,7 @@ def is_prepared(paths: list[str] | None) -> bool:
     return prepared_folder(paths) is not None
 
 
-def open_prepared(corpus_args: CorpusArguments, folder: str) -> Corpus:
+def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
     if not is_url(folder):
         return Corpus.open(folder)
@@ -84,9 +89,7 @@ def open_prepared(corpus_args: CorpusArguments, folder: str) -> Corpus:
 # ---- tokenizer
 
 
-def load_or_train_tokenizer(
-    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments
-) -> PreTrainedTokenizerBase:
+def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
     """The tokenizer asked for: the named one, that of a prepared corpus, or one trained on the text (and kept)."""
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
@@ -94,7 +97,7 @@ def load_or_train_tokenizer(
         return load_tokenizer(open_prepared(corpus_args, folder).tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), tokenizer_args.tokenizer_sample_bytes]
+    made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), SAMPLE_BYTES]
     if tokenizer_args.strip_accents is None and tokenizer_args.do_lower_case:
         made_from += ["accents by script", corpus_args.language]
 
@@ -102,9 +105,7 @@ def load_or_train_tokenizer(
     with _one_process_at_a_time(cached):
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
-            trained = _train_and_report(
-                tokenizer_args, corpus_args, sample_inputs(inputs, tokenizer_args.tokenizer_sample_bytes)
-            )
+            trained = _train_and_report(tokenizer_args, corpus_args, sample_inputs(inputs, SAMPLE_BYTES))
             temporary = cached.with_name(f".{cached.name}.{socket.gethostname()}-{os.getpid()}")
             save_tokenizer(trained, temporary)
             try:
@@ -115,7 +116,7 @@ def load_or_train_tokenizer(
 
 
 def _train_and_report(
-    tokenizer_args: TokenizerArguments, corpus_args: CorpusArguments, texts: list[str]
+    tokenizer_args: TokenizerArguments, corpus_args: TextArguments, texts: list[str]
 ) -> PreTrainedTokenizerBase:
     """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
     trained = train_tokenizer(
@@ -132,7 +133,7 @@ def _train_and_report(
 # ---- corpus
 
 
-def load_or_find_duplicates(corpus_args: CorpusArguments, inputs: list, kind: str) -> Duplicates:
+def load_or_find_duplicates(corpus_args: TextArguments, inputs: list, kind: str) -> Duplicates:
     """The duplicates among the documents (see `deduplication`), from the cache where they were found before."""
     path = _cached(corpus_args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
     if path.is_file():
@@ -148,7 +149,7 @@ def load_or_find_duplicates(corpus_args: CorpusArguments, inputs: list, kind: st
 
 
 def load_or_prepare_corpus(
-    corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
+    corpus_args: TextArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
 ) -> Corpus:
     """The corpus asked for: a prepared folder, or raw text, prepared now or taken from the cache.
 
@@ -181,6 +182,64 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
     return corpus.split(corpus_args.validation_split_percentage)
 
 
+# ---- checks before anything is prepared
+
+
+def check_text(text_args: TextArguments, files: list[str] | None, min_documents: int = 1) -> str:
+    """Checks that every file exists, and reads the beginnings of some of them as the run will.
+
+    Args:
+        min_documents: that the text has to hold; checked if it is read to its end.
+    """
+    if is_prepared(files):
+        return f"text: the prepared corpus {files[0]}" if files else ""
+    sources = text_sources(text_args, files)
+    local = [source for source in sources if files and not is_url(source.path)]
+    sample = local[:: max(1, len(local) // _READ_FILES)]
+    heads = [_read_head(source) for source in sample]
+
+    documents = sum(count for count, _ in heads)
+    if files and len(sample) == len(sources) and all(whole for _, whole in heads) and documents < min_documents:
+        what = f"{documents} documents, at least {min_documents} are needed"
+        raise InputError(what, where=files[0], remedy="separate documents by blank lines, or give more text")
+    return f"text: {len(sources):,} sources"
+
+
+def _read_head(source: TextFile) -> tuple[int, bool]:
+    """(documents that hold text in the beginning of a file, whether that is all of it)."""
+    documents = size = 0
+    filled = False
+    for piece in source.read():
+        size += len(piece.text)
+        filled = filled or bool(piece.text.strip())
+        if piece.ends:
+            documents += filled
+            filled = False
+        if size > _HEAD:
+            return documents, False
+    return documents, True
+
+
+def check_held_out_text(corpus_args: CorpusArguments, nsp: bool) -> Iterator[str]:
+    """Checks the text of a pre-training run, and that it is not held out as well.
+
+    Args:
+        nsp: pairs are drawn, which takes two documents.
+    """
+    check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
+    least = 4 if not corpus_args.validation_file else 2 if nsp else 1
+    yield check_text(corpus_args, corpus_args.train_file, least)
+    if corpus_args.validation_file:
+        yield check_text(corpus_args, corpus_args.validation_file)
+
+
+def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any) -> Iterator[str]:
+    """The checks of the recipes that only read text; the last of their options is the output folder."""
+    if more[-1].output_dir is not None:
+        yield check_writable(more[-1].output_dir)
+    yield check_text(text_args, text_args.train_file)
+
+
 # ---- cache
 
 
@@ -188,7 +247,7 @@ def _stamps(inputs: list) -> list:
     return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
 
 
-def _cached(corpus_args: CorpusArguments, what: str, made_from: list) -> Path:
+def _cached(corpus_args: TextArguments, what: str, made_from: list) -> Path:
     return Path(corpus_args.cache_dir).expanduser() / f"{what}-{json_checksum(made_from)[:16]}"
 
 

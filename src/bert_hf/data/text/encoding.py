@@ -15,7 +15,7 @@ import numpy as np
 import sentencex
 from tokenizers import Tokenizer
 
-from bert_hf.config.languages import two_letter_code
+from bert_hf.data.text.writing_systems import two_letter_code
 
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
 LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence

@@ -73,6 +73,22 @@ def _refuse_repeated(files: list[str]) -> None:
         paths[real] = path
 
 
+def check_disjoint(**named: list[str] | None) -> None:
+    """Refuses a file that two options name: rows would be trained on and tested.
+
+    Args:
+        named: paths and globs by the name of their option.
+    """
+    options: dict[str, str] = {}
+    for option, patterns in named.items():
+        for path in expand(patterns or [], folders=True):
+            real = path if is_url(path) else os.path.realpath(path)
+            if real in options:
+                what = f"--{options[real]} and --{option} both name it"
+                raise InputError(what, where=path, remedy="give other data to one of them")
+            options[real] = option
+
+
 def _expand_path(pattern: str) -> list[str]:
     remedy = "check the path (globs need quotes)"
     found = [pattern]

@@ -9,6 +9,7 @@ import numpy as np
 from bert_hf.data.text.sources import Source
 from bert_hf.errors import InputError
 
+SAMPLE_BYTES = 100_000_000  # of text, on which a vocabulary is trained
 _GOLDEN = (5**0.5 - 1) / 2
 _SAMPLE_READ = 10  # a sample is drawn from text of so many times its size
 

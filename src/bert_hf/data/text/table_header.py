@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bert_hf.config.value_ranges import is_number
+from bert_hf.config.parser import is_number
 from bert_hf.errors import InputError
 
 PLAIN_TEXT_NAMES = ("text", "sentence", "message", "sms", "content")  # such a column is the text, whatever others hold

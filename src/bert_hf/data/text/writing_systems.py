@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_hf.config.languages import two_letter_code
-
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
 # Scripts without nonspacing marks: nothing is lost there, whether accents are stripped or kept.
 _WITHOUT_MARKS = frozenset({"Cjk", "Ideographic", "Hangul", "Bopomofo", "Yi"})
@@ -31,8 +29,25 @@ KEPT_LANGUAGES = frozenset(
     "am ar arz ary as awa bho bn bo brx ckb doi dv dz fa gu he hi hy iw ja ka km kn ko kok ks lo mai ml mni mr my ne "
     "new nqo or pa pnb ps sa sat sd shn si syr ta te th ti ug ur vi wuu yi yue zh zgh".split()
 )
+# Three-letter codes of languages that `sentencex` and `KEPT_LANGUAGES` know by two letters.
+_TWO_LETTERS = {
+    pair[:3]: pair[4:]
+    for pair in "afr-af amh-am ara-ar arb-ar asm-as aze-az bel-be ben-bn bod-bo bos-bs bul-bg cat-ca ces-cs cze-cs "
+    "cmn-zh cym-cy dan-da deu-de ger-de div-dv dzo-dz ell-el gre-el eng-en est-et ekk-et eus-eu fas-fa pes-fa prs-fa "
+    "fin-fi fra-fr fre-fr gle-ga glg-gl guj-gu heb-he hin-hi hrv-hr hun-hu hye-hy ind-id isl-is ita-it jpn-ja kan-kn "
+    "kas-ks kat-ka kaz-kk khm-km kor-ko kur-ku lao-lo lav-lv lvs-lv lit-lt mal-ml mar-mr mkd-mk mon-mn khk-mn msa-ms "
+    "zsm-ms mya-my nep-ne npi-ne nld-nl dut-nl nno-nn nob-nb nor-no ori-or ory-or pan-pa pol-pl por-pt pus-ps ron-ro "
+    "rum-ro rus-ru san-sa sin-si slk-sk slv-sl snd-sd som-so spa-es sqi-sq srp-sr swa-sw swh-sw swe-sv tam-ta tel-te "
+    "tgk-tg tgl-tl tha-th tir-ti tur-tr uig-ug ukr-uk urd-ur uzb-uz uzn-uz vie-vi yid-yi zho-zh chi-zh".split()
+}
 _COUNTED = 1 << 20  # characters that are counted at a time
 _NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
+
+
+def two_letter_code(language: str) -> str:
+    """The code with its first part in two letters, if the language has such a code: `de-AT` for `deu-AT`."""
+    code, dash, region = language.partition("-")
+    return f"{_TWO_LETTERS.get(code, code)}{dash}{region}"
 
 
 class Accents(NamedTuple):

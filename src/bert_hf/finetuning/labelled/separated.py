@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bert_hf.config.value_ranges import is_number
+from bert_hf.config.parser import is_number
 from bert_hf.data.text.table_header import (
     ID_NAMES,
     LABEL_NAMES,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -150,7 +150,7 @@ def _counted(counts: Counter[str]) -> list[str]:
 
     few = [name for name, count in ordered if count < FEW]
     if few:
-        parts.append(f"fewer than {FEW} rows, kept: {some(few)} (--drop_rare {FEW} leaves them out)")
+        parts.append(f"fewer than {FEW} rows, kept: {some(few)}")
     return parts
 
 
@@ -164,28 +164,3 @@ def _short(name: str, longest: int = 30) -> str:
     """The name, cut if it is long, in quotes if it is a number, which would not be told from a count."""
     name = name if len(name) <= longest else f"{name[:longest]}…"
     return repr(name) if as_number(name) is not None else name
-
-
-def drop_rare(parts: dict[str, LabelledTexts], fewest: int) -> dict[str, LabelledTexts]:
-    """The parts without the rows of classes that have fewer than `fewest` rows in `train`; a note says which.
-
-    Raises:
-        InputError: fewer than two classes are left.
-    """
-    counts = Counter(parts["train"].class_names())
-    rare = sorted(name for name, count in counts.items() if count < fewest)
-    if not rare:
-        return parts
-    if len(counts) - len(rare) < 2:
-        what = f"fewer than two classes have {fewest} rows"
-        raise InputError(what, where="--drop_rare", remedy=f"give {counts.most_common(2)[-1][1]} or less")
-
-    kept = {}
-    for part, rows in parts.items():
-        if rows.labels is None:
-            kept[part] = rows
-            continue
-        chosen = [row for row, label in enumerate(rows.labels) if label not in rare]
-        note = f"left out {len(rows) - len(chosen):,} rows of classes with fewer than {fewest}: {some(rare)}"
-        kept[part] = replace(rows.take(chosen), notes=[*rows.notes, note])
-    return kept

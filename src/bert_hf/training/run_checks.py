@@ -1,0 +1,49 @@
+"""Checks a training run before its data are prepared: what would otherwise fail only after hours."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import get_token
+from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+from bert_hf.config.files import check_writable
+from bert_hf.config.training_arguments import RunArguments, defaults_of
+from bert_hf.errors import InputError, check_known
+from bert_hf.training.optimization.optimizers import check_optimizer
+from bert_hf.training.optimization.schedules import check_schedule
+from bert_hf.training.output_folder import RUN_RECORD, named_checkpoint, refuse_foreign_files
+
+
+def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
+    """Checks output folder, optimizer, schedule, device and Hub, and yields one line per successful check.
+
+    Args:
+        metrics: names of the metrics of an evaluation.
+    """
+    # Folders
+    folder = Path(args.output_dir or "")
+    yield check_writable(str(folder))
+    if not (folder / RUN_RECORD).is_file():
+        refuse_foreign_files(folder, args.overwrite_output_dir)
+    checkpoint = named_checkpoint(args)
+    if checkpoint and not Path(checkpoint).is_dir():
+        remedy = "give a folder checkpoint-N, or leave it out"
+        raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)
+
+    # Optimizer, schedule, device, metric
+    schedule_options: Any = args.lr_scheduler_kwargs
+    check_optimizer(args, defaults_of(type(args)))
+    check_schedule(args, schedule_options)
+    if args.fp16 and args.use_cpu:
+        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+    if best := args.metric_for_best_model:
+        check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
+    yield f"run: {args.optim}, {args.lr_scheduler_type}, seed {args.seed}"
+
+    # Trackers, Hub
+    for tracker in args.report_to or []:
+        check_known(tracker, get_available_reporting_integrations(), f"{tracker!r} is not installed", "--report_to")
+    if args.push_to_hub and get_token() is None:
+        remedy = "set HF_TOKEN or run `hf auth login`"
+        raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
