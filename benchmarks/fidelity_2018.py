@@ -48,7 +48,7 @@ class FidelityArguments:
 
 
 class Text:
-    """Documents in memory (a `TokenStore`): (T,) token ids, (S + 1,) tokens before each sentence, (D,) sentences."""
+    """Documents in memory (a `Window`): (T,) token ids, (S + 1,) tokens before each sentence, (D,) sentences."""
 
     def __init__(self, tokens: np.ndarray, token_offsets: np.ndarray, document_starts, document_ends):
         self.tokens, self.token_offsets = tokens, token_offsets

@@ -11,7 +11,9 @@ from tiny import TinyStore, tiny_config
 from transformers import TrainerCallback, TrainingArguments
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples
+from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import Phase
+from bert_hf.data.examples.sentence_pairs import EpochPlan
 from bert_hf.models import flops
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.pretraining_losses import mean_metrics
@@ -197,6 +199,27 @@ def test_masked_lm_alone(tmp_path, tokenizer):
     row = trainer.state.log_history[0]
     assert row["loss"] == pytest.approx(row["mlm_loss"], rel=1e-5)
     assert "nsp_loss" not in row
+
+
+def swap_half(documents, chunks, target, max_tokens, rng):
+    """Sentence-order prediction (ALBERT): B follows A, or the two are swapped."""
+    _, start, end = chunks[:, chunks[2] - chunks[1] > 1]
+    cut = rng.integers(start + 1, end)
+    swapped = rng.random(len(start)) < 0.5
+    a = np.where(swapped, cut, start), np.where(swapped, end, cut)
+    b = np.where(swapped, start, cut), np.where(swapped, cut, end)
+    return EpochPlan(*a, *b, swapped.astype(np.int64))
+
+
+def test_another_objective_is_one_entry(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "sop", Objective(swap_half, metric="sop"))
+    trainer = make(tmp_path, tokenizer, steps=2, logging_steps=1, phases=False, eval_strategy="no")
+    trainer.train_dataset = PreTrainingExamples(TinyStore(), (Phase(32, None),), nsp="sop")
+    trainer.eval_dataset = PreTrainingExamples(TinyStore(seed=2), (Phase(32, None),), nsp="sop", limit=50)
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["loss"] == pytest.approx(row["mlm_loss"] + row["sop_loss"], rel=1e-5)
+    assert trainer.evaluate()["eval_sop_accuracy"] > 0
 
 
 def test_speed_and_mfu_are_logged(tmp_path, tokenizer, monkeypatch):

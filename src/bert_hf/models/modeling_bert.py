@@ -255,13 +255,10 @@ class BertEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList([BertLayer(config) for _ in range(config.num_hidden_layers)])
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None, **kwargs) -> Tensor:
-        for layer in self.layer:
-            hidden = layer(hidden, attention_mask, **kwargs)
-        return hidden
-
-    def forward_unpadded(self, hidden: Tensor, batch: UnpaddedBatch) -> Tensor:
-        """(T, H) → (Q, H): after the last attention only [CLS] and the masked tokens are computed.
+    def forward(
+        self, hidden: Tensor, attention_mask: Tensor | None, unpadded: UnpaddedBatch | None = None, **kwargs
+    ) -> Tensor:
+        """(B, L, H) → (B, L, H); given `unpadded`, (T, H) → (Q, H): the last layer computes what the heads use.
 
         Example: sequences `[CLS] a b [SEP]` and `[CLS] c [SEP]` with `b` and `c` masked, padded to 4, in two layers.
         T = 7 of the 8 positions are real tokens, and Q = 4 of them are used by a head: both [CLS], `b` and `c`.
@@ -272,7 +269,7 @@ class BertEncoder(nn.Module):
         Every later operation works on one token at a time, so the other 3 outputs of layer 2 would not be used.
         """
         for layer in self.layer:
-            hidden = layer(hidden, None, unpadded=batch, last=layer is self.layer[-1])
+            hidden = layer(hidden, attention_mask, unpadded=unpadded, last=layer is self.layer[-1], **kwargs)
         return hidden
 
 
@@ -391,7 +388,7 @@ class BertModel(BertPreTrainedModel):
     ) -> tuple[Tensor, Tensor]:
         """Only what the heads use: hidden states of the masked tokens (M, H) and pooler output (B, H)."""
         hidden = self.embeddings.forward_unpadded(input_ids, token_type_ids, batch)  # (T, H)
-        hidden = self.encoder.forward_unpadded(hidden, batch)  # (Q, H)
+        hidden = self.encoder(hidden, None, unpadded=batch)  # (Q, H)
 
         first = hidden.index_select(0, batch.cls_queries).unsqueeze(1)  # (B, 1, H)
         masked = hidden.index_select(0, batch.masked_queries)  # (M, H)
@@ -481,10 +478,7 @@ class BertForPreTraining(BertPreTrainedModel):
         # Encoder. The batch is unpadded here and not in `_encode`: under torch.compile the graph ends at
         # `unpad_batch`, in every function that leads to it
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, **kwargs}
-        tokens_alone = all(value is None or value is False for value in others.values())
-        unpadded = None
-        if input_ids is not None and masked_positions is not None and tokens_alone:
-            unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions)
+        unpadded = self._unpad(input_ids, attention_mask, masked_positions, token_positions, others)
         hidden, pooled, hidden_states, attentions = self._encode(
             input_ids, attention_mask, token_type_ids, masked_positions, unpadded, **others
         )
@@ -535,15 +529,19 @@ class BertForPreTraining(BertPreTrainedModel):
 
     def _unpad(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        masked_positions: Tensor,
+        masked_positions: Tensor | None,
         token_positions: Tensor | None,
+        others: dict,
     ) -> UnpaddedBatch | None:
         """The layout of the batch without padding; None where the padded batch has to be computed."""
-        if not self.fast_path or self.config._attn_implementation != "sdpa":
+        if input_ids is None or masked_positions is None or not self.fast_path:
             return None
-        if self.config.output_hidden_states or self.config.output_attentions:
+        if any(value is not None and value is not False for value in others.values()):
+            return None
+        config = self.config
+        if config._attn_implementation != "sdpa" or config.output_hidden_states or config.output_attentions:
             return None
         if hasattr(self.bert.embeddings.word_embeddings, "neftune_noise_alpha"):  # its noise is for (B, L, H)
             return None

@@ -64,27 +64,29 @@ def unpad_batch(
     Args:
         attention_mask: (B, L), 0 at padding.
         masked_positions: (M,) indices into the flattened B·L, each once.
-        token_positions: (T,) indices of the real tokens, ascending. Required if not grouped: searching for them would
-            make the host wait for the device.
-        grouped: sequences of equal shape become neighbours; by default on a CPU.
+        token_positions: (T,) indices of the real tokens, ascending; a search for them would wait for a device.
+        grouped: sequences of equal shape become neighbours; by default on a CPU. Otherwise `token_positions` are used.
     """
     device = attention_mask.device
     count, length = attention_mask.shape
     masked_positions = masked_positions.long()
     real = attention_mask != 0
 
-    if grouped is None:
-        grouped = device.type == "cpu"
+    grouped = device.type == "cpu" if grouped is None else grouped
     if grouped and not (real[:, 0].all() and real.flatten()[masked_positions].all()):
+        return None
+    if not grouped and token_positions is None:
         return None
 
     # Tokens and queries of each sequence
-    sequences = masked_positions // length
     lengths = real.sum(1)
     queries = torch.ones(count, dtype=torch.int64, device=device)
-    queries.index_add_(0, sequences, torch.ones_like(sequences))
+    queries.index_add_(0, masked_positions // length, torch.ones_like(masked_positions))
 
     # Order of the sequences; `places` are the positions of the tokens in a padded batch of that order
+    order = torch.arange(count, device=device)
+    groups = None
+    places = token_indices = token_positions
     if grouped:
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
@@ -92,12 +94,6 @@ def unpad_batch(
         groups = _equal_neighbours(lengths, queries)
         places = real[order].flatten().nonzero().squeeze(1)
         token_indices = order[places // length] * length + places % length
-    elif token_positions is not None:
-        order = torch.arange(count, device=device)
-        groups = None
-        places = token_indices = token_positions
-    else:
-        return None
 
     query_places, ranks = _sort_queries(masked_positions, order, length)
     return UnpaddedBatch(

@@ -137,11 +137,6 @@ def make_collator(tokenizer: PreTrainedTokenizerBase, example_args: ExampleArgum
     )
 
 
-def data_seed(args: PreTrainingArguments) -> int:
-    """The seed of pairs and masks."""
-    return args.seed if args.data_seed is None else args.data_seed
-
-
 def pair_options(example_args: ExampleArguments) -> dict:
     """How pairs are drawn, for `PreTrainingExamples`."""
     return {"nsp": example_args.nsp, "short_seq_probability": example_args.short_seq_probability}
@@ -155,8 +150,9 @@ def training_examples(
     Args:
         phases: sequence lengths of the run; examples longer than `max_seq_length` are trained in smaller pieces.
     """
+    seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
-        corpus, phases, seed=data_seed(args), batch_length=example_args.max_seq_length, **pair_options(example_args)
+        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **pair_options(example_args)
     )
 
 

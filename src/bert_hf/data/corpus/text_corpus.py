@@ -23,7 +23,7 @@ _CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
 
 
 class TextCorpus(Window):
-    """Tokenized documents in memory: a corpus that is its only window (see `dataset.WindowedCorpus`).
+    """Tokenized documents in memory: a corpus that is its only window (it has the methods of a `Corpus`).
 
     Args:
         texts: one document each; documents without a token are left out.

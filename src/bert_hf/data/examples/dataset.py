@@ -3,7 +3,6 @@
 from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,37 +10,14 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from bert_hf.data.corpus.text_corpus import open_corpus
+from bert_hf.data.corpus.store import Corpus, Window
+from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus
 from bert_hf.data.examples.objectives import OBJECTIVES, plan_epoch
 from bert_hf.data.examples.samplers import ORDER, PLAN, WINDOWS, ExampleNumber, Phase, generator
 from bert_hf.data.examples.segment_search import DocumentBounds
 from bert_hf.data.examples.sentence_pairs import EpochPlan
 
 logger = logging.get_logger(__name__)
-
-
-class TokenStore(Protocol):
-    """Documents that are open together, among which pairs are drawn (`bert_hf.data.corpus.store.Window` is one)."""
-
-    token_offsets: np.ndarray  # (S + 1,) tokens before each sentence
-    document_starts: np.ndarray  # (D,) first sentence of each document
-    document_ends: np.ndarray  # (D,) end of its sentences, exclusive
-
-    def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
-        """Token ids of the sentences [first, last), which lie in one document."""
-        ...
-
-
-class WindowedCorpus(Protocol):
-    """The interface that the examples use of a corpus (`bert_hf.data.corpus.store.Corpus` is one)."""
-
-    def windows(self, rng: np.random.Generator | None = None) -> Sequence:
-        """The parts that are opened one after the other, in the order of one epoch (None: in the store's order)."""
-        ...
-
-    def window(self, part, following=()) -> TokenStore:
-        """Opens a part; `following` is the next one, which may be fetched ahead."""
-        ...
 
 
 class PreTrainingExamples(Dataset):
@@ -90,7 +66,7 @@ class PreTrainingExamples(Dataset):
 
     def __init__(
         self,
-        corpus: WindowedCorpus | str | Path | Iterable,
+        corpus: Corpus | TextCorpus | str | Path | Iterable,
         phases: tuple[Phase, ...] | None = None,
         *,
         max_seq_length: int | None = None,
@@ -105,7 +81,7 @@ class PreTrainingExamples(Dataset):
         batch_length: int | None = None,
         mlm_probability: float | None = None,
     ):
-        self.corpus: WindowedCorpus = open_corpus(corpus, tokenizer, text_column, language)
+        self.corpus = open_corpus(corpus, tokenizer, text_column, language)
         self.phases = phases or (Phase(max_seq_length or 128, None),)
         self.nsp = nsp
         self.objective = OBJECTIVES[nsp]
@@ -136,7 +112,7 @@ class PreTrainingExamples(Dataset):
             self._parts = (phase, epoch), self.corpus.windows(rng)
         return self._parts[1]
 
-    def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[TokenStore, EpochPlan]:
+    def plan(self, phase: int, epoch: int, window: int = 0) -> tuple[Window, EpochPlan]:
         """The documents of a window and the pairs drawn from them.
 
         The last two are cached: the sampler needs the length of the next window before all examples of this one are
@@ -150,7 +126,7 @@ class PreTrainingExamples(Dataset):
             self._plans[key] = self._make_plan(*key)
         return self._plans[key]
 
-    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[TokenStore, EpochPlan]:
+    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[Window, EpochPlan]:
         parts = self._windows(phase, epoch)
         store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
         max_tokens = self.phases[phase].max_seq_length - self.objective.specials
@@ -233,5 +209,5 @@ class PreTrainingExamples(Dataset):
         }
 
 
-def _bounds(store: TokenStore) -> DocumentBounds:
+def _bounds(store: Window) -> DocumentBounds:
     return DocumentBounds(store.document_starts, store.document_ends, store.token_offsets)
