@@ -16,7 +16,7 @@ from bert_hf import PreTrainer
 from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
 from bert_hf.training import preemption, resumable_trainer
-from bert_hf.training.checkpoints import checkpoint_files, state_file, trainer_state
+from bert_hf.training.checkpoints import checkpoint_files, trainer_state
 from bert_hf.training.run import command
 
 
@@ -97,7 +97,7 @@ def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
 
 def test_outside_of_training_a_signal_ends_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM, while no step was made"):
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside of training"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -188,59 +188,6 @@ def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokeniz
     for name, value_now in trainer.model.state_dict().items():
         assert torch.equal(value_now, before_step[name]), name
     assert checkpoint_files.newest_verified(tmp_path).name == "checkpoint-3"
-
-
-def test_a_bad_update_may_be_left_out(tmp_path, tokenizer, capsys):
-    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
-    snapshots = {}
-
-    def snapshot(when):
-        snapshots[when] = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-
-    trainer.add_callback(At("on_step_begin", 4, lambda: snapshot("before")))
-    trainer.add_callback(At("on_step_end", 5, lambda: snapshot("after")))
-    trainer.train()
-    assert "its update is left out (1 of 1)" in capsys.readouterr().out
-    for name, value in snapshots["before"].items():
-        assert torch.equal(value, snapshots["after"][name]), name
-    assert_losses_are_sums(trainer)
-    rows = {row["step"]: row for row in trainer.state.log_history if "grad_norm" in row}
-    assert [step for step, row in rows.items() if "loss" not in row] == [5]  # a line of that step alone
-    losses = [row["loss"] for row in rows.values() if "loss" in row]
-    assert trainer.state.log_history[-1]["train_loss"] == pytest.approx(sum(losses) / 11)
-    assert not torch.equal(snapshots["after"]["cls.predictions.bias"], trainer.model.cls.predictions.bias)
-    log = state_file.load_state(tmp_path / "checkpoint-12/rank_0.safetensors")["log"]
-    assert log["left_out"] == [5]
-
-
-def assert_losses_are_sums(trainer, rel=1e-6):
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    assert rows
-    for row in rows:
-        assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"], rel=rel), row["step"]
-
-
-def test_a_line_of_several_steps_without_the_one_left_out(tmp_path, tokenizer):
-    """Steps 6 to 10 are one line: step 7 is left out, and the run is resumed after it."""
-    trainer = poisoned(tmp_path, tokenizer, 7, skip_bad_steps=1)
-    trainer.args.logging_steps = 5
-    trainer.add_callback(At("on_step_end", 8, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-    with preemption.handle_signals(), pytest.raises(RunInterrupted):
-        trainer.train()
-    resumed = make(tmp_path, tokenizer, skip_bad_steps=1)
-    resumed.train(resume_from_checkpoint=_newest(tmp_path))
-    assert [row["step"] for row in resumed.state.log_history if "loss" in row] == [5, 10]
-    assert_losses_are_sums(resumed, rel=1e-3)  # a mean of means: the steps have unlike numbers of masked tokens
-
-
-def test_no_more_updates_are_left_out_than_allowed_even_after_a_resume(tmp_path, tokenizer):
-    trainer = poisoned(tmp_path, tokenizer, 5, skip_bad_steps=1)
-    trainer.add_callback(At("on_step_end", 7, lambda: os.kill(os.getpid(), signal.SIGTERM)))
-    with preemption.handle_signals(), pytest.raises(RunInterrupted):
-        trainer.train()
-    again = poisoned(tmp_path, tokenizer, 9, skip_bad_steps=1)
-    with pytest.raises(RunInterrupted, match="step 9"):
-        again.train(resume_from_checkpoint=_newest(tmp_path))
 
 
 def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
@@ -353,11 +300,11 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=3)
     trainer.train()
     checkpoint = tmp_path / "checkpoint-3"
-    state = state_file.load_state(checkpoint / "rank_0.safetensors")
+    state = trainer_state.load_state(checkpoint / "rank_0.safetensors")
     one = state["log"]["counts"].clone()
     state["log"]["counts"] = 2 * one
     state["log"]["loss"] = state["log"]["loss"] + 4
-    state_file.save_state(checkpoint / "rank_1.safetensors", state)
+    trainer_state.save_state(checkpoint / "rank_1.safetensors", state)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
     resumed._restore_resume_state(str(checkpoint))
@@ -407,7 +354,7 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     trainer.train()
     tokens = trainer._throughput.whole_run["tokens"]
     trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3")
-    trainer._finite.left_out, trainer._hours_before = [2], 7.0  # as a checkpoint may hold them
+    trainer._time_limit.hours_before = 7.0  # as a checkpoint may hold it
     seen = []
     collator = trainer.data_collator
     trainer.data_collator = lambda features: seen.extend(f["number"] for f in features) or collator(features)
@@ -417,7 +364,7 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     data = trainer.train_dataset
     assert seen == list(RunSampler(data.phases, data.window_length, 6 * 16, data.seed))
     assert trainer._throughput.whole_run["tokens"] == tokens
-    assert (trainer._finite.left_out, trainer._hours_before) == ([], 0.0)
+    assert trainer._time_limit.hours_before == 0.0
 
 
 @pytest.mark.parametrize("damage", ["weights", "folder"])

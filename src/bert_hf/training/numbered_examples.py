@@ -8,7 +8,7 @@ import itertools
 from transformers import TrainingArguments
 
 from bert_hf.data.examples.samplers import Phase, RunSampler, walk
-from bert_hf.training.checkpoints import state_file
+from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.trainer_state import rank_file
 
 
@@ -43,7 +43,7 @@ def read_window_lengths(checkpoint: str, rank: int) -> dict[tuple, int]:
     """Numbers of examples of the windows that a checkpoint knows, which are the same on all ranks."""
     for file in (rank_file(checkpoint, rank), rank_file(checkpoint, 0)):
         if file.is_file():
-            log = state_file.load_state(file)["log"]
+            log = trainer_state.load_state(file)["log"]
             return {tuple(key): length for *key, length in log["window_lengths"]}
     return {}
 

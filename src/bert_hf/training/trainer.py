@@ -329,9 +329,6 @@ class PreTrainer(ResumableTrainer):
         addends = [zero if each is None else each.sum().to(zero.dtype) for each in (*mlm, *nsp, lengths, lengths**2)]
         self._log_sums += torch.stack(addends)
 
-    def step_sums(self) -> list[Tensor]:
-        return [self._log_sums]
-
     # ---- evaluation
 
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
