@@ -55,8 +55,8 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
         begin("warmup", schedule={"max_steps": 6, "num_train_epochs": 3.0, "warmup_steps": 3})
 
 
-@pytest.mark.parametrize("examples", [{"seq_length_warmup": ["64:0.5"]}, {"final_mlm_probability": 0.1}])
-def test_a_run_with_phases_does_not_become_longer(tmp_path, examples):
+def test_a_run_with_phases_does_not_become_longer(tmp_path):
+    examples = {"seq_length_warmup": ["64:0.5"]}
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
     (tmp_path / "temporary").mkdir()
     checkpoint_files.commit(
@@ -70,7 +70,7 @@ def test_a_run_with_phases_does_not_become_longer(tmp_path, examples):
         output_folder.release_lock()
 
     args.output_dir = str(tmp_path / "longer")
-    with pytest.raises(InputError, match="cannot become longer"):
+    with pytest.raises(InputError, match=r"another run: schedule differ \(max_steps: 60, was 6\)"):
         output_folder.start(args, {**recorded, "schedule": {"max_steps": 60, "warmup_steps": 2}})
     output_folder.release_lock()
 

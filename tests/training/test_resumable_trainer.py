@@ -315,17 +315,21 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("was", "now", "line"),
     [
-        ({"engine": "deepspeed", "world_size": 2}, {}, "written under deepspeed, and this run uses torch"),
+        (
+            {"engine": "deepspeed", "world_size": 2},
+            {},
+            "written under deepspeed with world size 2, and this run uses torch with world size 1",
+        ),
         ({"engine": "torch", "world_size": 2}, {}, None),
         (
             {"engine": "torch"},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "written under torch, and this run uses deepspeed",
+            "written under torch with world size 1, and this run uses deepspeed with world size 1",
         ),
         (
             {"engine": "deepspeed", "world_size": 2},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "2 ranks cannot be read by 1",
+            "written under deepspeed with world size 2, and this run uses deepspeed with world size 1",
         ),
     ],
 )

@@ -263,24 +263,19 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Refuses a checkpoint that this number of ranks or this engine cannot resume from.
+    """Refuses a checkpoint that this engine or (under DeepSpeed) this number of ranks cannot resume from.
 
     Raises:
         InputError: names both layouts.
     """
     was = manifest.get("engine", "torch")
     now = engine(args)
+    if "deepspeed" in (was, now):
+        was += f" with world size {manifest.get('world_size', args.world_size)}"
+        now += f" with world size {args.world_size}"
     if was != now:
         raise InputError(
-            f"its checkpoint was written under {was}, and this run uses {now}",
+            f"the checkpoint was written under {was}, and this run uses {now}",
             where=args.output_dir,
             remedy=f"start it under {was}, or start a new run with --model_name_or_path",
-        )
-
-    ranks = manifest.get("world_size", args.world_size)
-    if now == "deepspeed" and ranks != args.world_size:
-        raise InputError(
-            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
-            where=args.output_dir,
-            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
         )
