@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from transformers import AutoModelForPreTraining, TrainerCallback, pipeline
 
 from bert_hf.config.arguments import ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.training import resumable_trainer, step_budget, trainer
+from bert_hf.training import preemption, step_budget, trainer
 from bert_hf.training.checkpoints import checkpoint_files
 
 
@@ -319,9 +320,10 @@ def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatc
 
 def test_a_run_ends_when_its_hours_are_over(place, corpus, capsys, monkeypatch):
     monkeypatch.setattr(step_budget, "planned_steps", lambda *args: 8)
-    monkeypatch.setattr(resumable_trainer.ResumableTrainer, "_hours_spent", lambda self: 0.1 * self.state.global_step)
+    steps = itertools.count(1)
+    monkeypatch.setattr(preemption.TimeLimit, "is_over", lambda self: next(steps) >= 5)
     assert pretrain(place, "--max_steps", "-1", "--max_hours", "0.45", output="late") == 0
-    assert "--max_hours 0.45 are over: ends after step 5 of 8" in capsys.readouterr().out
+    assert "time limit (--max_hours 0.45) reached: stopping after step 5 of 8" in capsys.readouterr().out
     checkpoint_files.verify(place / "late/checkpoint-5")
     assert json.loads((place / "late/run.json").read_text())["finished"]
 

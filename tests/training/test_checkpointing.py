@@ -8,7 +8,7 @@ import torch
 
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint, commit, newest_verified, rotate, verify
-from bert_hf.training.checkpoints.state_file import load_state, save_state
+from bert_hf.training.checkpoints.trainer_state import load_state, save_state
 
 
 def make(run, step):

@@ -14,6 +14,7 @@ from helpers.trainer_runs import make
 from safetensors.torch import load_file
 from transformers import TrainingArguments
 
+from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.distributed import seed_of_rank
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +177,7 @@ def test_one_process_draws_what_it_drew(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=1)
     trainer._tr_loss = torch.zeros(())
     state = torch.random.get_rng_state()
-    trainer.begin_training()
+    trainer._begin_training()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -187,10 +188,10 @@ def test_a_resumed_rank_draws_the_masks_that_follow_its_checkpoint(tmp_path, tok
     resumed = make(tmp_path / "cut", tokenizer, steps=4, save_strategy="no", eval_strategy="no")
     for trainer in (whole, resumed):
         trainer._tr_loss, trainer._total_loss_scalar, trainer._globalstep_last_logged = torch.zeros(()), 0.0, 0
-    whole.begin_training()
+    whole._begin_training()
     torch.rand(100)
-    whole._save_rng_state(str(tmp_path))
+    trainer_state.save_rank(tmp_path, 1, {})
     expected = torch.rand(8)
-    resumed.begin_training()
+    resumed._begin_training()
     resumed._load_rng_state(str(tmp_path))
     assert torch.equal(torch.rand(8), expected)

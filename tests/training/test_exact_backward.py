@@ -94,7 +94,7 @@ def test_what_deepspeed_would_be_given(tmp_path, tokenizer, monkeypatch, step, e
     trainer._tr_loss = torch.zeros(())
     trainer.is_deepspeed_enabled = True
     with expected:
-        trainer.begin_training()
+        trainer._begin_training()
 
 
 def test_the_trial_step_leaves_nothing_behind(tmp_path, tokenizer):
@@ -102,7 +102,7 @@ def test_the_trial_step_leaves_nothing_behind(tmp_path, tokenizer):
     trainer._tr_loss = torch.zeros(())
     before, random = dict(vars(trainer)), torch.random.get_rng_state()
     accelerator = dict(vars(trainer.accelerator))
-    trainer.begin_training()
+    trainer._begin_training()
     assert vars(trainer) == before
     assert vars(trainer.accelerator) == accelerator
     assert torch.equal(torch.random.get_rng_state(), random)

@@ -16,7 +16,7 @@ from bert_hf import PreTrainer
 from bert_hf.data.examples.samplers import RunSampler
 from bert_hf.errors import NOT_FINITE, STOPPED, InputError, RunInterrupted
 from bert_hf.training import preemption, resumable_trainer
-from bert_hf.training.checkpoints import checkpoint_files, state_file, trainer_state
+from bert_hf.training.checkpoints import checkpoint_files, trainer_state
 from bert_hf.training.run import command
 
 
@@ -97,7 +97,7 @@ def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
 
 def test_outside_of_training_a_signal_ends_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM, while no step was made"):
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside of training"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -307,11 +307,11 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=3)
     trainer.train()
     checkpoint = tmp_path / "checkpoint-3"
-    state = state_file.load_state(checkpoint / "rank_0.safetensors")
+    state = trainer_state.load_state(checkpoint / "rank_0.safetensors")
     one = state["log"]["counts"].clone()
     state["log"]["counts"] = 2 * one
     state["log"]["loss"] = state["log"]["loss"] + 4
-    state_file.save_state(checkpoint / "rank_1.safetensors", state)
+    trainer_state.save_state(checkpoint / "rank_1.safetensors", state)
     resumed = make(tmp_path, tokenizer, steps=6)
     resumed.create_optimizer_and_scheduler(6)
     resumed._restore_resume_state(str(checkpoint))
@@ -322,17 +322,21 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("was", "now", "line"),
     [
-        ({"engine": "deepspeed", "world_size": 2}, {}, "written under deepspeed, and this run uses torch"),
+        (
+            {"engine": "deepspeed", "world_size": 2},
+            {},
+            "written under deepspeed with world size 2, and this run uses torch with world size 1",
+        ),
         ({"engine": "torch", "world_size": 2}, {}, None),
         (
             {"engine": "torch"},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "written under torch, and this run uses deepspeed",
+            "written under torch with world size 1, and this run uses deepspeed with world size 1",
         ),
         (
             {"engine": "deepspeed", "world_size": 2},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "2 ranks cannot be read by 1",
+            "written under deepspeed with world size 2, and this run uses deepspeed with world size 1",
         ),
     ],
 )
@@ -361,7 +365,7 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     trainer.train()
     tokens = trainer._throughput.whole_run["tokens"]
     trainer.train(resume_from_checkpoint=tmp_path / "checkpoint-3")
-    trainer._finite.left_out, trainer._hours_before = [2], 7.0  # as a checkpoint may hold them
+    trainer._time_limit.hours_before = 7.0  # as a checkpoint may hold it
     seen = []
     collator = trainer.data_collator
     trainer.data_collator = lambda features: seen.extend(f["number"] for f in features) or collator(features)
@@ -371,7 +375,7 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     data = trainer.train_dataset
     assert seen == list(RunSampler(data.phases, data.window_length, 6 * 16, data.seed))
     assert trainer._throughput.whole_run["tokens"] == tokens
-    assert (trainer._finite.left_out, trainer._hours_before) == ([], 0.0)
+    assert trainer._time_limit.hours_before == 0.0
 
 
 @pytest.mark.parametrize("damage", ["weights", "folder"])

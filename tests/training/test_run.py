@@ -56,10 +56,10 @@ def test_the_card_names_the_full_repository(tmp_path, monkeypatch, fails):
         args=args, state=SimpleNamespace(log_history=[{"step": 1, "loss": 1.0}]), save_model=lambda: None,
         save_state=lambda: None, is_world_process_zero=lambda: True,
     )  # fmt: skip
-    card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage=lambda name: f"load {name}")
+    card = Card(title="t", pipeline_tag="fill-mask", command="c", machine="CPU", usage='load("{}")'.format)
     with pytest.raises(InputError) if fails else contextlib.nullcontext():
         run.finish(trainer, {}, identity={}, card=card, push_to="name")
-    assert f"\nload {'name' if fails else 'me/name'}\n" in (tmp_path / "README.md").read_text()
+    assert f'\nload("{tmp_path.name if fails else "me/name"}")\n' in (tmp_path / "README.md").read_text()
     assert (tmp_path / "run.json").is_file() is not fails
     assert pushed == ([] if fails else [("me/name", "new")])
 

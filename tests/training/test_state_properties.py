@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_hf.training.checkpoints.state_file import load_state, save_state
+from bert_hf.training.checkpoints.trainer_state import load_state, save_state
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a disk's fsync would take most of the time
 DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,

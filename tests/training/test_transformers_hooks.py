@@ -35,7 +35,6 @@ _EPOCH = (
 # Private methods that are overridden or called.
 METHODS = (
     Method("_determine_best_metric", ("metrics", "trial")),
-    Method("_evaluate", ("trial", "ignore_keys_for_eval", "skip_scheduler")),
     Method("_finalize_training", ("trial", "num_train_samples", "start_time")),
     Method("_get_eval_sampler", ("eval_dataset",)),
     Method("_get_grad_norm", ("model", "grad_norm")),
@@ -52,9 +51,6 @@ METHODS = (
     Method("_run_epoch", _EPOCH),
     Method("_save", ("output_dir", "state_dict")),
     Method("_save_checkpoint", ("model", "trial")),
-    Method("_save_optimizer_and_scheduler", ("output_dir",)),
-    Method("_save_rng_state", ("output_dir",)),
-    Method("_save_scaler", ("output_dir",)),
     Method("_validate_args", ()),
 )
 

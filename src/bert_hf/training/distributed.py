@@ -3,8 +3,7 @@
 import contextlib
 import datetime
 import os
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,20 @@ def rank0_value(value, args: TrainingArguments) -> Any:
     if args.world_size > 1:
         broadcast_object_list(values)
     return values[0]
+
+
+@contextlib.contextmanager
+def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
+    """Inside, the global generator is the same on all ranks; the order of a shuffled dataset is drawn from it.
+
+    Without it, a second `train` would find the ranks' generators in different states.
+    """
+    if ranks == 1:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 class Ranks:
@@ -81,12 +94,6 @@ class Ranks:
         for rank, (text, code) in failures.items():  # the first one; rank 0 prints it
             raise RunInterrupted(f"rank {rank}: {text}", code, report=None if self.rank == 0 else False)
 
-    def processes_here(self) -> dict[int, int]:
-        """Process numbers of the ranks on this machine."""
-        here = _process_namespace()
-        everywhere = self.gather((self.rank, os.getpid(), here))
-        return {rank: pid for rank, pid, namespace in everywhere if namespace == here}
-
     def check_shared_folder(self, folder: Path) -> None:
         """Creates a folder and checks that every rank sees it.
 
@@ -116,11 +123,3 @@ class Ranks:
         finally:
             if self.rank == 0:
                 probe.unlink(missing_ok=True)
-
-
-def _process_namespace() -> tuple[str, ...]:
-    """Identifies a machine, or a container with process numbers of its own; host names alone may be equal."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # Linux
-        parts += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
-    return tuple(parts)

@@ -29,12 +29,8 @@ FORMAT_VERSION = 2  # of the record and of the checkpoints
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 
-# Temporary files of interrupted writes: our records and predictions, the probe of a shared folder, safetensors'
-# weights.
-_TEMPORARY = re.compile(
-    r"\.(run|\w+_results|(\w+_)?predictions|(\w+_)?null_odds)\.json\.tmp|\.[\w-]+\.tsv\.tmp|\.predictions\.conll\.tmp"
-    r"|\.shared-\d+\.tmp|\.tmp\w{6}"
-)
+# Of interrupted writes: our own files (`.NAME.tmp`), and safetensors' weights
+_TEMPORARY = re.compile(r"\..+\.tmp|\.tmp\w{6}")
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
 _FILES = (
@@ -122,11 +118,11 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpoint_files.newest_verified(folder, check=check, identity=identity)
-    named_is_newer = newest is None or step_of(newest) < step_of(args.resume_from_checkpoint)
-    if named_is_newer and (named := _verified_named_checkpoint(args, identity)):
-        return RunStart(named)
-    if newest is None:
-        return RunStart()
+    if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
+        named = _verified_named_checkpoint(args, identity)
+        if named or newest is None:
+            return RunStart(named)
+
     check_checkpoint_compatible(json.loads((newest / checkpoint_files.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
     return RunStart(str(newest))
@@ -135,14 +131,11 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
 def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
     """Refuses a folder whose record is that of another run than `identity`."""
     if record.get("format_version") != FORMAT_VERSION:
+        problem, hint = "holds a run of another version of bert_hf", "use another --output_dir"
+        raise InputError(problem, where=folder, remedy=hint)
+    if different := differences(record["identity"], identity):
         raise InputError(
-            "the output folder holds a run of another version of bert_hf",
-            where=folder,
-            remedy="finish it with that version, or give another --output_dir",
-        )
-    if found := differences(record["identity"], identity):
-        raise InputError(
-            f"the output folder holds another run: {describe(found)}",
+            f"the output folder holds another run: {describe(different)}",
             where=folder,
             remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
         )
@@ -174,34 +167,30 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
     manifest = checkpoint_files.verify_named(Path(name))
     check_checkpoint_compatible(manifest, args)
     recorded = manifest.get("identity")  # a Trainer in a program of one's own records none
-    if recorded and (found := differences(_without_length(recorded), _without_length(identity))):
-        raise InputError(
-            f"the checkpoint is of another run: {describe(found)}",
-            where=name,
-            remedy="--model_name_or_path begins a new run with its weights",
-        )
-    if recorded and _has_phases(identity) and recorded.get("schedule") != identity.get("schedule"):
-        raise InputError(
-            "a run whose sequence length or masked share changes cannot become longer: the change would be elsewhere",
-            where=name,
-            remedy="keep its number of steps; --model_name_or_path begins a new run with its weights",
-        )
+    if recorded:
+        same_length = _has_phases(identity)  # in a longer run, the sequence length would change at other steps
+        before, now = (each if same_length else _without_length(each) for each in (recorded, identity))
+        if different := differences(before, now):
+            raise InputError(
+                f"the checkpoint is of another run: {describe(different)}",
+                where=name,
+                remedy="--model_name_or_path begins a new run with its weights",
+            )
     return name
 
 
 def _has_phases(identity: dict) -> bool:
-    """True for a pre-training run whose examples change at a share of its steps."""
+    """True for a pre-training run whose sequence length changes at a share of its steps."""
     examples = identity.get("examples") or {}
     return any(examples.get(name) for name in ("seq_length_warmup", "long_seq_length"))
 
 
 def _without_length(identity: dict) -> dict:
     """An identity without the number of steps or epochs."""
-    schedule = identity.get("schedule")
-    if isinstance(schedule, dict):
-        kept = {name: value for name, value in schedule.items() if name not in ("max_steps", "num_train_epochs")}
-        return {**identity, "schedule": kept}
-    return identity
+    schedule = dict(identity.get("schedule") or {})
+    for name in ("max_steps", "num_train_epochs"):
+        schedule.pop(name, None)
+    return {**identity, "schedule": schedule}
 
 
 # ---- the record
@@ -244,13 +233,10 @@ def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECO
     """
     if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
         return
-    if overwrite and folder.is_dir():
-        what = f"--overwrite_output_dir removes only files that bert_hf wrote, and there is no {known_by}"
-        remedy = "remove the folder yourself, or give another --output_dir"
-    else:
-        what = "the output folder holds files that bert_hf did not write"
-        remedy = "give another --output_dir"
-    raise InputError(what, where=folder, remedy=remedy)
+    problem = "the output folder holds files that bert_hf did not write"
+    if overwrite:
+        problem += f" (there is no {known_by}), and --overwrite_output_dir removes only its own"
+    raise InputError(problem, where=folder, remedy="use another --output_dir")
 
 
 def holds_something(folder: Path) -> bool:
@@ -288,11 +274,12 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
     if known and resumable and not overwrite:
         return folder
     if not (overwrite and known):
-        remedy = "give another --output_dir" + (", or --overwrite_output_dir" if known else "")
-        raise InputError("the output folder is not empty", where=folder, remedy=remedy)
+        hint = "use another --output_dir" + (", or --overwrite_output_dir" if known else "")
+        raise InputError("the output folder is not empty", where=folder, remedy=hint)
 
-    for path in [path for pattern in reversed(ours) for path in folder.glob(pattern)]:  # that of `known` comes last
-        path.unlink()
+    for pattern in reversed(ours):  # that of `known` comes last
+        for path in folder.glob(pattern):
+            path.unlink()
     return folder
 
 

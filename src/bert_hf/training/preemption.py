@@ -1,7 +1,9 @@
-"""Turns signals and the launcher's death into an orderly end of the run.
+"""Ends a run early but in order: on a signal, when the launcher or another process dies, when its time is over.
 
 Signals belong to the process, so their state is kept in this module and not in an object. A signal ends a command at
 once; inside `defer_signals()` (a training run) it is only recorded, and the trainer stops at the end of the step.
+
+Hangs are left to the engine: torch's timeouts (`--ddp_timeout`), torchelastic, and the job scheduler.
 """
 
 import contextlib
@@ -11,13 +13,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
+import torch.distributed as dist
 
 from bert_hf.config.hardware import was_launched
-from bert_hf.errors import STOPPED, RunInterrupted
+from bert_hf.errors import BAD_INPUT, STOPPED, UNAVAILABLE, RunInterrupted, error_line, first_line
+from bert_hf.training.distributed import Ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # Linux, sys/prctl.h
@@ -69,10 +72,10 @@ def _on_signal(number: int, frame) -> None:
         os._exit(STOPPED)
 
     orphan = _parent is not None and os.getppid() != _parent
-    _requested_by = "its launcher is gone" if orphan else signal.Signals(number).name
+    _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         raise RunInterrupted(
-            f"{_requested_by}, while no step was made; the same command resumes from the newest checkpoint", STOPPED
+            f"{_requested_by} outside of training; the same command resumes from the newest checkpoint", STOPPED
         )
 
     if is_first and os.environ.get("RANK", "0") == "0":
@@ -87,12 +90,7 @@ def _report_launcher_death() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     with contextlib.suppress(OSError):  # it may have died before that call: then our parent is process 1
         if os.getppid() == 1 and b"accelerate" not in Path("/proc/1/cmdline").read_bytes():
-            raise RunInterrupted("its launcher is gone; the same command resumes from the newest checkpoint", STOPPED)
-
-
-def signals_are_handled() -> bool:
-    """True inside `handle_signals`: this process runs one of our commands."""
-    return _parent is not None
+            raise RunInterrupted("launcher exited; the same command resumes from the newest checkpoint", STOPPED)
 
 
 def shutdown_requested() -> str | None:
@@ -116,9 +114,82 @@ def defer_signals() -> Iterator[None]:
 
 # ---- time
 
-_began = time.monotonic() - (time.time() - psutil.Process().create_time())  # of this process
+
+def _process_age() -> float:
+    """Seconds since this process began; 0 where the system does not tell (only Linux does)."""
+    with contextlib.suppress(OSError):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+_began = time.monotonic() - _process_age()
 
 
 def seconds_running() -> float:
     """Seconds since this process began."""
     return time.monotonic() - _began
+
+
+class TimeLimit:
+    """The hours that a run may take, in all of its processes and without the pauses between them."""
+
+    def __init__(self, hours: float | None):
+        self._allowed = hours
+        self.hours_before = 0.0  # in earlier processes of the run
+        self.evaluation_seconds = 0.0  # of the latest evaluation
+
+    def hours_spent(self) -> float:
+        return self.hours_before + seconds_running() / 3600
+
+    def is_over(self) -> bool:
+        """True where only the final evaluation and saving still fit."""
+        reserved = (1.2 * self.evaluation_seconds + 10) / 3600
+        return self._allowed is not None and self.hours_spent() + reserved >= self._allowed
+
+
+# ---- the line with which a run ends
+
+
+def interruption(step: int, folder: Path, saved: bool) -> RunInterrupted:
+    """The exception that ends a run after a step. `saved`: that step is in a checkpoint."""
+    reason = shutdown_requested() or "another rank was asked to"
+    if saved:
+        then = f"after step {step}, which is saved in {folder}/checkpoint-{step}; the same command resumes from it"
+    else:
+        then = "before the first step; the same command starts from the beginning"
+    return RunInterrupted(f"{reason}, {then}", STOPPED)
+
+
+@contextlib.contextmanager
+def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) -> Iterator[None]:
+    """Turns a lost worker process, a lost rank, and any error that has a line of its own on another rank than 0,
+    into `RunInterrupted`."""
+    try:
+        yield
+    except Exception as error:
+        resumes = f"after step {current_step()}; the same command resumes from the newest checkpoint"
+        line = error_line(error)
+
+        if ranks.rank and line is not None:  # rank 0 prints the line of its own errors
+            raise RunInterrupted(f"rank {ranks.rank}: {line}", BAD_INPUT, report=True) from None
+        if _is_lost_worker(error, workers):
+            text = f"a DataLoader worker was killed (out of memory?), {resumes}"
+            raise RunInterrupted(text, UNAVAILABLE, report=True) from None
+        if ranks.count > 1 and current_step() and _is_lost_connection(error):
+            text = f"rank {ranks.rank} lost its connection to another rank ({first_line(error)[:200]}), {resumes}"
+            raise RunInterrupted(text, UNAVAILABLE, report=True) from None
+        raise
+
+
+def _is_lost_worker(error: Exception, workers: int) -> bool:
+    """True where a data loader's worker died: torch noticed it, or the pipe to the worker is broken."""
+    text = str(error)
+    noticed = "DataLoader worker" in text and ("exited unexpectedly" in text or "killed by signal" in text)
+    return noticed or (workers > 0 and isinstance(error, ConnectionError | EOFError))
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    text = str(error)
+    named = any(word in text for word in ("gloo", "Connection", "NCCL"))
+    return isinstance(error, RuntimeError) and (named or isinstance(error, dist.DistError))

@@ -3,13 +3,12 @@
 Whatever interrupts a run (a signal, a dead rank, a full disk, a loss that is not finite), no finished
 checkpoint is lost, one line tells why, and the same command resumes with the same numbers.
 
-What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpointing.py`, signals and the
-watchdog in `supervision.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
+What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpoint_files.py`, signals and lost
+processes in `preemption.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
 The private methods of Trainer that are overridden or called are listed in `tests/training/test_transformers_hooks.py`.
 """
 
 import functools
-import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,21 +19,25 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import Trainer
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported
+from bert_hf.console import logger
+from bert_hf.data.examples.samplers import LengthGroups
+from bert_hf.errors import RunInterrupted
 from bert_hf.training import preemption
-from bert_hf.training.checkpoints import state_file, trainer_state
-from bert_hf.training.checkpoints.run_checkpoints import RunCheckpoints
-from bert_hf.training.data_loaders import same_order_on_all_ranks, with_own_generator, with_own_order
-from bert_hf.training.distributed import Ranks, seed_of_rank
+from bert_hf.training.checkpoints import trainer_state
+from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
+from bert_hf.training.distributed import Ranks, same_order_on_all_ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
 from bert_hf.training.optimization.schedules import make_schedule
-from bert_hf.training.supervision import Supervisor, TrainerEvents
+from bert_hf.training.preemption import TimeLimit
 
 
 class ResumableTrainer(Trainer):
@@ -47,8 +50,7 @@ class ResumableTrainer(Trainer):
         model, args: as `Trainer`'s, and so are all others. `args` may also have
 
             - `save_minutes`: a checkpoint is saved at least that often;
-            - `max_hours`: the run ends, evaluated and saved, within that time;
-            - `skip_bad_steps`: how many updates may be left out because a loss or a gradient is not finite.
+            - `max_hours`: the run ends, evaluated and saved, within that time.
         facts: JSON entries for each checkpoint's manifest, for example the run's identity.
 
     A subclass may override any method of `Trainer`, and those under "What a subclass may add": the checks of losses
@@ -87,24 +89,17 @@ class ResumableTrainer(Trainer):
         # Collaborators
         folder = Path(self.args.output_dir)
         self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
-        self.supervisor = Supervisor(self.args, folder, self._ranks, lambda: self.state.global_step)
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
-        self._finite = NonFiniteGuard(self._ranks, 0, self.describe_rows)
-        self._events = TrainerEvents(self.begin_training)
+        self._finite = NonFiniteGuard(self._ranks, self.describe_rows)
+        self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
+        self._events = _Events(self._begin_training)
         self.add_callback(self._events)
 
         # Checkpoints
         self.facts = facts or {}
         self._saved_step = 0
         self._saved_at = time.monotonic()
-
-        # Of the current step and run
-        self._resumed_from: str | None = None  # until its pending work is done
-        self._epoch_end_log: dict[str, float | None] = {}  # gradient norm and rate of the last step of an epoch
-        self._line_begin = 0  # step of the log line before the one that is written next
-        self._hours_allowed = getattr(self.args, "max_hours", None) or math.inf
-        self._hours_before = 0.0  # in earlier processes of the run
-        self._evaluation_seconds = 0.0
+        self._resumed_from: str | None = None
 
     @property
     def network(self) -> nn.Module:
@@ -124,11 +119,8 @@ class ResumableTrainer(Trainer):
 
     def begin_new_run(self) -> None:
         """Before a run that starts at its first step: forgets what an earlier `train` of this trainer has left."""
-        self._finite.left_out = []
-        self._resumed_from = None
         self._saved_step = 0
-        self._hours_before = 0.0
-        self._events.epoch_is_over = False
+        self._time_limit.hours_before = 0.0
 
     def before_first_step(self) -> None:
         """When everything is built and no step has been made."""
@@ -140,10 +132,6 @@ class ResumableTrainer(Trainer):
     def run_evaluation(self, eval_dataset, ignore_keys, metric_key_prefix: str) -> dict[str, float]:
         """Metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-
-    def step_sums(self) -> list[Tensor]:
-        """Sums to which a step adds, and which are restored if its update is left out."""
-        return []
 
     def describe_rows(self, step: int, first: int, count: int) -> str:
         """Names rows of this rank's share of a step, for an error line."""
@@ -162,31 +150,34 @@ class ResumableTrainer(Trainer):
     # ---- train
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
-        eval_on_start = self.args.eval_on_start
         checkpoint = self._checkpoints.choose(resume_from_checkpoint)
+        self._resumed_from = checkpoint
         if checkpoint is None:
             self.begin_new_run()
         else:
-            self._resumed_from = checkpoint
-            self.args.eval_on_start = True  # makes Trainer call `_evaluate` before the first step
             self.begin_at(checkpoint)
 
         self._check_shared_folder()
         self._saved_at = time.monotonic()
-        try:
-            with self.supervisor.supervise():
-                result = super().train(checkpoint, *args, **kwargs)
-                if self.supervisor.shutdown_requested():
-                    raise self.supervisor.interruption(self._is_saved())
-        finally:
-            self.args.eval_on_start = eval_on_start
+        eval_on_start = self.args.eval_on_start and checkpoint is None
+        with (
+            preemption.defer_signals(),
+            self._explain_errors(),
+            replaced_attributes(self.args, eval_on_start=eval_on_start),
+        ):
+            result = super().train(checkpoint, *args, **kwargs)
+            if self._is_shutdown_requested():
+                raise self._interruption()
         return result
 
     def _check_shared_folder(self) -> None:
         self._ranks.check_shared_folder(self._checkpoints.folder)
 
-    def begin_training(self) -> None:
-        """Called by Trainer's event before the first step.
+    def _explain_errors(self) -> AbstractContextManager:
+        return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
+
+    def _begin_training(self) -> None:
+        """Called by Trainer's event when everything is built and no step has been made.
 
         Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
@@ -195,9 +186,11 @@ class ResumableTrainer(Trainer):
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self.before_first_step()
         self._finite.forget()
+        if self._resumed_from is not None:
+            self._restore_resume_state(self._resumed_from)
 
     def _run_epoch(self, *args, **kwargs) -> None:
-        if not self.control.should_training_stop:  # set by pending work of the checkpoint
+        if not self.control.should_training_stop:  # the checkpoint is of the last step
             super()._run_epoch(*args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
@@ -223,9 +216,8 @@ class ResumableTrainer(Trainer):
 
         The calls: training_step → forward_backward (where a subclass may split the rows or replace backward) →
         Trainer.training_step → _recorded_loss → compute_loss of the subclass → backward. After the last micro-batch
-        of a step, `_get_grad_norm` decides whether its update is left out.
+        of a step, `_get_grad_norm` checks them.
         """
-        self._finite.begin([self._tr_loss, *self.step_sums()])
         with replaced_attributes(self, compute_loss=functools.partial(self._recorded_loss, self.compute_loss)):
             return self.forward_backward(model, inputs, num_items_in_batch)
 
@@ -240,7 +232,7 @@ class ResumableTrainer(Trainer):
         loss = self._finite.record_loss(loss, rows)
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
-        if self.is_deepspeed_enabled and self._ranks.any(self._finite.has_bad_loss()):
+        if self.is_deepspeed_enabled and self._finite.has_bad_loss():
             self._finite.refuse(self.state.global_step + 1)
         return (loss, *outputs) if outputs else loss
 
@@ -248,11 +240,7 @@ class ResumableTrainer(Trainer):
         norm = super()._get_grad_norm(model, grad_norm)
         if isinstance(norm, DTensor):
             norm = norm.full_tensor()  # FSDP's is distributed over the ranks
-        if self._finite.check_norm(
-            norm, self.state.global_step + 1,
-            scaler=getattr(self.accelerator, "scaler", None), updated=self.is_deepspeed_enabled,
-        ):  # fmt: skip
-            model.zero_grad(set_to_none=True)  # an optimizer skips parameters without a gradient
+        self._finite.check_norm(norm, self.state.global_step + 1, getattr(self.accelerator, "scaler", None))
         return norm
 
     # ---- the end of a step
@@ -260,61 +248,52 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ) -> None:
-        """Logs, evaluates and saves as Trainer does; all ranks agree on whether the run ends here."""
+        """Logs, evaluates and saves as Trainer does; all ranks agree on whether the run ends here.
+
+        After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
+        may ask for an evaluation. Saving and ending wait for the second call, so that no checkpoint lies between both.
+        """
         finish_step = functools.partial(
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
-
-        # After `on_epoch_end` Trainer writes another line of the log, which a resumed run needs these for
-        epoch_ends = self._epoch_ends()
-        self._epoch_end_log = {}
-        if epoch_ends:
-            norm = None if grad_norm is None else float(grad_norm)
-            self._epoch_end_log = {"grad_norm": norm, "learning_rate": learning_rate}
-
-        self._line_begin = self._globalstep_last_logged  # Trainer sets it to this step before it calls `log`
-        interrupted = self._plan_end_of_step(epoch_ends)
-        finish_step()
-
-        # Asked to end during evaluation or saving
-        if not interrupted and not epoch_ends and self.supervisor.shutdown_requested():
-            interrupted = True
-        if interrupted:
-            if not self._is_saved():
-                self._save_checkpoint(model, trial)
-            raise self.supervisor.interruption(self._is_saved())
-
-    def _plan_end_of_step(self, epoch_ends: bool) -> bool:
-        """Decides on all ranks whether this step is saved and whether the run ends; True where it is interrupted."""
-        requested = preemption.shutdown_requested() is not None
         shutdown, save, out_of_time = map(
-            bool, self._ranks.all_reduce_max(requested, self._save_is_due(), self._is_out_of_time())
+            bool,
+            self._ranks.all_reduce_max(
+                preemption.shutdown_requested() is not None, self._save_is_due(), self._time_limit.is_over()
+            ),
         )
 
-        # At the end of an epoch Trainer calls `_maybe_log_save_evaluate` once more, after its epoch's evaluation
-        interrupted = shutdown and not epoch_ends
         if out_of_time and not self.control.should_training_stop:
-            self._end_early()
-        if interrupted or (save and not self._is_saved()):
-            self.control.should_save = True
-        return interrupted
-
-    def _end_early(self) -> None:
-        """Ends the run after this step, as if it were the last one: its hours are over."""
-        if self.is_world_process_zero():
             done, planned = self.state.global_step, self.state.max_steps
-            print(f"--max_hours {self.args.max_hours} are over: ends after step {done:,} of {planned:,}", flush=True)
-        self.control.should_training_stop = self.control.should_save = True
+            logger.info(
+                f"time limit (--max_hours {self.args.max_hours}) reached: stopping after step {done:,} of {planned:,}"
+            )
+            self.control.should_training_stop = self.control.should_save = True
 
-    def _hours_spent(self) -> float:
-        """Hours that all processes of the run have taken so far, without the pauses between them."""
-        return self._hours_before + preemption.seconds_running() / 3600
+        # The first of two calls
+        last_of_epoch = self.control.should_training_stop or self.is_last_step_of_epoch()
+        if last_of_epoch and not self._events.epoch_is_over:
+            save = self.control.should_save
+            self.control.should_save = False
+            finish_step()
+            self.control.should_save = save
+            return
 
-    def _is_out_of_time(self) -> bool:
-        """True where only the final evaluation and saving still fit into --max_hours."""
-        reserved = (1.2 * self._evaluation_seconds + 10) / 3600
-        return self._hours_spent() + reserved >= self._hours_allowed
+        if (shutdown or save) and not self._is_saved():
+            self.control.should_save = True
+        finish_step()
+        if self._is_shutdown_requested():  # it may have come during evaluation or saving
+            if not self._is_saved():
+                self._save_checkpoint(model, trial)
+            raise self._interruption()
+
+    def _is_shutdown_requested(self) -> bool:
+        """True on all ranks where one of them was asked to end. Called by all of them."""
+        return self._ranks.any(preemption.shutdown_requested() is not None)
+
+    def _interruption(self) -> RunInterrupted:
+        return preemption.interruption(self.state.global_step, self._checkpoints.folder, self._is_saved())
 
     def _save_is_due(self) -> bool:
         minutes = getattr(self.args, "save_minutes", 0)
@@ -324,64 +303,20 @@ class ResumableTrainer(Trainer):
     def _is_saved(self) -> bool:
         return self._saved_step == self.state.global_step
 
-    def _epoch_ends(self) -> bool:
-        """True after the last step of an epoch, until Trainer has called `on_epoch_end`."""
-        return not self._events.epoch_is_over and self.is_last_step_of_epoch()
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Makes the losses means over the steps whose update was made: the others add nothing to Trainer's sums."""
-        step = self.state.global_step
-        left_out = self._finite.left_out
-        missing = sum(number > self._line_begin for number in left_out)
-        if "loss" in logs and missing:
-            steps = step - self._line_begin
-            if steps > missing:
-                logs["loss"] *= steps / (steps - missing)
-            else:
-                del logs["loss"]
-
-        if "train_loss" in logs and step > len(left_out):  # of the whole run, not of the steps since it was resumed
-            logs["train_loss"] = self._total_loss_scalar / (step - len(left_out))
+        """`train_loss` is that of the whole run, not of the steps since it was resumed."""
+        if "train_loss" in logs:
+            logs["train_loss"] = self._total_loss_scalar / max(1, self.state.global_step)
         super().log(logs, start_time)
 
-    # ---- evaluation, and what the step of a checkpoint still had to do
+    # ---- evaluation
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         begun = time.monotonic()
-        with self.supervisor.explain_errors():
+        with self._explain_errors():
             metrics = self.run_evaluation(eval_dataset, ignore_keys, metric_key_prefix)
-        self._evaluation_seconds = time.monotonic() - begun
+        self._time_limit.evaluation_seconds = time.monotonic() - begun
         return metrics
-
-    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler=False) -> dict[str, float]:
-        if skip_scheduler and self._resumed_from:  # Trainer's call for eval_on_start, which `train` has set
-            checkpoint, self._resumed_from = self._resumed_from, None
-            self._finish_pending_work(checkpoint, trial, ignore_keys_for_eval)
-            return {}
-        return super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler)
-
-    def _finish_pending_work(self, checkpoint: str, trial, ignore_keys_for_eval) -> None:
-        """Restores the log, then does what was pending when the checkpoint was written."""
-        pending = self._restore_resume_state(checkpoint)
-        self._events.epoch_is_over = pending["over"]
-        self._saved_step = self.state.global_step
-        self.state.compute_steps(self.args, self.state.max_steps)  # intervals may change; Trainer keeps the old ones
-        if (best := self.state.best_global_step) and not self.state.best_model_checkpoint:  # the run was moved
-            found = self._checkpoints.find(f"checkpoint-{best}")
-            self.state.best_model_checkpoint = None if found is None else str(found)
-
-        def finish_step() -> None:
-            start_time: Any = None  # then Trainer adds no speed of its own
-            self._maybe_log_save_evaluate(
-                self._tr_loss, pending["grad_norm"], self.model_wrapped, trial, 0, ignore_keys_for_eval, start_time,
-                pending["learning_rate"],
-            )  # fmt: skip
-
-        if pending["ends"]:
-            self._load_rng_state(checkpoint)
-            self.control = self.callback_handler.on_epoch_end(self.args, self.state, self.control)
-            finish_step()
-        self.control.should_training_stop = self.control.should_training_stop or pending["stops"]
 
     # ---- writing a checkpoint
 
@@ -417,55 +352,47 @@ class ResumableTrainer(Trainer):
             if best == final or best.is_dir():
                 self.state.best_model_checkpoint = str(best)
 
-        state = [self._save_optimizer_and_scheduler, self._save_scaler, self._save_rng_state]
         weights = functools.partial(self.save_model, _internal_call=True)
-        parts = [weights, *([] if self.args.save_only_model else state), self._write_state]
+        state = [] if self.args.save_only_model else [self._write_resume_state]
         self._checkpoints.write(
-            final, parts, facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
+            final, [weights, *state, self._write_trainer_state],
+            facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
             keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint,
         )  # fmt: skip
 
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _write_state(self, folder: str) -> None:
+    def _write_trainer_state(self, folder: str) -> None:
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
             self.state.save_to_json(str(Path(folder) / "trainer_state.json"))
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        folder = Path(output_dir)
+    def _write_resume_state(self, folder: str) -> None:
+        """Optimizer, schedule, loss scale, and what each rank keeps for itself."""
+        place = Path(folder)
         if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
-            self.model_wrapped.save_checkpoint(output_dir)
+            self.model_wrapped.save_checkpoint(folder)
+            state = None
         else:
             state = trainer_state.optimizer_state(self.model, self.optimizer, self.is_fsdp_enabled)
-            if self.args.should_save:
-                state_file.save_state(folder / trainer_state.OPTIMIZER, state)
+
         if self.args.should_save:
-            state_file.save_state(folder / trainer_state.SCHEDULER, self.lr_scheduler.state_dict())
+            if state is not None:
+                trainer_state.save_state(place / trainer_state.OPTIMIZER, state)
+            trainer_state.save_state(place / trainer_state.SCHEDULER, self.lr_scheduler.state_dict())
+            if (scaler := getattr(self.accelerator, "scaler", None)) is not None:
+                trainer_state.save_state(place / trainer_state.SCALER, scaler.state_dict())
 
-    def _save_scaler(self, output_dir: str) -> None:
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is not None and self.args.should_save:
-            state_file.save_state(Path(output_dir) / trainer_state.SCALER, scaler.state_dict())
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        trainer_state.save_rank(output_dir, self.args.process_index, self._resume_state())
-
-    def _resume_state(self) -> dict:
-        """A rank file but for its random numbers: sums since the last line of the log, and the pending work."""
-        pending = {
-            "ends": self._epoch_ends(),  # it was the last step of its epoch, whose end had not been reported
-            "over": self._events.epoch_is_over,  # the end of the epoch had been reported
+        log = {
+            "loss": self._tr_loss,
+            "total": self._total_loss_scalar,
+            "logged": self._globalstep_last_logged,
+            "hours": self._time_limit.hours_spent(),
             "stops": self.control.should_training_stop and self.state.global_step < self.state.max_steps,
-            "grad_norm": None,  # for the line of the log that is written at the end of the epoch
-            "learning_rate": None,
-            **self._epoch_end_log,
+            **self.log_state(),
         }
-        log = {"loss": self._tr_loss, "total": self._total_loss_scalar, "logged": self._globalstep_last_logged}
-        if self._hours_allowed < math.inf:
-            log["hours"] = self._hours_spent()
-        return {**log, "left_out": self._finite.left_out, "due": pending, **self.log_state()}
+        trainer_state.save_rank(folder, self.args.process_index, log)
 
     # ---- reading a checkpoint
 
@@ -486,44 +413,78 @@ class ResumableTrainer(Trainer):
         if checkpoint is None:
             return
         folder = Path(checkpoint)
-        self.lr_scheduler.load_state_dict(state_file.load_state(folder / trainer_state.SCHEDULER))
+        self.lr_scheduler.load_state_dict(trainer_state.load_state(folder / trainer_state.SCHEDULER))
         if not self.is_deepspeed_enabled:
             trainer_state.load_optimizer(self.model, self.optimizer, folder, self.is_fsdp_enabled)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         scaler = getattr(self.accelerator, "scaler", None)
         if checkpoint is not None and scaler is not None:
-            scaler.load_state_dict(state_file.load_state(Path(checkpoint) / trainer_state.SCALER))
+            scaler.load_state_dict(trainer_state.load_state(Path(checkpoint) / trainer_state.SCALER))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
             trainer_state.load_generators(checkpoint, self.args.process_index, self.args.seed)
 
-    def _restore_resume_state(self, checkpoint: str) -> dict:
-        """Restores `_resume_state` of this rank, and returns its pending work.
-
-        Sums of another number of ranks are added up.
-        """
+    def _restore_resume_state(self, checkpoint: str) -> None:
+        """Restores the sums since the last line of the log; those of another number of ranks are added up."""
         logs = trainer_state.load_logs(checkpoint, self._ranks)
         log = logs[0]
         self._tr_loss = torch.stack([each["loss"] for each in logs]).mean(0).to(self.args.device)
         self._total_loss_scalar = log["total"]
         self._globalstep_last_logged = log["logged"]
-        self._finite.left_out = list(log["left_out"])
-        self._hours_before = log.get("hours", 0.0)
+        self._time_limit.hours_before = log["hours"]
         self.restore_log_state(logs)
-        return log["due"]
+
+        state = self.state
+        self._saved_step = state.global_step
+        state.compute_steps(self.args, state.max_steps)  # intervals may change; Trainer keeps the old ones
+        if state.best_global_step and not state.best_model_checkpoint:  # the run was moved
+            best = self._checkpoints.find(f"checkpoint-{state.best_global_step}")
+            state.best_model_checkpoint = None if best is None else str(best)
+        self.control.should_training_stop = log["stops"] or state.global_step >= state.max_steps
 
     # ---- data loaders
 
     def _get_train_sampler(self, train_dataset=None):
-        return with_own_order(super()._get_train_sampler(train_dataset), self.args)
+        """Replaces the stock sampler by length, which draws its order from the global generator."""
+        sampler = super()._get_train_sampler(train_dataset)
+        if type(sampler) is not LengthGroupedSampler:
+            return sampler
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return LengthGroups(sampler.batch_size * self.args.world_size, sampler.lengths, seed)
 
     def get_train_dataloader(self):
         with same_order_on_all_ranks(self.args.seed, self.args.world_size):
-            loader = super().get_train_dataloader()
-            return with_own_generator(loader, self.args.seed)
+            return _with_own_generator(super().get_train_dataloader(), self.args.seed)
 
     def get_eval_dataloader(self, eval_dataset=None):
-        loader = super().get_eval_dataloader(eval_dataset)
-        return with_own_generator(loader, self.args.seed)
+        return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
+
+
+class _Events(TrainerCallback):
+    """Calls back when training begins; remembers whether the end of the epoch was reported."""
+
+    def __init__(self, on_begin: Callable[[], None]):
+        self.on_begin = on_begin
+        self.epoch_is_over = False
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:
+        self.on_begin()
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = False
+
+    def on_epoch_end(self, args, state, control, **kwargs) -> None:
+        self.epoch_is_over = True
+
+
+def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
+    """Gives a loader a generator of its own.
+
+    A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
+    everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.
+    """
+    inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
+    inner.generator = torch.Generator().manual_seed(seed)
+    return loader

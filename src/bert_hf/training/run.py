@@ -175,39 +175,35 @@ def finish(
     folder = folder_of(trainer.args)
     results = _write_results(folder, {"train": train_metrics, **(metrics or {})}, baselines or {})
     write_curves(trainer.state.log_history, folder, baselines)
-    pushed = _publish(trainer.args, card, results, push_to)
+    write_card(folder, card, results)
+    pushed = _push(trainer.args, push_to, folder.name) if push_to else None
     write_record(folder, identity, finished=True, pushed=pushed)
 
 
-def _publish(args: TrainingArguments, card: Card, results: dict, push_to: str | None) -> dict | None:
-    """Writes the card, and pushes the run where `push_to` names a repository; returns the record of the push."""
-    folder, revision = folder_of(args), args.hub_revision
-    card.repo_id = push_to
-    try:
-        if push_to:  # the card shows the full name, which only the Hub knows
-            card.repo_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
-    finally:
-        write_card(folder, card, results)
+def _push(args: TrainingArguments, push_to: str, named: str) -> dict:
+    """Pushes a run, and makes its card load the model from the repository.
 
-    if not card.repo_id:
-        return None
-    logger.info(f"pushed to {push.upload(folder, card.repo_id, revision=revision)}")
-    return {"to": push_to, "revision": revision, "repository": card.repo_id}
+    Args:
+        named: what the card loads the model from so far: the folder's name, or another repository.
+
+    Returns:
+        the record of the push for `run.json`.
+    """
+    folder, revision = folder_of(args), args.hub_revision
+    full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
+    replace_repository(folder, named, full_id)
+    logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
+    return {"to": push_to, "revision": revision, "repository": full_id}
 
 
 def _push_finished(args: RunArguments, push_to: str) -> None:
-    """Pushes a complete run, unless it was pushed to there; its card then loads the model from the repository."""
-    folder, revision = folder_of(args), args.hub_revision
+    """Pushes a complete run, unless it was pushed to there."""
+    folder = folder_of(args)
     record = read_record(folder / output_folder.RUN_RECORD) or {}
     before = record.get("pushed") or {}
-    if (before.get("to"), before.get("revision")) == (push_to, revision):
-        return
-
-    full_id = push.create_repository(folder, push_to, private=args.hub_private_repo, revision=revision)
-    replace_repository(folder, before.get("repository", folder.name), full_id)
-    logger.info(f"pushed to {push.upload(folder, full_id, revision=revision)}")
-    pushed = {"to": push_to, "revision": revision, "repository": full_id}
-    write_record(folder, record["identity"], finished=True, pushed=pushed)
+    if (before.get("to"), before.get("revision")) != (push_to, args.hub_revision):
+        pushed = _push(args, push_to, before.get("repository", folder.name))
+        write_record(folder, record["identity"], finished=True, pushed=pushed)
 
 
 def _write_results(folder: Path, metrics: dict[str, dict], baselines: dict) -> dict:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -27,12 +29,76 @@ from transformers.trainer_callback import ExportableState
 from bert_hf.config.hardware import engine
 from bert_hf.errors import NOT_FINITE, InputError, RunInterrupted
 from bert_hf.models.loading import load_weights, read_weights
-from bert_hf.training.checkpoints import state_file
+from bert_hf.training.checkpoints.checkpoint_files import DamagedCheckpoint
 from bert_hf.training.distributed import Ranks
 
 OPTIMIZER = "optimizer.safetensors"
 SCHEDULER = "scheduler.safetensors"
 SCALER = "scaler.safetensors"
+
+
+# ---- nested state in one file
+
+
+def save_state(path: Path, state: Any) -> None:
+    """Writes nested dicts, lists, tuples, numbers, strings and tensors to `path` (safetensors + JSON in its header).
+
+    Raises:
+        TypeError: the state holds a value of another type; nothing is ever pickled.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    skeleton = json.dumps(_strip(state, tensors))
+    save_file(tensors or {"empty": torch.zeros(0)}, path, metadata={"state": skeleton})
+
+
+def load_state(path: Path) -> Any:
+    """Reads what `save_state` wrote.
+
+    Raises:
+        DamagedCheckpoint: the file is missing or has another format.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return _restore(json.loads(file.metadata()["state"]), tensors)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path.name}: {error}") from None
+
+
+def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """The JSON skeleton of a state; its tensors move to `tensors`."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        name = str(len(tensors))
+        plain = value.copy() if isinstance(value, np.ndarray) else value  # torch takes no negative strides
+        tensors[name] = torch.as_tensor(plain).detach().cpu().contiguous().clone()
+        return {"kind": "tensor" if isinstance(value, torch.Tensor) else "array", "of": name}
+
+    if isinstance(value, dict):
+        return {"kind": "dict", "of": [[_strip(k, tensors), _strip(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {"kind": kind, "of": [_strip(item, tensors) for item in value]}
+
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a checkpoint holds no {type(value).__name__}")
+
+
+def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """The state whose skeleton `_strip` made."""
+    if not isinstance(value, dict):
+        return value
+
+    kind = value["kind"]
+    content = value["of"]
+    if kind in ("tensor", "array"):
+        return tensors[content] if kind == "tensor" else tensors[content].numpy()
+    if kind == "dict":
+        return {_restore(k, tensors): _restore(v, tensors) for k, v in content}
+    items = [_restore(item, tensors) for item in content]
+    return tuple(items) if kind == "tuple" else items
 
 
 # ---- weights
@@ -114,7 +180,7 @@ def optimizer_state(model: nn.Module, optimizer: Any, sharded: bool) -> dict:
 
 
 def load_optimizer(model: nn.Module, optimizer: Any, folder: Path, sharded: bool) -> None:
-    state = state_file.load_state(folder / OPTIMIZER)
+    state = load_state(folder / OPTIMIZER)
     if not sharded:
         optimizer.load_state_dict(state)
         return
@@ -134,7 +200,7 @@ def save_rank(folder: str | Path, rank: int, log: dict) -> None:
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
-    state_file.save_state(rank_file(folder, rank), {"generators": generators, "log": log})
+    save_state(rank_file(folder, rank), {"generators": generators, "log": log})
 
 
 def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
@@ -144,7 +210,7 @@ def load_logs(folder: str | Path, ranks: Ranks) -> list[dict]:
     """
     written = len(list(Path(folder).glob("rank_*.safetensors")))
     numbers = [ranks.rank] if written == ranks.count else range(max(1, written))
-    return [state_file.load_state(rank_file(folder, number))["log"] for number in numbers]
+    return [load_state(rank_file(folder, number))["log"] for number in numbers]
 
 
 def load_generators(folder: str | Path, rank: int, seed: int) -> None:
@@ -158,7 +224,7 @@ def load_generators(folder: str | Path, rank: int, seed: int) -> None:
         transformers.set_seed((seed + 7919 * step + rank) % 2**32)
         return
 
-    generators = state_file.load_state(path)["generators"]
+    generators = load_state(path)["generators"]
     random.setstate(generators["python"])
     np.random.set_state(generators["numpy"])
     torch.random.set_rng_state(generators["torch"])
@@ -197,24 +263,19 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Refuses a checkpoint that this number of ranks or this engine cannot resume from.
+    """Refuses a checkpoint that this engine or (under DeepSpeed) this number of ranks cannot resume from.
 
     Raises:
         InputError: names both layouts.
     """
     was = manifest.get("engine", "torch")
     now = engine(args)
+    if "deepspeed" in (was, now):
+        was += f" with world size {manifest.get('world_size', args.world_size)}"
+        now += f" with world size {args.world_size}"
     if was != now:
         raise InputError(
-            f"its checkpoint was written under {was}, and this run uses {now}",
+            f"the checkpoint was written under {was}, and this run uses {now}",
             where=args.output_dir,
             remedy=f"start it under {was}, or start a new run with --model_name_or_path",
-        )
-
-    ranks = manifest.get("world_size", args.world_size)
-    if now == "deepspeed" and ranks != args.world_size:
-        raise InputError(
-            f"DeepSpeed's checkpoint of {ranks} ranks cannot be read by {args.world_size}",
-            where=args.output_dir,
-            remedy=f"start it with {ranks} ranks, or convert it with deepspeed.checkpoint.ds_to_universal",
         )

@@ -25,7 +25,6 @@ STOCK = "A BERT that stock transformers loads, with no custom code:"
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 _OWN = ("eval_", "test_")  # beginnings of the names of a model's own metrics
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
-_TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
 _IN_URL = re.compile(r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.I)
 # Licences of texts that the Hub knows; it refuses a card with any other, except as `other` with a name.
 _LICENCES = (
@@ -55,7 +54,6 @@ class Card:
     held_out: str = "the held-out part of the same text"  # the data of the metrics
     notes: list[str] = field(default_factory=list)  # options that change the numbers
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
-    repo_id: str | None = None  # where it will be pushed: the code on the card loads it from there
 
 
 # ---- writing
@@ -101,7 +99,7 @@ def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
 
 def _without_tokens(text: str) -> str:
     """Replaces tokens and passwords."""
-    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))
+    text = _TOKEN.sub("(token)", text)
     text = _IN_URL.sub(lambda found: f"{found[1]}(token)@" if found[1] else f"{found[2]}(token)", text)
     if token := huggingface_hub.get_token():
         text = text.replace(token, "(token)")
@@ -115,11 +113,10 @@ def _cell(value: Any) -> str:
 
 def _usage(folder: Path, card: Card) -> str:
     """Code that calls the model: the card's own, or its pipeline."""
-    name = card.repo_id or folder.name
     if card.usage:
-        return card.usage(name)
+        return card.usage(folder.name)
 
-    model = repr(name).replace("'", '"')
+    model = repr(folder.name).replace("'", '"')
     example = card.example.replace("\\", " ").replace('"', "'").replace("\n", " ")
     return f"""from transformers import pipeline
 
