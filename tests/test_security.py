@@ -22,7 +22,7 @@ from hub_server import HubServer
 from bert_hf import InputError, load_tokenizer
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import MANIFEST
+from bert_hf.data.corpus.shards import MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.publishing import hub

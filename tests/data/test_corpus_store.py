@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from helpers.token_stores import encoded, write
 
-from bert_hf.data.corpus import shard_writer
+from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import ShardWriter, finished_shard, write_manifest
+from bert_hf.data.corpus.shards import ShardWriter, finished_shard, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.encoding import Encoded
 from bert_hf.errors import InputError
@@ -51,7 +51,7 @@ def rows(window) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("batch", [1, 50, 10**6])
 def test_written_shards_are_read_back(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", batch)
+    monkeypatch.setattr(corpus_shards, "_BATCH_TOKENS", batch)
     rng = np.random.default_rng(3)
     parts = [encoded(rng, 30, cut=True) for _ in range(4)]
     with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
@@ -84,8 +84,8 @@ def test_datasets_opens_the_shards(corpus):
 
 def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
     """Memory stays bounded: a file without blank lines is one document to the reader."""
-    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", 40)
-    monkeypatch.setattr(shard_writer, "_MAX_DOCUMENT_TOKENS", 50)
+    monkeypatch.setattr(corpus_shards, "_BATCH_TOKENS", 40)
+    monkeypatch.setattr(corpus_shards, "_MAX_DOCUMENT_TOKENS", 50)
     rng = np.random.default_rng(0)
     parts = [encoded(rng, 4) for _ in range(40)]
     parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]

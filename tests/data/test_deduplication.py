@@ -199,7 +199,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
 
     # The same command again searches and encodes nothing; another kind is another corpus.
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    monkeypatch.setattr("bert_hf.data.corpus.input_shards.encode_group", None)
+    monkeypatch.setattr("bert_hf.data.corpus.shards.encode_group", None)
     with monkeypatch.context() as patch:
         patch.setattr("bert_hf.data.corpus.requested_corpus.find_duplicates", None)
         assert main([*command, "--deduplicate", "near"]) == 0
@@ -207,7 +207,7 @@ def test_the_recipe_leaves_them_out(main, command, planted, tmp_path, capsys, mo
     assert before == {path: path.read_bytes() for path in before}
     for other in (["--deduplicate", "exact"], []):
         assert main([*command, *other]) == 2
-        assert "other deduplicate" in capsys.readouterr().err
+        assert "different deduplicate" in capsys.readouterr().err
 
 
 def test_changed_text_is_searched_again(main, command, tmp_path, capsys):

@@ -45,7 +45,7 @@ class TokenizerArguments:
 
     def training(self) -> dict:
         """Arguments of `train_tokenizer`."""
-        names = ("vocab_size", "min_frequency", "limit_alphabet")
+        names = ("vocab_size", "limit_alphabet")
         return {**self.normalization(), **{name: getattr(self, name) for name in names}}
 
 

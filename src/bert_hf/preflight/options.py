@@ -19,7 +19,6 @@ from bert_hf.config.arguments import FineTuningArguments
 from bert_hf.config.files import check_writable, read_input_text
 from bert_hf.config.hardware import free_disk
 from bert_hf.config.training_options import check_options, defaults_of
-from bert_hf.data.corpus.planned_run import SAVED_A_PARAMETER
 from bert_hf.errors import InputError, check_known
 from bert_hf.models.flops import parameter_count
 from bert_hf.training.optimization.optimizers import check_optimizer, option_text
@@ -172,6 +171,9 @@ def check_output_folder(output_dir: str, overwrite: bool, known_by: str) -> str:
     if not (folder / known_by).is_file():
         refuse_foreign_files(folder, overwrite, known_by)
     return line
+
+
+SAVED_A_PARAMETER = 12  # bytes: fp32 weight and both moments of Adam
 
 
 def check_disk_space(config: BertConfig, args) -> Iterator[str]:

@@ -7,10 +7,9 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
-from bert_hf.config.hardware import device_memory
-from bert_hf.config.learning_checks import LearningSettings
+from bert_hf.config.learning_checks import LearningSettings, examine_learning
 from bert_hf.console import logger
-from bert_hf.data.corpus.planned_run import PlannedRun
+from bert_hf.data.corpus.finding import Finding
 from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
@@ -21,7 +20,6 @@ from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.pretraining import data_seed, pair_options
 from bert_hf.training.publishing.model_card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
@@ -70,24 +68,8 @@ class PreTrainingReport:
         )
 
     def _report_corpus(self, from_scratch: bool) -> None:
-        examples = PreTrainingExamples(
-            self.corpus,
-            self.evaluation.phases,
-            fixed=True,
-            seed=data_seed(self.args),
-            **pair_options(self.example_args),
-        )
-        findings = corpus_findings(self.corpus, examples, self.collator, planned=self._planned(from_scratch))
-        print(*findings, sep="\n", flush=True)
-
-    def _planned(self, from_scratch: bool) -> PlannedRun:
-        """The planned run, as the corpus report needs it."""
         args, config = self.args, self.model.config
         batch = global_batch_size(args)
-
-        every = args.save_steps or 1.0
-        every = every if every >= 1 else every * args.max_steps
-        kept = args.save_total_limit or max(1, int(args.max_steps / every))
         learning = LearningSettings(
             steps=args.max_steps,
             batch=batch,
@@ -100,15 +82,8 @@ class PreTrainingReport:
             spread=config.initializer_range,
             from_scratch=from_scratch,
         )
-        return PlannedRun(
-            steps=args.max_steps,
-            batch=batch,
-            parameters=self.model.num_parameters(),
-            checkpoints=kept if args.save_minutes or args.save_strategy != "no" else 0,
-            folder=str(args.output_dir),
-            device_bytes=device_memory(args.device),
-            learning=learning,
-        )
+        print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n")
+        print(*(Finding(*each) for each in examine_learning(learning)), sep="\n", flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import COUNTS, FORMAT, MANIFEST
+from bert_hf.data.corpus.shards import COUNTS, FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
+from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
@@ -231,6 +233,16 @@ class Corpus:
         """The folder of its tokenizer."""
         self.storage.file("tokenizer/tokenizer_config.json")
         return self.storage.file("tokenizer/tokenizer.json").parent
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raises InputError if the corpus was prepared with another tokenizer."""
+        made_with = self.manifest.get("made_from", {}).get("tokenizer")
+        if made_with not in (None, tokenizer_checksum(tokenizer)):
+            raise InputError(
+                "the corpus was prepared with another tokenizer",
+                where=self.storage.folder,
+                remedy=f"use the corpus's own, load_tokenizer('{self.storage.folder}/tokenizer')",
+            )
 
     @functools.cached_property
     def tokens(self) -> int:
