@@ -26,6 +26,7 @@ from bert_hf.data.corpus.requested_corpus import (
 )
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.encoding import split_sentences
+from bert_hf.data.text.input_files import access_errors
 from bert_hf.data.text.readers import Piece
 from bert_hf.data.text.sources import TextFile, Texts
 from bert_hf.data.text.tokenization import train_tokenizer
@@ -395,6 +396,12 @@ def test_values_out_of_range_are_refused(tmp_path, capsys):
     ):
         assert recipe("prepare")(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
         assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_missing_client_of_a_protocol_names_the_extra():
+    line = r'http://a/b: .*aiohttp.*pip install "bert-hf\[streaming\]"'
+    with pytest.raises(InputError, match=line), access_errors("http://a/b"):
+        raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
 
 
 def test_a_url_is_a_prepared_folder_or_a_file():

@@ -8,12 +8,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
+import fsspec
+from fsspec.callbacks import TqdmCallback
+
+from bert_hf.config.files import flush_to_disk
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
-from bert_hf.errors import InputError, first_line
+from bert_hf.data.text.input_files import access_errors
+from bert_hf.errors import InputError
 
 
 class RemoteShards:
-    """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
+    """The files of a corpus behind a URL, in place of `store.LocalShards`.
 
     Shards are fetched when they are needed, and ahead; the least recently used are removed when the cache is full.
     Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
@@ -49,7 +55,7 @@ class RemoteShards:
         need = min(total, 3 * largest + int(3.5 * window_tokens * bytes_per_token))
         if self.limit < need:
             raise InputError(
-                f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
+                f"a cache of {self.limit / 1e9:g} GB is too small for three windows",
                 where="--corpus_cache_gb",
                 remedy=f"give at least {math.ceil(need / 1e7) / 100}",
             )
@@ -77,10 +83,8 @@ class RemoteShards:
         """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
         return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
 
-    def _lock(self):
+    def _lock(self) -> filelock.BaseFileLock:
         """The lock of the folder, held while a file is fetched or opened; a process that dies releases it."""
-        import filelock
-
         self.folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(self.folder / ".lock")
 
@@ -113,25 +117,19 @@ class RemoteShards:
 
     def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
         """Fetches a file atomically. `entry`: the record of a shard, whose checksum it must have."""
-        import fsspec
-        from fsspec.callbacks import TqdmCallback
-
+        url = f"{self.url}/{name}"
         temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_client_options(self.url))
-            # huggingface_hub draws a progress bar unless it is given one
-            system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
+            with access_errors(url):
+                system, place = fsspec.url_to_fs(url, **_client_options(url))
+                # huggingface_hub draws a progress bar unless it is given one
+                system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
+                if entry is not None and file_checksum(temporary) != entry["sha256"]:
+                    raise ValueError("its checksum differs from the manifest's")
 
-            if entry is not None and file_checksum(temporary) != entry["sha256"]:
-                raise ValueError("its checksum is not the manifest's")
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
+            flush_to_disk(temporary)  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
-        except Exception as error:  # each protocol has a client with other exception classes
-            where = f"{self.url}/{name}"
-            remedy = "check the address and the network"
-            raise InputError(f"cannot be fetched: {first_line(error)}", where=where, remedy=remedy) from None
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -140,6 +138,6 @@ def _client_options(url: str) -> dict:
     """Options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
     if not url.startswith(("http://", "https://")):
         return {}
-    import aiohttp
+    import aiohttp  # of the extra `streaming`
 
     return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}

@@ -76,6 +76,7 @@ def report_lines(
     Args:
         picture: folder in which the lengths are drawn (`lengths.png`).
     """
+    corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
         corpus = open_prepared(corpus_args, folder)

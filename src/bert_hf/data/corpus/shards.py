@@ -226,11 +226,12 @@ class InputShards:
 
     def all_recorded(self) -> bool:
         """Whether each shard has its record. Nothing is verified: this reads a few small files."""
-        for number in itertools.count():
-            record = read_json_object(self._path_of(number).with_suffix(".json"))
-            if record is None or "cut_at" not in record:
-                break
-        return record is not None
+        number = 0
+        while record := read_json_object(self._path_of(number).with_suffix(".json")):
+            if "cut_at" not in record:
+                return True
+            number += 1
+        return False
 
     def find_finished(self) -> None:
         """Finds the shards that are complete, undamaged and up to date, up to the first that is not.

@@ -316,6 +316,6 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     starts = np.zeros(max(vocabulary.values()) + 1, bool)
     for token, index in vocabulary.items():
         starts[index] = token.startswith(mark) != (mark == "##")
-    starts[list(tokenizer.get_added_vocab().values())] = True
+    starts[list(cast(BertTokenizer, tokenizer).get_added_vocab().values())] = True
     starts[tokenizer.all_special_ids] = False
     return starts
