@@ -1,7 +1,6 @@
 """Fetches the shards of a corpus behind a URL when they are needed, and ahead, into a cache of limited size."""
 
 import contextlib
-import math
 import os
 import socket
 import threading
@@ -28,7 +27,10 @@ class RemoteShards:
     """
 
     def __init__(self, url: str, cache: Path, limit: int | None = None):
-        """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number."""
+        """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number.
+
+        Three windows stay, whatever the limit: the first of the corpus, the open one and the next.
+        """
         self.url = url.rstrip("/")
         self.limit = limit
         self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
@@ -43,22 +45,8 @@ class RemoteShards:
         self._download(name, self.folder / name)
         return self.folder / name
 
-    def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Checks that three windows fit into the cache: the first, which is kept, the open one and the next."""
-        if self.limit is None:
-            return
-        largest = max((entry["bytes"] for entry in entries), default=0)
-        total = sum(entry["bytes"] for entry in entries)
-        bytes_per_token = total / max(1, sum(entry["tokens"] for entry in entries))
-
-        # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
-        need = min(total, 3 * largest + int(3.5 * window_tokens * bytes_per_token))
-        if self.limit < need:
-            raise InputError(
-                f"a cache of {self.limit / 1e9:g} GB is too small for three windows",
-                where="--corpus_cache_gb",
-                remedy=f"give at least {math.ceil(need / 1e7) / 100}",
-            )
+    def check(self, entries: list[dict]) -> None:
+        """Nothing to do: a shard is checked when it is fetched."""
 
     def keep(self, entries: list[dict]) -> None:
         """Never removes these shards: they are needed until the end."""

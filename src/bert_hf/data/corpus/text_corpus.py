@@ -73,7 +73,7 @@ def open_corpus(
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
 
     Raises:
-        InputError: none of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
+        InputError: several data sets, or another tokenizer than the corpus was prepared with.
     """
     if isinstance(source, str | Path):
         source = Corpus.open(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
@@ -85,8 +85,6 @@ def open_corpus(
     if isinstance(source, Mapping):
         remedy = f"pass one of its splits: {', '.join(map(str, source))}"
         raise InputError("expected one data set, got several", where="dataset", remedy=remedy)
-    if tokenizer is None:
-        raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
     return TextCorpus(texts_of(source, text_column), tokenizer, language)
 
 
@@ -94,7 +92,7 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
 
     Raises:
-        InputError: a row is neither, or its column contains no text.
+        InputError: a row has no such column, or something other than text in it.
     """
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
@@ -104,8 +102,5 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     rows = itertools.chain([first], rows)
     if isinstance(first, Mapping):
         yield from row_texts(enumerate(rows, start=1), text_column, "dataset")
-    elif isinstance(first, str):
-        yield from rows
     else:
-        remedy = "give texts, or rows with a text column"
-        raise InputError(f"expected texts, got {type(first).__name__}", where="dataset", remedy=remedy)
+        yield from rows

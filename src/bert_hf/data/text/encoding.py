@@ -23,9 +23,7 @@ GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-_REGION = re.compile(
-    r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$"
-)  # script and region, for which sentencex has no rules
+_REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script, region: sentencex has no rules for them
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
 # (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
@@ -76,18 +74,13 @@ def _rules_of(language: str) -> str:
 
 
 def _segments(line: str, language: str) -> list[str]:
-    """The sentences of a line; the whole line where `sentencex` panics.
+    """The sentences of a line.
 
-    It does (1.0.32) on a single capital letter, white space of several bytes and a full stop, so that space becomes an
-    ordinary one. No other panic is known; one would end the work on a whole corpus.
+    `sentencex` (1.0.32) panics on a single capital letter, white space of several bytes and a full stop, so such space
+    becomes an ordinary one.
     """
-    line = _SPACED_STOP.sub(lambda found: found[0] if found[0].isascii() else " ", line)
-    try:
-        return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
-    except BaseException as error:  # a panic is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        return [line]
+    line = _SPACED_STOP.sub(lambda match: match[0] if match[0].isascii() else " ", line)
+    return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
 
 
 def _cut_long(sentence: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from bert_hf.config.files import check_input_file
 from bert_hf.errors import InputError, first_line
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_REMEDY = "check the path (globs need quotes)"
 
 
 @contextlib.contextmanager
@@ -57,9 +58,12 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
     files = []
     for pattern in patterns:
         if folders and os.path.isdir(pattern):
-            files.append(pattern)
+            named = [pattern]
         else:
-            files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+            named = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+        if not named:
+            raise InputError("no such file", where=pattern, remedy=_REMEDY)
+        files += named
 
     # A file that was held out under one name must not be trained on under another
     by_place = {}
@@ -69,15 +73,12 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def _expand_path(pattern: str) -> list[str]:
-    remedy = "check the path (globs need quotes)"
     paths = [pattern]
     if glob.has_magic(pattern) and not os.path.lexists(pattern):
         paths = sorted(glob.glob(pattern, recursive=True))
-    if not paths:
-        raise InputError("no such file", where=pattern, remedy=remedy)
 
     for path in paths:
-        if check_input_file(path, remedy).stat().st_size == 0:
+        if check_input_file(path, _REMEDY).stat().st_size == 0:
             raise InputError("the file is empty", where=path, remedy="give a file that contains text")
     return paths
 
@@ -85,13 +86,7 @@ def _expand_path(pattern: str) -> list[str]:
 def _expand_url(pattern: str) -> list[str]:
     with access_errors(pattern):
         system, path = fsspec.url_to_fs(pattern)
-        if not glob.has_magic(path):
-            return [pattern]
-        urls = sorted(system.unstrip_protocol(name) for name in system.glob(path))
-
-    if not urls:
-        raise InputError("no such file", where=pattern, remedy="check the address")
-    return urls
+        return sorted(map(system.unstrip_protocol, system.glob(path))) if glob.has_magic(path) else [pattern]
 
 
 # ---- their kind

@@ -231,16 +231,11 @@ def _check_normalization(
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """piece → id, the number of its line."""
-    seen = {}
-    for line, piece in enumerate(read_input_text(path).removesuffix("\n").split("\n"), start=1):
-        piece = piece.rstrip("\r")
-        if piece in seen:
-            raise InputError(f"{piece!r} occurs twice", where=path, line=line, remedy="remove the duplicate line")
-        seen[piece] = line - 1
-
-    if missing := [special for special in SPECIALS if special not in seen]:
+    lines = read_input_text(path).removesuffix("\n").split("\n")
+    vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(lines)}
+    if missing := [special for special in SPECIALS if special not in vocabulary]:
         raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one per line")
-    return seen
+    return vocabulary
 
 
 def check_tokenizer(
