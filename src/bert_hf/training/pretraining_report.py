@@ -8,8 +8,7 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
 from bert_hf.config.learning_checks import LearningSettings, examine_learning
-from bert_hf.console import logger
-from bert_hf.data.corpus.finding import Finding
+from bert_hf.console import Finding, logger
 from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining

@@ -14,7 +14,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
-from bert_hf.data.corpus.finding import Finding
+from bert_hf.console import Finding
 from bert_hf.data.corpus.requested_corpus import (
     open_prepared,
     prepared_folder,

@@ -5,7 +5,7 @@ import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.corpus.finding import Finding
+from bert_hf.console import Finding
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.length_leak import MIN_PAIRS, length_leak

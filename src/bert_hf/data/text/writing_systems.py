@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert_hf.data.corpus.finding import Finding
+from bert_hf.console import Finding
 
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
 # Above this share of letters in other scripts accents are kept. English Wikipedia has 0.02 % (foreign names).
