@@ -11,9 +11,13 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 # Repeated when the requirements change. torch comes first: a package that needs it to build must not download another.
-.venv/installed: pyproject.toml constraints.txt
+.venv/runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch setuptools wheel
+	$(PIP) -e .
+	touch $@
+
+.venv/installed: .venv/runtime
 	$(PIP) -e ".[dev]"
 	touch $@
 
@@ -21,9 +25,9 @@ help:  ## list the targets
 	$(PIP) -e ".[release]"
 	touch $@
 
-install: .venv/installed  ## create .venv and install
+install: .venv/installed  ## create .venv and install everything, developer tools included
 
-pretrain: .venv/installed  ## pre-train a small BERT on the English documentation of this machine
+pretrain: .venv/runtime  ## pre-train a small BERT on the English documentation of this machine
 	$(LAUNCH) recipes/pretrain.py
 
 spam: pretrain  ## fine-tune that checkpoint on a small set of messages; compare it with random weights in five folds

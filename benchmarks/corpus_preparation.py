@@ -259,7 +259,7 @@ def field(size: int) -> int:
 
 def vocabulary(task: Task) -> dict:
     """Like `recipes/train_tokenizer.py`: a bounded sample, then WordPiece training."""
-    from bert_hf.data.text.sample import sample_inputs
+    from bert_hf.data.corpus.requested_corpus import sample_inputs
     from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 
     before, clock = memory(), Clock()

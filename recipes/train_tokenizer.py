@@ -12,11 +12,10 @@ from transformers import AutoTokenizer
 
 from bert_hf.config.arguments import OutputArguments, TextArguments, TokenizerArguments
 from bert_hf.config.parser import parse
-from bert_hf.data.corpus.requested_corpus import check_preparing, text_sources
+from bert_hf.data.corpus.requested_corpus import check_preparing, sample_inputs, text_sources
 from bert_hf.data.text.encoding import Encoder
-from bert_hf.data.text.round_trip import measure
-from bert_hf.data.text.sample import SAMPLE_BYTES, sample_inputs
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
+from bert_hf.data.text.writing_systems import round_trip
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
@@ -35,11 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
-    texts = sample_inputs(text_sources(text_args, text_args.train_file), SAMPLE_BYTES)
+    texts = sample_inputs(text_sources(text_args, text_args.train_file))
 
     # 2. Train
     begin = time.perf_counter()
-    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=text_args.language, log=print)
+    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), log=print)
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
@@ -50,14 +49,13 @@ def main(argv: list[str] | None = None) -> int:
         ids, _ = trained(document.splitlines())
         if not np.array_equal(ids, loaded(document.splitlines())[0]):
             remedy = "report this: it is a bug of bert_hf"
-            raise InputError("the saved tokenizer gives other ids", where=folder, remedy=remedy)
+            raise InputError("the reloaded tokenizer produces different ids", where=folder, remedy=remedy)
         total += len(ids)
         unknown += int((ids == tokenizer.unk_token_id).sum())
 
     # 4. Report: whether the text survives encoding and decoding, and what is lost
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
-    if (round_trip := measure(texts, backend(tokenizer))) is not None:
-        print(*round_trip.findings(), sep="\n")
+    print(round_trip(texts, backend(tokenizer)))
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
     files = {"train_file": text_args.train_file} if text_args.train_file else {}

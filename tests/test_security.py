@@ -24,7 +24,7 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import MANIFEST
+from bert_hf.data.corpus.shards import MANIFEST
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.publishing.card import Card, write_card

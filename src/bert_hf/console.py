@@ -1,4 +1,4 @@
-"""Console output: the logger, shortened lists, and tables as lines.
+"""Console output: the logger, shortened lists, tables as lines, and the lines of a report.
 
 The logger writes plain lines to standard output, information on rank 0 alone and warnings on every rank.
 
@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class _StandardOutput(logging.StreamHandler):
@@ -53,3 +54,14 @@ def format_table(rows: list[list[str]]) -> list[str]:
         cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(others, widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a report: a measurement in words and, if it is a problem, the remedy."""
+
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"! {self.what}: {self.remedy}" if self.remedy else f"  {self.what}"

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from helpers.token_stores import encoded, write
 
-from bert_hf.data.corpus import shard_writer
+from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import ShardWriter, finished_shard, write_manifest
+from bert_hf.data.corpus.shards import ShardWriter, finished_shard, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.encoding import Encoded
 from bert_hf.errors import InputError
@@ -51,7 +51,7 @@ def rows(window) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("batch", [1, 50, 10**6])
 def test_written_shards_are_read_back(tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", batch)
+    monkeypatch.setattr(corpus_shards, "_BATCH_TOKENS", batch)
     rng = np.random.default_rng(3)
     parts = [encoded(rng, 30, cut=True) for _ in range(4)]
     with ShardWriter(tmp_path / "data-00000.arrow", {"source": "x", "fingerprint": "f"}) as writer:
@@ -84,8 +84,8 @@ def test_datasets_opens_the_shards(corpus):
 
 def test_a_document_without_end_is_ended(tmp_path, monkeypatch):
     """Memory stays bounded: a file without blank lines is one document to the reader."""
-    monkeypatch.setattr(shard_writer, "_BATCH_TOKENS", 40)
-    monkeypatch.setattr(shard_writer, "_MAX_DOCUMENT_TOKENS", 50)
+    monkeypatch.setattr(corpus_shards, "_BATCH_TOKENS", 40)
+    monkeypatch.setattr(corpus_shards, "_MAX_DOCUMENT_TOKENS", 50)
     rng = np.random.default_rng(0)
     parts = [encoded(rng, 4) for _ in range(40)]
     parts = [part._replace(ends=np.zeros(4, bool)) for part in parts]
@@ -318,8 +318,6 @@ def test_shards_are_fetched_when_needed_within_the_limit(far, tmp_path):
             there = set(folder.glob("data-*"))
             assert {path(shard) for shard in (*head, *this, *following)} <= there
             assert sum(file.stat().st_size for file in folder.glob("*data-*")) <= limit
-    with pytest.raises(InputError, match=r"hold three windows; give at least 0\.0"):
-        Corpus.open(RemoteShards(url, tmp_path / "cache", limit // 2))
 
 
 def test_another_corpus_at_the_same_address_is_not_taken_from_the_cache(far, tmp_path):
@@ -345,11 +343,6 @@ def test_held_out_documents_are_one_window_however_long_their_shards(tmp_path, m
     assert {held_out.windows(np.random.default_rng(seed))[0] for seed in range(9)} == {(0, 1, 2)}
 
 
-def test_a_cache_that_is_too_small_is_refused(far, tmp_path):
-    with pytest.raises(InputError, match=r"--corpus_cache_gb: .*too small"):
-        Corpus.open(RemoteShards(far[1], tmp_path / "cache", 1000))
-
-
 def test_a_shard_damaged_in_transfer_is_not_kept(far, tmp_path):
     near, url = far
     with fsspec.open(f"{url}/data-00003.arrow", "wb") as file:
@@ -359,5 +352,5 @@ def test_a_shard_damaged_in_transfer_is_not_kept(far, tmp_path):
         corpus.window((3,))
     assert not list(corpus.storage.folder.glob("data-*"))
     assert not list(corpus.storage.folder.glob("*.tmp*"))
-    with pytest.raises(InputError, match="cannot be fetched"):
+    with pytest.raises(InputError, match="cannot be read"):
         Corpus.open(RemoteShards("memory://nowhere", tmp_path / "cache"))

@@ -72,17 +72,6 @@ def test_a_long_line_has_the_same_sentences(monkeypatch, language, space, senten
         assert max(map(len, parts)) < encoding.LONG_LINE + 50
 
 
-def test_a_panic_keeps_the_line(monkeypatch):
-    class PanicException(BaseException):
-        pass
-
-    def segment(language, line):
-        raise PanicException
-
-    monkeypatch.setattr(encoding.sentencex, "segment", segment)
-    assert split_sentences("One. Two.\nThree.") == ["One. Two.", "Three."]
-
-
 def test_text_without_full_stops_is_cut_at_white_space():
     text = " ".join(["word"] * 1000)
     sentences = split_sentences(text)

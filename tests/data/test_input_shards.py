@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
 
-from bert_hf.data.corpus import input_shards, shard_writer
+from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
-from bert_hf.data.corpus.input_shards import InputShards
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.shard_writer import ShardWriter, finished_shard
+from bert_hf.data.corpus.shards import InputShards, ShardWriter, finished_shard
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
@@ -33,7 +32,7 @@ def words():
 def small(monkeypatch):
     """Groups of about one document, and shards of a hundred tokens."""
     monkeypatch.setattr(encoding, "GROUP", 200)
-    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
 
 
 def rows(corpus: Corpus) -> list[list[list[int]]]:
@@ -49,20 +48,19 @@ def names(folder) -> list[str]:
     return sorted(path.name for path in folder.glob("data-*.arrow"))
 
 
-@pytest.mark.parametrize("replace", [True, False])
-def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, replace):
+def test_a_record_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path = tmp_path / "data-00000.json"
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append((os.fstat(descriptor), path.exists())))
-    assert shard_writer.write_json(path, {"tokens": 7}, replace)
-    ((file, named),) = flushed
+    corpus_shards.write_json(path, {"tokens": 7})
+    file, named = flushed[0]
     assert (file.st_ino, file.st_size, named) == (path.stat().st_ino, path.stat().st_size, False)
 
 
 def test_a_large_input_becomes_several_shards_of_bounded_size(documents, words, tmp_path, monkeypatch):
     one = prepare(inputs(documents, 1), words, tmp_path / "one")
     monkeypatch.setattr(encoding, "GROUP", 200)
-    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
     several = prepare(inputs(documents, 1), words, tmp_path / "several")
     assert names(tmp_path / "one") == ["data-00000.arrow"]
     assert names(tmp_path / "several")[:2] == ["data-00000-00001.arrow", "data-00000-00002.arrow"]
@@ -101,7 +99,7 @@ def test_the_same_bytes_and_examples_whatever_the_number_of_processes(
 
 def test_machines_and_processes_that_share_the_inputs(documents, words, tmp_path, monkeypatch):
     """Groups as they are: worker processes, which read whole inputs, would not see them patched."""
-    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
     large = [Texts(tuple(text * 250 for text in documents[number::3]), f"{number}.txt") for number in range(3)]
     prepare(large, words, tmp_path / "one")
     prepare(large, words, tmp_path / "two", num_proc=2)
@@ -123,7 +121,7 @@ def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_pat
 
 def test_a_document_without_end_is_cut_into_shards_too(words, small, tmp_path, monkeypatch):
     """A file without blank lines is one document to the reader: `ShardWriter` ends it now and then."""
-    monkeypatch.setattr(shard_writer, "_MAX_DOCUMENT_TOKENS", 60)
+    monkeypatch.setattr(corpus_shards, "_MAX_DOCUMENT_TOKENS", 60)
 
     class Endless(Texts):
         def read(self):
@@ -154,7 +152,7 @@ def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
 def test_an_old_corpus_of_one_huge_shard_stays_readable(documents, words, tmp_path, monkeypatch):
     old = prepare(inputs(documents, 1), words, tmp_path / "c")
     before = everything(tmp_path / "c")
-    monkeypatch.setattr(input_shards, "SHARD_TOKENS", 100)
+    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
     again = prepare(inputs(documents, 1), words, tmp_path / "c")
     assert everything(tmp_path / "c") == before
     assert rows(again) == rows(Corpus.open(tmp_path / "c")) == rows(old)
@@ -186,7 +184,7 @@ def test_an_interrupted_input_resumes_after_its_finished_shards(
     assert not (tmp_path / "c/manifest.json").exists()
     encoded, encode = [], encoding.encode_group
     monkeypatch.setattr(
-        input_shards, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how)
+        corpus_shards, "encode_group", lambda group, **how: encoded.extend(group) or encode(group, **how)
     )
     monkeypatch.setattr(Cut, "read", Texts.read)
     prepare([Cut(whole.texts, whole.name)], words, tmp_path / "c")
@@ -217,7 +215,7 @@ def test_a_shard_cut_at_another_bound_is_not_taken(documents, words, tmp_path, m
     monkeypatch.setattr(encoding, "GROUP", 200)
     (source,) = inputs(documents, 1)
     for bound, folder in ((100, "c"), (150, "c"), (150, "fresh")):
-        monkeypatch.setattr(input_shards, "SHARD_TOKENS", bound)
+        monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", bound)
         (tmp_path / folder / "manifest.json").unlink(missing_ok=True)
         prepare([source], words, tmp_path / folder)
     assert everything(tmp_path / "c") == everything(tmp_path / "fresh")

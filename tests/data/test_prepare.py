@@ -13,18 +13,21 @@ from helpers.killed_reader import KillsItsReader
 from helpers.recipe_runs import recipe
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data.corpus import input_shards, requested_corpus
+from bert_hf.data.corpus import requested_corpus
+from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus.prepare import OWNED, prepare
 from bert_hf.data.corpus.requested_corpus import (
     is_prepared,
     load_or_prepare_corpus,
     load_or_train_tokenizer,
     load_train_and_held_out,
+    sample,
+    sample_inputs,
 )
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.encoding import split_sentences
+from bert_hf.data.text.input_files import access_errors
 from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.sample import sample, sample_inputs
 from bert_hf.data.text.sources import TextFile, Texts
 from bert_hf.data.text.tokenization import train_tokenizer
 from bert_hf.errors import InputError
@@ -114,7 +117,7 @@ def test_of_two_corpora_prepared_in_a_folder_at_once_one_is_refused(documents, w
         return ("en", "de")[number % 2]
 
     done = at_once(6, claim)
-    refused = [answer for answer in done if isinstance(answer, InputError) and "other language" in str(answer)]
+    refused = [answer for answer in done if isinstance(answer, InputError) and "different language" in str(answer)]
     assert len(refused) == 3
     (language,) = {answer for answer in done if isinstance(answer, str)}
     prepare(inputs(documents), words, tmp_path / "one", language=language)
@@ -192,7 +195,7 @@ def test_another_text_column_is_another_corpus(words, tmp_path):
     title, body = made("title", "t"), made("body", "b")
     assert title.fingerprint != body.fingerprint
     assert title.manifest["made_from"]["text_column"] == "title"
-    with pytest.raises(InputError, match=r"another corpus is in the folder \(other text_column\)"):
+    with pytest.raises(InputError, match=r"another corpus \(different text_column\)"):
         made("body", "t")
     assert made("title", "t").fingerprint == title.fingerprint
 
@@ -220,8 +223,8 @@ def test_an_interrupted_preparation_resumes(documents, words, tmp_path, monkeypa
     ]
     with pytest.raises(InputError, match="the corpus is incomplete"):
         is_prepared([str(tmp_path / "c")])
-    made, encode = [], input_shards.encode_group
-    monkeypatch.setattr(input_shards, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
+    made, encode = [], corpus_shards.encode_group
+    monkeypatch.setattr(corpus_shards, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
     prepare(texts, words, tmp_path / "c")
     assert len(made) == 2  # the other two were there
     prepare(inputs(documents), words, tmp_path / "whole")
@@ -240,9 +243,9 @@ def test_a_damaged_shard_is_made_again(documents, words, tmp_path):
 
 def test_another_corpus_in_the_folder_is_refused(documents, words, tmp_path):
     prepare(inputs(documents), words, tmp_path / "c")
-    with pytest.raises(InputError, match=r"other language\).*--overwrite_output_dir"):
+    with pytest.raises(InputError, match=r"different language\).*--overwrite_output_dir"):
         prepare(inputs(documents), words, tmp_path / "c", language="de")
-    with pytest.raises(InputError, match="other inputs"):
+    with pytest.raises(InputError, match="different inputs"):
         prepare(inputs(documents, 3), words, tmp_path / "c")
 
 
@@ -255,7 +258,7 @@ def test_a_killed_worker_is_one_line(words, tmp_path):
 
 def test_workers_import_nothing_heavy():
     """A worker process of `prepare` imports these: half a second, and not ten."""
-    modules = "bert_hf.data.text.encoding, bert_hf.data.text.sources, bert_hf.data.corpus.input_shards"
+    modules = "bert_hf.data.text.encoding, bert_hf.data.text.sources, bert_hf.data.corpus.shards"
     code = f"import sys, {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -398,6 +401,12 @@ def test_values_out_of_range_are_refused(tmp_path, capsys):
         assert capsys.readouterr().err.startswith(line)
 
 
+def test_a_missing_client_of_a_protocol_names_the_extra():
+    line = r'http://a/b: .*aiohttp.*pip install "bert-hf\[streaming\]"'
+    with pytest.raises(InputError, match=line), access_errors("http://a/b"):
+        raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
+
+
 def test_a_url_is_a_prepared_folder_or_a_file():
     for url in ("hf://datasets/you/corpus-v1.0", "s3://bucket/wiki.en", "http://host:80", "http://host/corpus/"):
         assert is_prepared([url])
@@ -427,4 +436,4 @@ def test_an_error_in_one_input_ends_the_others_at_once(words, tmp_path):
     files = [TextFile(str(tmp_path / name)) for name in ("bad.jsonl", "long.txt")]
     with pytest.raises(InputError, match=r"bad.jsonl:2:10: not JSON"):
         prepare(files, words, tmp_path / "out", num_proc=2)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["recipe.json", "tokenizer"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock.tmp", "recipe.json", "tokenizer"]

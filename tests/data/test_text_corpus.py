@@ -58,10 +58,9 @@ def test_texts_of_every_kind(documents, kind):
     ("source", "message"),
     [
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
-        ([{"input_ids": [1]}], "row 0 of the dataset: it is tokenized already; give the dataset to the trainer"),
-        ([{"text": "a b."}, {"text": 7}], "row 1 of the dataset: no text in column 'text'"),
-        ([{"title": "a", "body": "b"}], "row 0 of the dataset: which column holds the text"),
-        ([1.5], "row 0 of the dataset: a float, and not a text"),
+        ([{"input_ids": [1]}], "dataset:1: which column holds the text"),
+        ([{"text": "a b."}, {"text": 7}], "dataset:2: column 'text' is not text"),
+        ([{"title": "a", "body": "b"}], "dataset:1: which column holds the text"),
         (["", " "], "no text in it"),
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),
     ],
@@ -71,12 +70,10 @@ def test_other_sources_are_refused(source, message, trained):
         open_corpus(source, trained)
 
 
-def test_texts_need_a_tokenizer_and_a_folder_needs_its_own(documents, trained, tmp_path):
-    with pytest.raises(InputError, match="texts need a tokenizer; pass tokenizer="):
-        PreTrainingExamples(documents)
+def test_a_folder_needs_its_own_tokenizer(documents, trained, tmp_path):
     prepare([Texts(tuple(documents))], trained, tmp_path)
     assert len(open_corpus(str(tmp_path), trained)) == 20
-    with pytest.raises(InputError, match="prepared with another tokenizer; use load_tokenizer"):
+    with pytest.raises(InputError, match="prepared with another tokenizer; use the corpus's own, load_tokenizer"):
         PreTrainingExamples(tmp_path, tokenizer=train_tokenizer(documents, do_lower_case=False))
 
 

@@ -93,8 +93,8 @@ def test_the_size_is_a_limit_for_any_alphabet(size):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"vocab_size": 6}, "--vocab_size: 6 pieces do not hold a single character; give 7 or more"),
-        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 pieces holds 17 characters"),
+        ({"vocab_size": 6}, "--vocab_size: a vocabulary of 6 holds 0 characters"),
+        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 holds 17 characters"),
     ],
 )
 def test_an_alphabet_that_does_not_fit_is_refused(options, line):
@@ -130,7 +130,6 @@ def test_cjk_split_by_option(split):
     ("content", "line"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "v.txt:7: 'a' occurs twice"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
@@ -149,10 +148,10 @@ def test_a_missing_tokenizer_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("trained", "given", "line"),
     [
-        ({}, {"do_lower_case": False}, "the saved tokenizer has do_lower_case true, which --do_lower_case does not"),
-        ({}, {"strip_accents": False}, "strip_accents true"),
-        ({"do_lower_case": False}, {"strip_accents": True}, "strip_accents false"),
-        ({}, {"tokenize_chinese_chars": False}, "tokenize_chinese_chars true"),
+        ({}, {"do_lower_case": False}, "another do_lower_case"),
+        ({}, {"strip_accents": False}, "another strip_accents"),
+        ({"do_lower_case": False}, {"strip_accents": True}, "another strip_accents"),
+        ({}, {"tokenize_chinese_chars": False}, "another tokenize_chinese_chars"),
         ({"do_lower_case": False}, {"do_lower_case": False, "strip_accents": False}, None),
         ({"do_lower_case": False}, {}, None),  # the default, which may not have been given
         ({"strip_accents": False}, {"strip_accents": False}, None),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_hf.data.corpus.shard_writer import ShardWriter, write_manifest
+from bert_hf.data.corpus.shards import ShardWriter, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text.encoding import Encoded
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import Callable
@@ -142,8 +143,11 @@ def parse_json(
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Writes a small file atomically: after a crash its content is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    """Writes a small file atomically: after a crash its content is the old one or the new one.
+
+    Several processes, also of several machines, may write the same file: the last one wins.
+    """
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from bert_hf.config.hardware import was_launched
 from bert_hf.data.text.input_files import is_url
 
@@ -37,8 +35,8 @@ def _launcher() -> list[str]:
         "torchrun": ["torchrun"],
     }
     try:
-        words = psutil.Process(os.getppid()).cmdline()
-    except psutil.Error:
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+    except OSError:  # no Linux
         words = []
 
     before = words[: words.index(sys.argv[0])] if sys.argv[0] in words else []

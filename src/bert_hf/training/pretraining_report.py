@@ -20,7 +20,6 @@ from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.pretraining import training_examples
 from bert_hf.training.publishing.card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
@@ -75,9 +74,7 @@ class PreTrainingReport:
         )
 
     def _report_corpus(self) -> None:
-        examples = training_examples(self.corpus, self.evaluation.phases, self.example_args, self.args)
-        examples.fixed = True
-        print(*corpus_findings(self.corpus, examples, self.collator), sep="\n", flush=True)
+        print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n", flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.

@@ -4,17 +4,15 @@ Each input becomes a shard, or several. A shard that is complete and up to date 
 """
 
 import contextlib
-import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.data.corpus.input_shards import InputShards
-from bert_hf.data.corpus.shard_writer import FORMAT, MANIFEST, remove_leftovers, write_json, write_manifest
+from bert_hf.config.files import read_json_object
+from bert_hf.data.corpus.shards import FORMAT, MANIFEST, InputShards, remove_leftovers, write_json, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.corpus.worker_pool import map_ahead, worker_errors
 from bert_hf.data.text.sources import Source
@@ -22,9 +20,10 @@ from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, toke
 from bert_hf.errors import InputError
 
 RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
+_LOCK = ".lock.tmp"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
-OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp")
+OWNED = (RECIPE, MANIFEST, *_TOKENIZER, "data-*.json", "data-*.arrow", ".data-*.tmp", _LOCK)
 
 
 def prepare(
@@ -93,35 +92,21 @@ def _text_column(inputs: Sequence[Source]) -> dict:
 
 def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> None:
     """Records what is made in the folder, or checks that it is the same. Parts may begin at the same moment."""
-    path = folder / RECIPE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if path.is_file() or not write_json(path, recipe, replace=False):
-            present = json.loads(path.read_bytes())
+    folder.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder / _LOCK):
+        present = read_json_object(folder / RECIPE)
+        if present is None:
+            write_json(folder / RECIPE, recipe)
+        elif present != recipe:
             differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
-            if differ:
-                raise InputError(
-                    f"another corpus is in the folder (other {', '.join(differ)})",
-                    where=folder,
-                    remedy="choose another --output_dir, or pass --overwrite_output_dir",
-                )
+            raise InputError(
+                f"the folder holds another corpus (different {', '.join(differ)})",
+                where=folder,
+                remedy="choose another --output_dir, or pass --overwrite_output_dir",
+            )
 
-        _put_tokenizer(folder / "tokenizer", tokenizer)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be written: {error}", where=folder, remedy="check the path and its rights") from None
-
-
-def _put_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Adds the files that are missing, each atomically: another part may be reading them already."""
-    if all((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt")):
-        return
-
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".tokenizer-", suffix=".tmp") as temporary:
-        save_tokenizer(tokenizer, temporary)
-        for file in sorted(Path(temporary).iterdir()):
-            if not (folder / file.name).is_file():
-                os.replace(file, folder / file.name)
+        if not (folder / "tokenizer/vocab.txt").is_file():  # the file that is saved last
+            save_tokenizer(tokenizer, folder / "tokenizer")
 
 
 def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int) -> Corpus | None:
@@ -139,7 +124,9 @@ def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int
         raise InputError("no text in it", where=jobs[0].source.name, remedy="give files that hold text")
 
     facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], "made_from": recipe}
-    write_manifest(folder, facts, entries)
+    with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
+        write_manifest(folder, facts, entries)
+    (folder / _LOCK).unlink(missing_ok=True)
     return Corpus.open(folder)
 
 

@@ -1,19 +1,24 @@
 """Fetches the shards of a corpus behind a URL when they are needed, and ahead, into a cache of limited size."""
 
 import contextlib
-import math
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import filelock
+import fsspec
+from fsspec.callbacks import TqdmCallback
+
+from bert_hf.config.files import flush_to_disk
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
-from bert_hf.errors import InputError, first_line
+from bert_hf.data.text.input_files import access_errors
+from bert_hf.errors import InputError
 
 
 class RemoteShards:
-    """The files of a corpus behind a URL, in place of `corpus_store.LocalShards`.
+    """The files of a corpus behind a URL, in place of `store.LocalShards`.
 
     Shards are fetched when they are needed, and ahead; the least recently used are removed when the cache is full.
     Processes of one machine share the cache folder, and one at a time fetches or removes: no shard is fetched twice,
@@ -22,7 +27,10 @@ class RemoteShards:
     """
 
     def __init__(self, url: str, cache: Path, limit: int | None = None):
-        """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number."""
+        """`cache`: where the folder is made; `limit`: bytes that its shards may fill, None: any number.
+
+        Three windows stay, whatever the limit: the first of the corpus, the open one and the next.
+        """
         self.url = url.rstrip("/")
         self.limit = limit
         self.folder = cache / f"remote-{text_checksum(self.url)[:16]}"
@@ -37,22 +45,8 @@ class RemoteShards:
         self._download(name, self.folder / name)
         return self.folder / name
 
-    def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Checks that three windows fit into the cache: the first, which is kept, the open one and the next."""
-        if self.limit is None:
-            return
-        largest = max((entry["bytes"] for entry in entries), default=0)
-        total = sum(entry["bytes"] for entry in entries)
-        bytes_per_token = total / max(1, sum(entry["tokens"] for entry in entries))
-
-        # A window ends with the shard that fills it, and the last one of an epoch takes half a window more.
-        need = min(total, 3 * largest + int(3.5 * window_tokens * bytes_per_token))
-        if self.limit < need:
-            raise InputError(
-                f"{self.limit / 1e9:g} GB are too small a cache: it has to hold three windows",
-                where="--corpus_cache_gb",
-                remedy=f"give at least {math.ceil(need / 1e7) / 100}",
-            )
+    def check(self, entries: list[dict]) -> None:
+        """Nothing to do: a shard is checked when it is fetched."""
 
     def keep(self, entries: list[dict]) -> None:
         """Never removes these shards: they are needed until the end."""
@@ -77,10 +71,8 @@ class RemoteShards:
         """Where a shard is kept. Its checksum is in the name: another corpus at the same address has other files."""
         return self.folder / f"{Path(entry['file']).stem}-{entry['sha256'][:16]}.arrow"
 
-    def _lock(self):
+    def _lock(self) -> filelock.BaseFileLock:
         """The lock of the folder, held while a file is fetched or opened; a process that dies releases it."""
-        import filelock
-
         self.folder.mkdir(parents=True, exist_ok=True)
         return filelock.FileLock(self.folder / ".lock")
 
@@ -113,25 +105,19 @@ class RemoteShards:
 
     def _download(self, name: str, path: Path, entry: dict | None = None) -> None:
         """Fetches a file atomically. `entry`: the record of a shard, whose checksum it must have."""
-        import fsspec
-        from fsspec.callbacks import TqdmCallback
-
+        url = f"{self.url}/{name}"
         temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}-{threading.get_ident()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            system, place = fsspec.url_to_fs(f"{self.url}/{name}", **_client_options(self.url))
-            # huggingface_hub draws a progress bar unless it is given one
-            system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
+            with access_errors(url):
+                system, place = fsspec.url_to_fs(url, **_client_options(url))
+                # huggingface_hub draws a progress bar unless it is given one
+                system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
+                if entry is not None and file_checksum(temporary) != entry["sha256"]:
+                    raise ValueError("its checksum differs from the manifest's")
 
-            if entry is not None and file_checksum(temporary) != entry["sha256"]:
-                raise ValueError("its checksum is not the manifest's")
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())  # or a power cut could leave a name without its bytes
+            flush_to_disk(temporary)  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)
-        except Exception as error:  # each protocol has a client with other exception classes
-            where = f"{self.url}/{name}"
-            remedy = "check the address and the network"
-            raise InputError(f"cannot be fetched: {first_line(error)}", where=where, remedy=remedy) from None
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -140,6 +126,6 @@ def _client_options(url: str) -> dict:
     """Options of the protocol's client: by default aiohttp aborts any transfer after five minutes."""
     if not url.startswith(("http://", "https://")):
         return {}
-    import aiohttp
+    import aiohttp  # of the extra `streaming`
 
     return {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)}}

@@ -1,75 +1,67 @@
-"""Writes the corpus report: what to know of a corpus before days are spent on it, and what to do about it."""
+"""Reports on a corpus before days are spent on training: what is in it, what is wrong with it, and what to do.
 
-import tempfile
+Each line is a measurement; one that begins with `!` is a problem, and names the remedy.
+"""
+
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from html.entities import name2codepoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import ExampleArguments, TextArguments, TokenizerArguments
-from bert_hf.data.corpus.finding import Finding
-from bert_hf.data.corpus.length_charts import draw_lengths, histogram
-from bert_hf.data.corpus.planned_run import PlannedRun, planned_findings
-from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.repetitions import repeated_documents, repeated_sentences, window_hashes
-from bert_hf.data.corpus.requested_corpus import open_prepared, prepared_folder, sentence_language, text_sources
-from bert_hf.data.corpus.store import WINDOW_TOKENS, Corpus, Window
+from bert_hf.console import Finding
+from bert_hf.data.corpus.requested_corpus import (
+    open_prepared,
+    prepared_folder,
+    sample_inputs,
+    sentence_language,
+    text_sources,
+)
+from bert_hf.data.corpus.store import Window
+from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.pair_shortcuts import shortcuts
-from bert_hf.data.text.markup import find_markup
-from bert_hf.data.text.round_trip import measure
-from bert_hf.data.text.sample import sample_inputs
-from bert_hf.data.text.sources import Texts
+from bert_hf.data.examples.pair_shortcuts import MAX_PAIRS, shortcuts
 from bert_hf.data.text.tokenization import backend, load_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import OTHER_SCRIPTS, scripts_with_marks
+from bert_hf.data.text.writing_systems import round_trip
 
-CHECKED_BYTES = 20_000_000  # of raw text, sampled from all of it
-_GUESSED = 200  # documents whose language is guessed
-_GUESSED_TOKENS = 300  # of each
+CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
+_DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
+_DECODED_TOKENS = 300  # of each
+_LONG = 100_000  # tokens of a mean document that is probably a whole file
+_BAR = 40  # characters of the longest bar of a histogram
 
 
 def corpus_findings(
-    corpus: Corpus,
-    examples: PreTrainingExamples,
-    collator: DataCollatorForPreTraining,
-    *,
-    texts: Sequence[str] | None = None,
-    planned: PlannedRun | None = None,
+    corpus: Any, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str] | None = None
 ) -> list[Finding]:
-    """Examines the first window of a corpus (all of it, up to `WINDOW_TOKENS`) and the pairs drawn from it.
+    """Examines the first window of a corpus: all of it, up to `WINDOW_TOKENS`.
 
     Args:
-        examples: of the corpus, `fixed`.
-        texts: a sample of the raw text. Without it, language and markup are judged by decoded tokens, and of the
-            characters that the tokenizer loses only its unknown tokens and its treatment of marks are known.
-        planned: the run; without it only the corpus is judged.
+        corpus: a `Corpus` or a `TextCorpus`.
+        texts: the raw text. Without it markup is looked for in decoded tokens, and the tokenizer is not examined.
     """
-    if len(corpus.windows()) > 1 and not examples.fixed:
-        raise ValueError("the text of one window and the pairs of another")
-    tokenizer = collator.tokenizer
-    window = corpus.window(corpus.head())
+    window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(len(tokenizer))
     sentences, documents = window_hashes(window)
 
     findings = [
-        _size(corpus, window, counts, tokenizer),
+        _size(corpus, window, counts),
         _unknown(counts, tokenizer),
-        _special_text(counts, tokenizer),
-        repeated_documents(documents),
-        repeated_sentences(window, sentences, tokenizer),
-        _one_document(window),
-        _large_shard(corpus),
+        _special_tokens(counts, tokenizer),
+        _repeated_documents(documents),
+        _repeated_sentences(window, sentences, tokenizer),
+        _long_documents(window),
         _one_sentence(window),
     ]
-    findings += _text_findings(texts, window, tokenizer, corpus.manifest["language"])
-    if examples.nsp:
-        findings += shortcuts(examples, collator)
-    if planned is not None:
-        findings += planned_findings(corpus, window, examples, planned)
-    return findings
+    if texts is None:
+        return [*findings, find_markup(_decoded(window, tokenizer))]
+    return [*findings, find_markup(texts), round_trip(texts, backend(tokenizer))]
 
 
 def report_lines(
@@ -83,81 +75,50 @@ def report_lines(
     Args:
         picture: folder in which the lengths are drawn (`lengths.png`).
     """
-    with tempfile.TemporaryDirectory() as folder:
-        texts = None
-        if prepared := prepared_folder(corpus_args.train_file):
-            corpus = open_prepared(corpus_args, prepared)
-            tokenizer = load_tokenizer(corpus.tokenizer())
+    corpus: Any
+    texts = None
+    if folder := prepared_folder(corpus_args.train_file):
+        corpus = open_prepared(corpus_args, folder)
+        tokenizer = load_tokenizer(corpus.tokenizer())
+    else:
+        texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
+        yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
+
+        lines = []
+        if tokenizer_args.tokenizer_name:
+            tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
         else:
-            read = Counter()
-            texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES, read)
-            tokenizer, lines = _sample_tokenizer(tokenizer_args, corpus_args, texts)
-            yield from lines
-            prepare([Texts(tuple(texts))], tokenizer, folder, language=sentence_language(corpus_args))
-            corpus = Corpus.open(folder)
-            yield _sample_size(corpus, texts)
-            yield str(_separated(read["documents"], read["pieces"]))
+            tokenizer = train_tokenizer(texts, **tokenizer_args.training(), log=lines.append)
+        yield from (f"  {line}" for line in lines)
+        corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
+    yield from map(str, corpus_findings(corpus, tokenizer, texts))
 
-        examples, collator = _examples_of(corpus, tokenizer, example_args)
-        yield from map(str, corpus_findings(corpus, examples, collator, texts=texts))
-
-        window = corpus.window(corpus.head())
-        yield from ("  tokens in a document:", *histogram(window.sizes))
-        if picture is not None:
-            yield f"  picture: {draw_lengths(window, examples, collator, Path(picture))}"
-
-
-def _examples_of(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, example_args: ExampleArguments
-) -> tuple[PreTrainingExamples, DataCollatorForPreTraining]:
-    """The examples that a run with these options would draw, and its collator."""
-    examples = PreTrainingExamples(
-        corpus,
-        max_seq_length=example_args.max_seq_length,
-        nsp=example_args.nsp,
-        short_seq_probability=example_args.short_seq_probability,
-        fixed=True,
-    )
-    return examples, DataCollatorForPreTraining(
+    # Whether a pair gives its label away, and the lengths
+    options = {"nsp": example_args.nsp, "short_seq_probability": example_args.short_seq_probability}
+    examples = PreTrainingExamples(corpus, max_seq_length=example_args.max_seq_length, fixed=True, **options)
+    collator = DataCollatorForPreTraining(
         tokenizer, mlm_probability=example_args.mlm_probability, nsp=example_args.nsp
     )
+    window = corpus.window(corpus.windows()[0])
+    if example_args.nsp:
+        yield from map(str, shortcuts(examples, collator, window.unigram_counts(len(tokenizer))))
 
-
-# ---- the sample
-
-
-def _sample_tokenizer(
-    tokenizer_args: TokenizerArguments, corpus_args: TextArguments, texts: list[str]
-) -> tuple[PreTrainedTokenizerBase, list[str]]:
-    """(the named tokenizer, or one trained on the sample; lines of the report about it)."""
-    if tokenizer_args.tokenizer_name:
-        return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization()), []
-    lines = []
-    tokenizer = train_tokenizer(texts, **tokenizer_args.training(), language=corpus_args.language, log=lines.append)
-    return tokenizer, [f"  {line}" for line in lines]
-
-
-def _sample_size(corpus: Corpus, texts: list[str]) -> str:
-    read = sum(len(part.encode()) for part in texts)
-    written = sum(entry["bytes"] for entry in corpus.manifest["shards"])
-    return f"  {read / 1e6:,.1f} MB, spread over what was read; prepared they take {written / 1e6:,.1f} MB"
-
-
-def _separated(documents: int, pieces: int) -> Finding:
-    text = f"{documents:,} documents were read for it"
-    whole_files = pieces > 1 and (documents < 2 or 8 * documents <= pieces)  # eight megabytes each
-    return Finding(text, "separate documents by blank lines: these are whole files" if whole_files else "")
+    yield from ("  tokens in a document:", *histogram(window.sizes))
+    if picture is not None:
+        number = min(MAX_PAIRS, len(examples))
+        lengths = [len(collator.example(examples[index])["input_ids"]) for index in range(number)]
+        yield f"  picture: {draw_lengths(window, np.array(lengths), Path(picture))}"
 
 
 # ---- documents and tokens
 
 
-def _size(corpus: Corpus, window: Window, counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
+def _size(corpus: Any, window: Window, counts: np.ndarray) -> Finding:
     part = "" if len(window) == len(corpus) else f" (of {len(corpus):,} and {corpus.tokens:,} in all)"
     used = (counts > 0).mean()
     text = (
         f"{len(window):,} documents, {window.sentences.sum():,} sentences, {counts.sum():,} tokens{part}; "
-        f"{used:.0%} of the {len(tokenizer):,} pieces occur"
+        f"{used:.0%} of the {len(counts):,} vocabulary entries occur"
     )
     return Finding(text, "lower --vocab_size, or train the vocabulary on this text" if used < 0.5 else "")
 
@@ -168,27 +129,21 @@ def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 
 
-def _special_text(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
+def _special_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     ids = [index for index in tokenizer.all_special_ids if index != tokenizer.unk_token_id]
-    found = [f"{tokenizer.convert_ids_to_tokens(index)} × {counts[index]:,}" for index in ids if counts[index]]
-    if not found:
+    occurring = [f"{tokenizer.convert_ids_to_tokens(index)} × {counts[index]:,}" for index in ids if counts[index]]
+    if not occurring:
         return Finding("no special token occurs in the text")
     remedy = "rewrite them there, e.g. [ MASK ]: the model treats them as special"
-    return Finding(f"special tokens occur in the text ({', '.join(found)})", remedy)
+    return Finding(f"special tokens occur in the text ({', '.join(occurring)})", remedy)
 
 
-def _one_document(window: Window) -> Finding:
-    share = window.sizes.max(initial=0) / max(1, window.sizes.sum())
-    remedy = "separate its documents by blank lines: the B of its NOT_NEXT pairs comes from the others alone"
-    return Finding(f"the longest document holds {share:.1%} of the tokens", remedy if share > 0.5 else "")
-
-
-def _large_shard(corpus: Corpus) -> Finding:
-    entries = corpus.manifest["shards"]
-    largest = max(entry["tokens"] for entry in entries)
-    text = f"the largest of {len(entries):,} shards holds {largest:,} tokens"
-    remedy = "prepare it again, which cuts large inputs: a shard is opened whole"
-    return Finding(text, remedy if largest > 2 * WINDOW_TOKENS else "")
+def _long_documents(window: Window) -> Finding:
+    longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
+    mean = window.sizes.mean() if len(window) else 0
+    text = f"a document has {mean:,.0f} tokens on average, and the longest holds {longest:.1%} of all"
+    remedy = "separate documents by blank lines: the B of NOT_NEXT pairs comes from another document"
+    return Finding(text, remedy if longest > 0.5 or mean > _LONG else "")
 
 
 def _one_sentence(window: Window) -> Finding:
@@ -197,57 +152,149 @@ def _one_sentence(window: Window) -> Finding:
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
 
 
-# ---- characters and languages
+# ---- repetitions
 
 
-def _text_findings(
-    raw: Sequence[str] | None, window: Window, tokenizer: PreTrainedTokenizerBase, language: str | None
-) -> list[Finding]:
-    """Markup, lost characters and languages: of raw text, or where there is none of decoded documents."""
-    texts = raw or list(_decoded(window, tokenizer))
-    losses = _losses(raw, tokenizer) if raw else _harmed_scripts(texts, tokenizer)
-    return [find_markup(texts, decoded=not raw).finding(), *losses, _languages(texts, language)]
+def window_hashes(window: Window) -> tuple[np.ndarray, np.ndarray]:
+    """(one for each sentence of the window, one for each of its documents): equal ones have equal hashes, uint64."""
+    table = np.random.default_rng(0).integers(1, 2**64, 1 << 16, dtype=np.uint64)
+    sentences = np.zeros(len(window.token_offsets) - 1, np.uint64)
+    for first, last, ids in window.chunks():
+        begins = window.token_offsets[first:last] - window.token_offsets[first]
+        values = table[ids.astype(np.int64) & 0xFFFF] + ids.astype(np.uint64)
+        sentences[first:last] = _ordered_sums(values, begins)
+
+    return sentences, _ordered_sums(sentences[_sentences_of(window)], np.cumsum(window.sentences) - window.sentences)
+
+
+def _ordered_sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """For each range from one begin to the next a sum that depends on the order (modulo 2^64).
+
+    Of values a b c d e with begins 0 and 3, m(x) the mixed bits of x:
+
+        place   0 1 2  0 1
+        sums    m(a) + 3 m(b) + 5 m(c),   m(d) + 3 m(e)
+    """
+    if len(begins) == 0:
+        return np.zeros(0, np.uint64)
+    place = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
+    mixed = (values ^ (values >> np.uint64(29))) * (2 * place.astype(np.uint64) + np.uint64(1))
+    return np.add.reduceat(mixed, begins)
+
+
+def _sentences_of(window: Window) -> np.ndarray:
+    """Numbers of all sentences of the window's documents: [0, 1, 4, 5, 6] of the documents [0, 2) and [4, 7)."""
+    lengths = window.sentences
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(window.document_starts - before, lengths) + np.arange(lengths.sum())
+
+
+def _repeated_documents(hashes: np.ndarray) -> Finding:
+    repeated = len(hashes) - len(np.unique(hashes))
+    text = f"{repeated:,} documents ({repeated / max(1, len(hashes)):.1%}) equal an earlier one"
+    return Finding(text, "prepare with --deduplicate exact (or near)" if repeated else "")
+
+
+def _repeated_sentences(window: Window, hashes: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
+    numbers = _sentences_of(window)
+    lengths = np.diff(window.token_offsets)[numbers]
+    _, first, which, times = np.unique(hashes[numbers], return_index=True, return_inverse=True, return_counts=True)
+    repeated = np.arange(len(numbers)) != first[which]
+    share = lengths[repeated].sum() / max(1, lengths.sum())
+    text = f"{share:.1%} of the tokens are in sentences (lines) that occurred before"
+
+    # The most frequent one of three tokens or more
+    most = np.argmax(times * (lengths[first] > 2)) if share else 0
+    if share and times[most] > 1:
+        sentence = int(numbers[first[most]])
+        example = str(tokenizer.decode(window.ids(sentence, sentence + 1)))
+        text += f"; most often, {times[most]:,} times: {example[:60]!r}"
+    return Finding(text, "remove boiler-plate lines before preparing" if share > 0.1 else "")
+
+
+# ---- markup
+
+_TAGS = (
+    "a abbr b big blockquote body br caption center cite code col dd del div dl dt em font footer form h1 h2 h3 h4 h5 "
+    "h6 head header hr html i iframe img input ins kbd li link math meta nav noscript nowiki ol option p pre ref "
+    "references samp script section small span strike strong style sub sup table tbody td th thead title tr tt u ul "
+    "video"
+)  # HTML's, and those of MediaWiki: math, nowiki, ref, references
+_TAG = rf"/?(?:{'|'.join(_TAGS.split())})(?:\s+[a-z-]+\s*=[^<>&]{{0,200}})?\s*/?"
+_ENTITY = rf"&(?:amp;)*(?:{'|'.join(name2codepoint)}|#\d{{1,6}}|#x[0-9a-f]{{1,5}});"
+# Patterns that demand the name of a real tag or entity, or the form that wiki software writes: `a < b`, a type such as
+# `List<T>`, a matrix `[[1, 2], [3, 4]]`, a Jinja field `{{ name }}` and a line of equals signs do not match.
+_MARKUP = {
+    "HTML tags": re.compile(rf"<{_TAG}>|<!--.{{0,500}}?-->", re.IGNORECASE),
+    "HTML entities": re.compile(_ENTITY),
+    "wiki templates": re.compile(r"\{\{(?=[^\W\d]|#)[^{}]{1,500}\}\}"),
+    "wiki links": re.compile(r"\[\[(?=[^\W\d]|:)[^\[\]\n]{1,200}\]\]"),
+    "wiki headings": re.compile(r"^(={2,6})[^=\n]{1,100}\1[ \t]*$", re.MULTILINE),
+    "wiki tables": re.compile(r"^(?:\{\|.*|\|-[ \t]*|\|\}[ \t]*)$", re.MULTILINE),
+    "placeholders": re.compile(r"\b(?:formula|codice)_\d+\b"),  # of WikiExtractor
+}
+# Above this share of the characters a clean-up is recommended: markup is short and becomes many tokens (`<br>` three).
+_MUCH_MARKUP = 0.002
+
+
+def find_markup(documents: Iterable[str]) -> Finding:
+    """How much of the text is leftover markup: HTML tags and entities, wiki syntax."""
+    characters = marked = number = 0
+    of_kind = Counter()
+    examples = Counter()
+    for text in documents:
+        number += 1
+        characters += len(text)
+        found = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
+        marked += bool(found)
+        for kind, markup in found:
+            of_kind[kind] += len(markup)
+            examples[markup[:60]] += 1
+
+    if not of_kind:
+        return Finding("no HTML or wiki markup in the text")
+    share = of_kind.total() / characters
+    kinds = ", ".join(f"{kind} {count / characters:.3%}" for kind, count in of_kind.most_common())
+    text = (
+        f"HTML or wiki markup in {marked / number:.1%} of {number:,} documents, {share:.3%} of the characters "
+        f"({kinds}); e.g. {examples.most_common(1)[0][0]!r}"
+    )
+    return Finding(text, "remove it before preparing: unescape entities, strip tags" if share > _MUCH_MARKUP else "")
 
 
 def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
-    for document in np.linspace(0, len(window) - 1, min(_GUESSED, len(window))).astype(int):
+    """The beginnings of some documents, without the space that decoding puts around each mark: `& lt ; br & gt ;`."""
+    for document in np.linspace(0, len(window) - 1, min(_DECODED, len(window))).astype(int):
         first, last = int(window.document_starts[document]), int(window.document_ends[document])
-        yield str(tokenizer.decode(window.ids(first, last)[:_GUESSED_TOKENS]))
+        text = str(tokenizer.decode(window.ids(first, last)[:_DECODED_TOKENS]))
+        yield re.sub(r" ?([&;<>{}\[\]=|/#_]) ?", r"\1", text)
 
 
-def _losses(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
-    """How many of the text's characters are lost by encoding and decoding."""
-    trip = measure(texts, backend(tokenizer))
-    return trip.findings() if trip is not None and trip.characters else []
+# ---- lengths
 
 
-def _harmed_scripts(decoded: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[Finding]:
-    """Whether the text is of a script whose marks the tokenizer removes; decoded text still has the letters."""
-    normalizer = backend(tokenizer).normalizer
-    if normalizer is None or normalizer.normalize_str("é") != "e":
-        return []
-    share, most = scripts_with_marks(list(decoded))
-    if share <= OTHER_SCRIPTS:
-        return []
-
-    text = (
-        f"the tokenizer removes the marks of every script, and {share:.1%} of the letters are of scripts that need "
-        f"them (most: {most})"
-    )
-    return [Finding(text, "train a vocabulary with --strip_accents false, and prepare again")]
+def histogram(lengths: np.ndarray) -> Iterator[str]:
+    """Lines of text: how many documents have 1, 2–3, 4–7, … tokens."""
+    bins = np.bincount(np.log2(np.maximum(lengths, 1)).astype(int)) if len(lengths) else np.zeros(1, int)
+    for power, count in enumerate(bins):
+        if bins[: power + 1].any():
+            bar = "█" * int(np.ceil(_BAR * count / bins.max()))
+            yield f"{2**power:>9,} – {2 ** (power + 1) - 1:<9,} {bar:{_BAR}} {count:,}"
 
 
-def _languages(texts: Sequence[str], language: str | None) -> Finding:
-    import py3langid  # two seconds to load
+def draw_lengths(window: Window, examples: np.ndarray, folder: Path) -> Path:
+    """Writes `lengths.png`: tokens of documents, of sentences, and of examples as the model sees them."""
+    from matplotlib.figure import Figure
 
-    some = texts[:: max(1, len(texts) // _GUESSED)]
-    guessed = Counter(py3langid.classify(text[: 8 * _GUESSED_TOKENS])[0] for text in some)
-    total = guessed.total()
-    shares = ", ".join(f"{code} {count / total:.0%}" for code, count in guessed.most_common(4))
-    text = f"language, as guessed from {total} documents: {shares}"
+    sentences = np.diff(window.token_offsets)[_sentences_of(window)]
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for axis, values, what in ((left, window.sizes, "documents"), (middle, sentences, "sentences")):
+        axis.hist(values, np.unique(np.geomspace(1, values.max() + 1, 40).round()), color="tab:blue")
+        axis.set(xscale="log", xlabel="tokens", title=f"{len(values):,} {what}")
+    right.hist(examples, 40, color="tab:orange")
+    right.set(yscale="log", xlabel="tokens", title=f"{len(examples):,} examples")
 
-    main, most = guessed.most_common(1)[0]
-    if language and len(language) == len(main) == 2 and main != language and most > total / 2:
-        return Finding(text, f"the sentence splitter was told {language}: prepare with --language {main}")
-    remedy = "one vocabulary serves them all: raise --vocab_size, or sort the text"
-    return Finding(text, remedy if most < 0.8 * total else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "lengths.png", dpi=110)
+    return folder / "lengths.png"

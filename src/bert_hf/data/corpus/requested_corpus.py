@@ -4,15 +4,17 @@ A tokenizer, a corpus and a list of duplicates that take time to make are kept i
 """
 
 import contextlib
+import heapq
 import json
 import os
 import shutil
-import socket
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import filelock
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
@@ -20,21 +22,23 @@ from bert_hf.config.files import check_writable
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import FORMAT, MANIFEST, write_json
+from bert_hf.data.corpus.shards import FORMAT, MANIFEST, write_json
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.corpus.worker_pool import worker_errors
 from bert_hf.data.text.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS
-from bert_hf.data.text.round_trip import measure
-from bert_hf.data.text.sample import SAMPLE_BYTES, sample_inputs
-from bert_hf.data.text.sources import TextFile, hub_shards
+from bert_hf.data.text.sources import Source, TextFile, hub_shards
 from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
+from bert_hf.data.text.writing_systems import round_trip
 from bert_hf.errors import InputError
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
 _HEAD = 1 << 18  # characters of each
+TOKENIZER_SAMPLE = 100_000_000  # bytes of text that a vocabulary is trained on, at most
+_GOLDEN = (5**0.5 - 1) / 2
+_SAMPLE_READ = 10  # a sample is drawn from at most ten times its size
 
 # ---- sources
 
@@ -69,7 +73,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
     if os.path.isfile(Path(path) / MANIFEST):
         return path
     if os.path.isfile(Path(path) / RECIPE):
-        raise InputError("the corpus is incomplete", where=Path(path), remedy="run the prepare.py command again")
+        raise InputError("the corpus is incomplete", where=path, remedy="run the prepare.py command again")
     return None
 
 
@@ -86,6 +90,43 @@ def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
 
 
+def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[str]:
+    """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one).
+
+    Raises:
+        InputError: there is no text in the sample.
+    """
+    order = np.random.default_rng(0).permutation(len(inputs))
+    texts = sample((piece.text for i in order for piece in inputs[i].read()), limit)
+    if not any(text.strip() for text in texts):
+        raise InputError("no text in it", where=inputs[0].name, remedy="give files that hold text")
+    return texts
+
+
+def sample(texts: Iterable[str], limit: int) -> list[str]:
+    """Texts of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
+
+    A text's key is the fractional part of its number times the golden ratio: texts of small keys lie evenly among
+    all. Above the limit, the texts of the largest keys are dropped.
+
+        number   0     1     2     3     4     5
+        key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
+    """
+    kept = []  # a heap: (-key, number, bytes, text)
+    size = read = 0
+    for number, text in enumerate(texts):
+        length = len(text.encode("utf-8", "surrogatepass"))
+        heapq.heappush(kept, (-(number * _GOLDEN % 1), number, length, text))
+        size += length
+        read += length
+
+        while size > limit and len(kept) > 1:
+            size -= heapq.heappop(kept)[2]
+        if read > _SAMPLE_READ * limit:
+            break
+    return [text for _, _, _, text in sorted(kept, key=lambda one: one[1])]
+
+
 # ---- tokenizer
 
 
@@ -97,36 +138,23 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         return load_tokenizer(open_prepared(corpus_args, folder).tokenizer(), **tokenizer_args.normalization())
 
     inputs = text_sources(corpus_args, corpus_args.train_file)
-    made_from = [FORMAT, _stamps(inputs), tokenizer_args.training(), SAMPLE_BYTES]
-    if tokenizer_args.strip_accents is None and tokenizer_args.do_lower_case:
-        made_from += ["accents by script", corpus_args.language]
-
-    cached = _cached(corpus_args, "tokenizer", made_from)
+    cached = _cached(corpus_args, "tokenizer", [FORMAT, _stamps(inputs), tokenizer_args.training()])
     with _one_process_at_a_time(cached):
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
-            trained = _train_and_report(tokenizer_args, corpus_args, sample_inputs(inputs, SAMPLE_BYTES))
-            temporary = cached.with_name(f".{cached.name}.{socket.gethostname()}-{os.getpid()}")
-            save_tokenizer(trained, temporary)
-            try:
-                os.rename(temporary, cached)
-            except OSError:  # another process was first
-                shutil.rmtree(temporary)
+            trained = _train_and_report(tokenizer_args, sample_inputs(inputs))
+            with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
+                save_tokenizer(trained, Path(temporary) / "made")
+                os.rename(Path(temporary) / "made", cached)
     return load_tokenizer(cached)
 
 
-def _train_and_report(
-    tokenizer_args: TokenizerArguments, corpus_args: TextArguments, texts: list[str]
-) -> PreTrainedTokenizerBase:
+def _train_and_report(tokenizer_args: TokenizerArguments, texts: list[str]) -> PreTrainedTokenizerBase:
     """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
     trained = train_tokenizer(
-        texts,
-        **tokenizer_args.training(),
-        language=corpus_args.language,
-        log=lambda line: print(f"tokenizer: {line}", flush=True),
+        texts, **tokenizer_args.training(), log=lambda line: print(f"tokenizer: {line}", flush=True)
     )
-    if (trip := measure(texts, backend(trained))) is not None:
-        print(*(f"tokenizer: {finding}" for finding in trip.findings()), sep="\n", flush=True)
+    print(f"tokenizer: {round_trip(texts, backend(trained))}", flush=True)
     return trained
 
 
@@ -158,9 +186,7 @@ def load_or_prepare_corpus(
     """
     if folder := prepared_folder(files):
         corpus = open_prepared(corpus_args, folder)
-        if fingerprint_text(load_tokenizer(corpus.tokenizer())) != fingerprint_text(tokenizer):
-            remedy = "prepare all text with one tokenizer"
-            raise InputError("it was prepared with another tokenizer", where=folder, remedy=remedy)
+        corpus.check_tokenizer(tokenizer)
         return corpus
 
     inputs = text_sources(corpus_args, files)
@@ -255,14 +281,8 @@ def _cached(corpus_args: TextArguments, what: str, made_from: list) -> Path:
 def _one_process_at_a_time(folder: Path) -> Iterator[None]:
     """Holds the lock of a folder of the cache; the ranks of a run ask for it at the same time.
 
-    They wait here, however long it takes: a collective operation would fail after its timeout. Where a file system
-    has no locks, or a cache no space for one, each process makes the folder, and the first puts it into place.
+    They wait here, however long it takes: a collective operation would fail after its timeout.
     """
-    lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
-    with contextlib.suppress(OSError, NotImplementedError):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(folder.with_name(f"{folder.name}.lock")):
         yield
-    finally:
-        lock.release()

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from transformers import PreTrainedTokenizerBase
 
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shard_writer import COUNTS, FORMAT, MANIFEST
+from bert_hf.data.corpus.shards import COUNTS, FORMAT, MANIFEST
 from bert_hf.data.text.encoding import offsets_of
+from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
 
 WINDOW_TOKENS = 256_000_000  # tokens of the shards that are open at a time: the B of NOT_NEXT pairs comes from these
@@ -101,20 +103,13 @@ def _read_window(shards: list[tuple[Path, np.ndarray | None]]) -> Window:
     none = np.zeros(0, np.int32)
     lengths, sentences, chosen = [none], [none], [none.astype(bool)]
     for path, mask in shards:
-        table = _memory_map(path)
+        table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
         chunks += [batch.flatten().to_numpy() for batch in table["input_ids"].chunks]
         for batch in table["sentence_lengths"].chunks:
             lengths.append(batch.flatten().to_numpy())
             sentences.append(np.diff(batch.offsets.to_numpy()))
         chosen.append(np.ones(len(table), bool) if mask is None else mask)
     return Window(chunks, *map(np.concatenate, (lengths, sentences, chosen)))
-
-
-def _memory_map(path: Path) -> pa.Table:
-    try:
-        return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"not a shard of a corpus: {error}", where=path, remedy="run prepare.py again") from None
 
 
 # ---- where the shards are
@@ -130,13 +125,16 @@ class LocalShards:
         """A file other than a shard."""
         return self.folder / name
 
-    def check(self, entries: list[dict], window_tokens: int) -> None:
-        """Checks that each shard is there and as long as its record says."""
+    def check(self, entries: list[dict]) -> None:
+        """Checks that each shard is there and as long as its record says.
+
+        Raises:
+            ValueError: one is not.
+        """
         for entry in entries:
             path = self.folder / entry["file"]
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
-                what = f"not {entry['bytes']} bytes long" if path.is_file() else "the shard is not there"
-                raise InputError(what, where=path, remedy="run the prepare.py command again: it makes what is missing")
+                raise ValueError(f"{path.name} is missing or incomplete")
 
     def keep(self, entries: list[dict]) -> None:
         """Nothing to do: all shards are here."""
@@ -162,13 +160,13 @@ def _read_manifest(storage: ShardStorage) -> dict:
                 raise ValueError(f"strange entry {entry['file']!r}")
 
         if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']}, and not {FORMAT}")
+            raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
         if not isinstance(manifest["fingerprint"], str):
             raise ValueError("no fingerprint")
+        storage.check(manifest["shards"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"not a prepared corpus: {error}", where=path, remedy="run prepare.py again") from None
-
-    storage.check(manifest["shards"], WINDOW_TOKENS)
+        remedy = "run the prepare.py command again: it makes what is missing"
+        raise InputError(f"not a prepared corpus: {error}", where=path, remedy=remedy) from None
     return manifest
 
 
@@ -231,6 +229,16 @@ class Corpus:
         """The folder of its tokenizer."""
         self.storage.file("tokenizer/tokenizer_config.json")
         return self.storage.file("tokenizer/tokenizer.json").parent
+
+    def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Raises InputError if the corpus was prepared with another tokenizer."""
+        made_with = self.manifest.get("made_from", {}).get("tokenizer")
+        if made_with not in (None, tokenizer_checksum(tokenizer)):
+            raise InputError(
+                "the corpus was prepared with another tokenizer",
+                where=self.storage.folder,
+                remedy=f"use the corpus's own, load_tokenizer('{self.storage.folder}/tokenizer')",
+            )
 
     @functools.cached_property
     def tokens(self) -> int:

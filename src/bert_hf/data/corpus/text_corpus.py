@@ -1,9 +1,10 @@
 """Tokenizes texts (a list or a `datasets.Dataset`) into a corpus in memory, and opens corpora of all kinds.
 
-The text is processed as in `prepare.py`: sentence splitter, normaliser, WordPiece. It needs 2 bytes of memory a token;
-a larger text has to be prepared on disk first.
+The text is processed as in `prepare.py`: sentence splitter, normaliser, tokenizer. It needs 2 bytes of memory per
+token; a larger text has to be prepared on disk first.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.input_files import is_url
-from bert_hf.data.text.readers import choose_column, cut_pieces, whole_text
-from bert_hf.data.text.tokenization import backend, tokenizer_checksum
+from bert_hf.data.text.readers import cut_pieces, row_texts, whole_text
+from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError
 
 _CACHE = "~/.cache/bert_hf"  # shards of a corpus behind a URL
@@ -72,65 +73,34 @@ def open_corpus(
         tokenizer: needed for texts. With a prepared corpus it is compared with the one that made it.
 
     Raises:
-        InputError: none of these, no tokenizer for texts, or another tokenizer than the corpus was prepared with.
+        InputError: several data sets, or another tokenizer than the corpus was prepared with.
     """
     if isinstance(source, str | Path):
-        url = str(source) if is_url(source) else None
-        source = Corpus.open(RemoteShards(url, Path(_CACHE).expanduser()) if url else source)
+        source = Corpus.open(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
     if isinstance(source, Corpus) and tokenizer is not None:
-        _compare_tokenizers(source, tokenizer)
+        source.check_tokenizer(tokenizer)
     if hasattr(source, "windows") and hasattr(source, "window"):
         return source
 
     if isinstance(source, Mapping):
-        remedy = f"give one of its splits: {', '.join(map(str, source))}"
-        raise InputError(f"a {type(source).__name__} holds several data sets", where="dataset", remedy=remedy)
-    if tokenizer is None:
-        raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
-
+        remedy = f"pass one of its splits: {', '.join(map(str, source))}"
+        raise InputError("expected one data set, got several", where="dataset", remedy=remedy)
     return TextCorpus(texts_of(source, text_column), tokenizer, language)
-
-
-def _compare_tokenizers(corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises InputError if the corpus was prepared with another tokenizer."""
-    made_with = corpus.manifest.get("made_from", {}).get("tokenizer")
-    if made_with not in (None, tokenizer_checksum(tokenizer)):
-        raise InputError(
-            "it was prepared with another tokenizer",
-            where=corpus.storage.folder,
-            remedy=f"use load_tokenizer('{corpus.storage.folder}/tokenizer')",
-        )
 
 
 def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     """The text of each row: the row itself, or its column `text_column` ("text", or the only one of strings).
 
     Raises:
-        InputError: a row is neither, or its column contains no text.
+        InputError: a row has no such column, or something other than text in it.
     """
     if text_column is not None and text_column in (getattr(rows, "column_names", None) or ()):
         rows = rows.select_columns([text_column])  # so that no other column is decoded
 
-    for number, row in enumerate(rows):
-        text = row if isinstance(row, str) else _column(row, text_column, number)
-        if text is not None:
-            yield text
-
-
-def _column(row: Any, name: str | None, number: int) -> str | None:
-    """The text of a row of columns; the number is for the message."""
-    where = f"row {number} of the dataset"
-    if not isinstance(row, Mapping):
-        remedy = "give texts, or rows with a text column"
-        raise InputError(f"a {type(row).__name__}, and not a text", where=where, remedy=remedy)
-    if name is None and "input_ids" in row:
-        remedy = "give the dataset to the trainer itself, with DataCollatorForPreTraining"
-        raise InputError("it is tokenized already", where=where, remedy=remedy)
-
-    strings = [column for column, value in row.items() if isinstance(value, str | None)]  # null may be text later
-    name = name or choose_column(list(row), strings, where)
-    text = row.get(name, 0)
-    if not isinstance(text, str | None):
-        remedy = f"pass text_column=…, one of: {', '.join(strings)}"
-        raise InputError(f"no text in column {name!r}", where=where, remedy=remedy)
-    return text
+    rows = iter(rows)
+    first = next(rows, "")
+    rows = itertools.chain([first], rows)
+    if isinstance(first, Mapping):
+        yield from row_texts(enumerate(rows, start=1), text_column, "dataset")
+    else:
+        yield from rows

@@ -18,7 +18,7 @@ import numpy as np
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.sources import Source
 
-METHOD = 1  # changes with whatever changes the result
+METHOD = 2  # changes with whatever changes the result
 SIMILAR = 0.8
 SHINGLE = 5  # words; a document of fewer is one shingle
 _VALUES = 256  # of a signature, a byte each
@@ -26,7 +26,6 @@ _VALUES = 256  # of a signature, a byte each
 # share one, at 0.85 all but 1 in 20,000. (datasketch's own index is of dictionaries: kilobytes a document.)
 _MIN_AGREEMENT = SIMILAR + (1 - SIMILAR) / 256  # share of equal bytes: unequal values agree in one of 256
 _ROUNDS = 64  # documents that are undecided after these are kept
-_MAX_WORD_LENGTH = 1 << 20  # characters: text without any white space is cut there, so that memory stays bounded
 # Scripts that put no space between words (Thai … Tibetan, Burmese, Khmer; kana, Han): each character is a word.
 _UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
@@ -82,8 +81,12 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
 
 
 def document_rows(source: Source, near: bool) -> bytearray:
-    """A row of bytes a document: 8 that equal documents share (0: it is empty) and, if `near`, its signature."""
-    minhash = MinHash() if near else None
+    """One row of bytes per document: 8 that equal documents share (0: it is empty) and, if `near`, its signature.
+
+    The signature of a document in several pieces (of a million characters) leaves out the sequences of words across
+    their borders.
+    """
+    sketch = new_sketch(_VALUES) if near else None
     rows = bytearray()
     digest = hashlib.blake2b(digest_size=8)
     empty = True
@@ -91,12 +94,13 @@ def document_rows(source: Source, near: bool) -> bytearray:
     for text, ends in source.read():
         empty = empty and not text.strip()
         digest.update(text.encode("utf-8", "surrogatepass").translate(None, b" \t\n\r\v\f"))
-        if minhash is not None:
-            minhash.add(text, ends)
+        if sketch is not None:
+            _add(sketch, text, SHINGLE)
         if ends:
             rows += bytes(8) if empty else digest.digest()
-            if minhash is not None:
-                rows += minhash.close().astype(np.uint8).tobytes()
+            if sketch is not None:
+                rows += sketch.hashvalues.astype(np.uint8).tobytes()
+                sketch.clear()
             digest = hashlib.blake2b(digest_size=8)
             empty = True
     return rows
@@ -115,43 +119,23 @@ def minhash_signatures(texts: Iterable[str], *, shingle: int = SHINGLE, values: 
     Returns:
         (texts, values) uint32, the same in every process.
     """
-    minhash = MinHash(shingle, values)
+    sketch = new_sketch(values)
     rows = []
     for text in texts:
-        minhash.add(text, ends=True)
-        rows.append(minhash.close())
+        _add(sketch, text, shingle)
+        rows.append(sketch.hashvalues.copy())
+        sketch.clear()
     return np.array(rows, np.uint32).reshape(-1, values)
 
 
-class MinHash:
-    """Computes the signature of a document whose text comes piece by piece (see `minhash_signatures`)."""
-
-    def __init__(self, shingle: int = SHINGLE, values: int = _VALUES):
-        self._sketch = new_sketch(values)
-        self._shingle = shingle
-        self._last = np.zeros(0, np.uint64)  # words (hashes) with which the next shingle begins
-        self._rest = ""  # of a word that the next piece may continue
-
-    def add(self, text: str, ends: bool) -> None:
-        """Adds a piece of the text; `ends`: it is the document's last one."""
-        text = self._rest + separate_words(text)
-        words = text.split()
-        whole = ends or not words or text[-1].isspace() or len(words[-1]) >= _MAX_WORD_LENGTH
-        self._rest = "" if whole else words.pop()
-
-        hashes = np.concatenate([self._last, np.fromiter(map(hash_word, words), np.uint64, len(words))])
-        short = ends and 0 < len(hashes) < self._shingle and self._sketch.is_empty()
-        if short or len(hashes) >= self._shingle:
-            values = (shingle_hashes(hashes, self._shingle) >> np.uint64(32)).tolist()
-            for begin in range(0, len(values), 512):  # a batch that fits into a core's cache
-                self._sketch.update_batch(values[begin : begin + 512])
-        self._last = hashes[:0] if ends else hashes[max(0, len(hashes) - self._shingle + 1) :]
-
-    def close(self) -> np.ndarray:
-        """(values,) the signature; the next piece begins another document."""
-        values = self._sketch.hashvalues.copy()
-        self._sketch.clear()
-        return values
+def _add(sketch: Any, text: str, shingle: int) -> None:
+    """Adds the sequences of words of a text to a sketch."""
+    words = separate_words(text).split()
+    if words:
+        hashes = np.fromiter(map(hash_word, words), np.uint64, len(words))
+        values = (shingle_hashes(hashes, shingle) >> np.uint64(32)).tolist()
+        for begin in range(0, len(values), 512):  # a batch that fits into a core's cache
+            sketch.update_batch(values[begin : begin + 512])
 
 
 def new_sketch(values: int) -> Any:

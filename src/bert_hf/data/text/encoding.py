@@ -15,17 +15,24 @@ import numpy as np
 import sentencex
 from tokenizers import Tokenizer
 
-from bert_hf.data.text.writing_systems import two_letter_code
-
 MAX_SENTENCE_LENGTH = 1000  # characters; beyond it text without full stops is cut at white space
 LONG_LINE = 10_000  # characters of a line that are given to `sentencex` at once; more end with a sentence
 GROUP = 1 << 18  # characters that are encoded at once
 _REMEMBERED = 1 << 19  # words whose ids are cached, at most, and four times as many ids: about 150 MB a process
 # The words of a string without white space: each mark of ASCII punctuation is one, and what is between two marks.
 WORDS = re.compile(r"[^!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-_REGION = re.compile(
-    r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$"
-)  # script and region, for which sentencex has no rules
+_REGION = re.compile(r"(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$")  # script, region: sentencex has no rules for them
+# The languages that `sentencex` knows by a code of two letters, by their codes of three.
+_TWO_LETTERS = {
+    pair[:3]: pair[4:]
+    for pair in "afr-af amh-am ara-ar arb-ar asm-as aze-az bel-be ben-bn bod-bo bos-bs bul-bg cat-ca ces-cs cze-cs "
+    "cmn-zh cym-cy dan-da deu-de ger-de div-dv dzo-dz ell-el gre-el eng-en est-et ekk-et eus-eu fas-fa pes-fa prs-fa "
+    "fin-fi fra-fr fre-fr gle-ga glg-gl guj-gu heb-he hin-hi hrv-hr hun-hu hye-hy ind-id isl-is ita-it jpn-ja kan-kn "
+    "kas-ks kat-ka kaz-kk khm-km kor-ko kur-ku lao-lo lav-lv lvs-lv lit-lt mal-ml mar-mr mkd-mk mon-mn khk-mn msa-ms "
+    "zsm-ms mya-my nep-ne npi-ne nld-nl dut-nl nno-nn nob-nb nor-no ori-or ory-or pan-pa pol-pl por-pt pus-ps ron-ro "
+    "rum-ro rus-ru san-sa sin-si slk-sk slv-sl snd-sd som-so spa-es sqi-sq srp-sr swa-sw swh-sw swe-sv tam-ta tel-te "
+    "tgk-tg tgl-tl tha-th tir-ti tur-tr uig-ug ukr-uk urd-ur uzb-uz uzn-uz vie-vi yid-yi zho-zh chi-zh".split()
+}
 _SPACED_STOP = re.compile(r"(?<=[A-Z])\s++(?=\.)")  # as in "grade A ."; it never goes back, however long the space
 # The end of a sentence that no space follows, as in Chinese, Japanese and other scripts, with what closes it.
 # (Possessive, so that a closing mark before a space does not become the beginning of the next part.)
@@ -72,22 +79,18 @@ def _parts(line: str) -> Iterator[str]:
 @functools.lru_cache(maxsize=8)
 def _rules_of(language: str) -> str:
     """The code by which `sentencex` knows the rules of a language: `de` for `deu` and for `de-Latn-AT`."""
-    return _REGION.sub("", two_letter_code(language))
+    code, dash, region = language.partition("-")
+    return _REGION.sub("", f"{_TWO_LETTERS.get(code, code)}{dash}{region}")
 
 
 def _segments(line: str, language: str) -> list[str]:
-    """The sentences of a line; the whole line where `sentencex` panics.
+    """The sentences of a line.
 
-    It does (1.0.32) on a single capital letter, white space of several bytes and a full stop, so that space becomes an
-    ordinary one. No other panic is known; one would end the work on a whole corpus.
+    `sentencex` (1.0.32) panics on a single capital letter, white space of several bytes and a full stop, so such space
+    becomes an ordinary one.
     """
-    line = _SPACED_STOP.sub(lambda found: found[0] if found[0].isascii() else " ", line)
-    try:
-        return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
-    except BaseException as error:  # a panic is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        return [line]
+    line = _SPACED_STOP.sub(lambda match: match[0] if match[0].isascii() else " ", line)
+    return sentencex.segment(_rules_of(language), line)  # pyright: ignore[reportAttributeAccessIssue] - has no stubs
 
 
 def _cut_long(sentence: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from bert_hf.config.files import check_input_file
 from bert_hf.errors import InputError, first_line
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_REMEDY = "check the path (globs need quotes)"
 
 
 @contextlib.contextmanager
@@ -30,7 +31,9 @@ def access_errors(where: str | Path, remedy: str = "check the address and the ne
         raise
     except Exception as error:
         reason = first_line(error)
-        if reason == str(where):  # all that fsspec's clients say
+        if isinstance(error, ImportError):  # the client of this protocol
+            remedy = 'pip install "bert-hf[streaming]"'
+        elif reason == str(where):  # all that fsspec's clients say
             reason = "not found, or the server does not answer"
         raise InputError(f"cannot be read: {reason}", where=where, remedy=remedy) from None
 
@@ -44,33 +47,29 @@ def is_url(path: str | Path) -> bool:
 
 
 def expand(patterns: list[str], folders: bool = False) -> list[str]:
-    """The files that paths, URLs and globs name, in the order given, those of a glob sorted.
+    """The files that paths, URLs and globs name, each once, in the order given, those of a glob sorted.
 
     Args:
         folders: folders are accepted, and remain as they are.
 
     Raises:
-        InputError: a path or a glob names no file, an empty file, or a file that was named before.
+        InputError: a path or a glob names no file, or an empty one.
     """
     files = []
     for pattern in patterns:
         if folders and os.path.isdir(pattern):
-            files.append(pattern)
+            named = [pattern]
         else:
-            files += _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
-    _refuse_repeated(files)
-    return files
+            named = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+        if not named:
+            raise InputError("no such file", where=pattern, remedy=_REMEDY)
+        files += named
 
-
-def _refuse_repeated(files: list[str]) -> None:
-    """Refuses a file that is read twice, also by another path: held out once, it would be trained on as well."""
-    paths: dict[str, str] = {}
+    # A file that was held out under one name must not be trained on under another
+    by_place = {}
     for path in files:
-        real = path if is_url(path) else os.path.realpath(path)
-        if real in paths:
-            what = "the file is named twice" + (f", first as {paths[real]}" if paths[real] != path else "")
-            raise InputError(what, where=path, remedy="name it once (a glob may cover it)")
-        paths[real] = path
+        by_place.setdefault(path if is_url(path) else os.path.realpath(path), path)
+    return list(by_place.values())
 
 
 def check_disjoint(**named: list[str] | None) -> None:
@@ -90,32 +89,20 @@ def check_disjoint(**named: list[str] | None) -> None:
 
 
 def _expand_path(pattern: str) -> list[str]:
-    remedy = "check the path (globs need quotes)"
-    found = [pattern]
+    paths = [pattern]
     if glob.has_magic(pattern) and not os.path.lexists(pattern):
-        found = sorted(glob.glob(pattern, recursive=True))
-    if not found:
-        raise InputError("no such file", where=pattern, remedy=remedy)
+        paths = sorted(glob.glob(pattern, recursive=True))
 
-    for path in map(Path, found):
-        if os.path.isdir(path):
-            remedy = f"name files, e.g. '{path}/*.txt' (pretrain.py also takes one folder made by prepare.py)"
-            raise InputError("a folder", where=path, remedy=remedy)
-        if check_input_file(path, remedy).stat().st_size == 0:
-            raise InputError("the file is empty", where=path, remedy="give a file that holds text")
-    return found
+    for path in paths:
+        if check_input_file(path, _REMEDY).stat().st_size == 0:
+            raise InputError("the file is empty", where=path, remedy="give a file that contains text")
+    return paths
 
 
 def _expand_url(pattern: str) -> list[str]:
     with access_errors(pattern):
         system, path = fsspec.url_to_fs(pattern)
-        if not glob.has_magic(path):
-            return [pattern]
-        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
-
-    if not found:
-        raise InputError("no such file", where=pattern, remedy="check the address")
-    return found
+        return sorted(map(system.unstrip_protocol, system.glob(path))) if glob.has_magic(path) else [pattern]
 
 
 # ---- their kind

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 from bert_hf.config.files import read_input_text
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.text.writing_systems import choose_accents, count_characters
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, first_line
 from bert_hf.models.loading import find_tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -36,9 +36,7 @@ def train_tokenizer(
     do_lower_case: bool = True,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
-    min_frequency: int = 2,
     limit_alphabet: int | None = None,
-    language: str | None = None,
     log: Callable[[str], None] | None = None,
 ) -> BertTokenizer:
     """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
@@ -56,7 +54,6 @@ def train_tokenizer(
         limit_alphabet: None takes 1,000 characters, or as many as make up 99.95 % of the text (Chinese, Japanese and
             Korean need more), but with more than 1,000 no more than half of the vocabulary holds single characters,
             and never more than fit into it.
-        language: of the text, an ISO 639 code, for the choice of `strip_accents`.
         log: is called with one line: whether accents are stripped, and why.
 
     Raises:
@@ -64,7 +61,10 @@ def train_tokenizer(
     """
     points = count_characters(texts)
     if strip_accents is None and do_lower_case:
-        strip_accents = _chosen_accents(points, language, log)
+        strips, reason = choose_accents(points)
+        strip_accents = None if strips else False  # None is recorded where they are stripped, as in the 2018 code
+        if log:
+            log(reason)
     options: dict[str, Any] = {
         "do_lower_case": do_lower_case,
         "strip_accents": strip_accents,
@@ -73,21 +73,11 @@ def train_tokenizer(
 
     rust = backend(BertTokenizer(**options))
     alphabet = _alphabet(points, rust.normalizer, limit_alphabet, vocab_size)
-    vocabulary = _train_vocabulary(rust, texts, alphabet, vocab_size, min_frequency)
+    vocabulary = _train_wordpiece(rust, texts, alphabet, vocab_size)
     return BertTokenizer(vocab=vocabulary, model_max_length=MAX_LENGTH, **options)
 
 
-def _chosen_accents(points: np.ndarray, language: str | None, log: Callable[[str], None] | None) -> bool | None:
-    """`strip_accents` for a text of these characters. None, where they are stripped: as it was always recorded."""
-    accents = choose_accents(points, language)
-    if log:
-        log(accents.reason)
-    return None if accents.strip else False
-
-
-def _train_vocabulary(
-    rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int, min_frequency: int
-) -> dict[str, int]:
+def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str], vocab_size: int) -> dict[str, int]:
     """The vocabulary that the Rust trainer learns, completed (`_complete`).
 
     The trainer numbers the continuations of characters in the order of a hash map, and a tie between two pairs goes to
@@ -95,7 +85,7 @@ def _train_vocabulary(
     """
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
-        min_frequency=min_frequency,
+        min_frequency=2,
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         special_tokens=[*SPECIALS, *(f"##{character}" for character in alphabet)],
@@ -128,17 +118,17 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
 
     known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
-    if not most:
-        remedy = f"give {len(SPECIALS) + 2} or more"
-        raise InputError(f"{vocab_size} pieces do not hold a single character", where="--vocab_size", remedy=remedy)
+    if most < min(limit or 1, len(known)):
+        raise InputError(
+            f"a vocabulary of {vocab_size:,} holds {max(0, most):,} characters, each as start and inside of a word",
+            where="--limit_alphabet" if limit else "--vocab_size",
+            remedy="give a larger --vocab_size",
+        )
 
     if limit is None:
         covered = np.cumsum([-count for count, _ in known])
         needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
         limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
-    elif min(limit, len(known)) > most:
-        what = f"a vocabulary of {vocab_size:,} pieces holds {most:,} characters, each as start and inside of a word"
-        raise InputError(what, where="--limit_alphabet", remedy="give fewer, or a larger --vocab_size")
     return sorted(character for _, character in known[:limit])
 
 
@@ -201,58 +191,51 @@ def load_tokenizer(
 
 def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
     """A tokenizer that transformers saved, from a folder or the Hub."""
-    path = Path(name_or_path)
-    if path.is_dir() and not any(os.path.lexists(path / name) for name in ("tokenizer.json", "vocab.txt")):
-        raise InputError("no tokenizer in it", where=path, remedy="give a folder with tokenizer.json or vocab.txt")
-
+    folder = find_tokenizer(name_or_path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(find_tokenizer(name_or_path)), trust_remote_code=False)
-    except InputError:
-        raise
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the Rust library raises no narrower class
-        reason = f"no {error}" if isinstance(error, KeyError) else (str(error).splitlines() or [""])[0]
         raise InputError(
-            f"no tokenizer can be loaded from it: {reason}",
+            f"no tokenizer can be loaded from it: {first_line(error)}",
             where=name_or_path,
             remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
         ) from None
 
-    tokenizer.name_or_path = str(name_or_path)  # and not a folder of the Hub's cache
+    tokenizer.name_or_path = str(name_or_path)  # not the folder of the Hub's cache
     return tokenizer
 
 
 def _check_normalization(
     tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
 ) -> None:
-    """Refuses options that a saved tokenizer contradicts; a default may not have been given, and is not compared."""
+    """Refuses options that contradict a saved BERT tokenizer. (A default may not have been given: it is not compared.)
+
+    Raises:
+        InputError: the option would silently have no effect.
+    """
     normalizer = json.loads(backend(tokenizer).to_str())["normalizer"] or {}
     if normalizer.get("type") != "BertNormalizer":
         return
-    strips = normalizer["lowercase"] if normalizer["strip_accents"] is None else normalizer["strip_accents"]
 
-    own = {
-        "do_lower_case": (normalizer["lowercase"], None if lower else False),
-        "strip_accents": (strips, strip),
-        "tokenize_chinese_chars": (normalizer["handle_chinese_chars"], None if chinese else False),
+    saved_strip = normalizer["lowercase"] if normalizer["strip_accents"] is None else normalizer["strip_accents"]
+    contradicted = {
+        "do_lower_case": not lower and normalizer["lowercase"],
+        "strip_accents": strip not in (None, saved_strip),
+        "tokenize_chinese_chars": not chinese and normalizer["handle_chinese_chars"],
     }
-    for option, (value, given) in own.items():
-        if given is not None and given != value:
-            what = f"the saved tokenizer has {option} {str(value).lower()}, which --{option} does not change"
-            raise InputError(what, where=where, remedy="leave the option out, or train another vocabulary")
+    for option, differs in contradicted.items():
+        if differs:
+            what = f"the saved tokenizer has another {option}, which the option does not change"
+            raise InputError(what, where=where, remedy=f"leave --{option} out, or train another vocabulary")
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """piece → id, the number of its line."""
-    seen = {}
-    for line, piece in enumerate(read_input_text(path).removesuffix("\n").split("\n"), start=1):
-        piece = piece.rstrip("\r")
-        if piece in seen:
-            raise InputError(f"{piece!r} occurs twice", where=path, line=line, remedy="keep one piece a line, once")
-        seen[piece] = line - 1
-
-    if missing := [special for special in SPECIALS if special not in seen]:
-        raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one a line")
-    return seen
+    lines = read_input_text(path).removesuffix("\n").split("\n")
+    vocabulary = {piece.rstrip("\r"): number for number, piece in enumerate(lines)}
+    if missing := [special for special in SPECIALS if special not in vocabulary]:
+        raise InputError(f"{' '.join(missing)} missing", where=path, remedy="add the special tokens, one per line")
+    return vocabulary
 
 
 def check_tokenizer(
@@ -269,9 +252,8 @@ def check_tokenizer(
     where = where or tokenizer.name_or_path or "tokenizer"
     for name in ("pad", "unk", "cls", "sep", "mask"):
         if getattr(tokenizer, f"{name}_token_id", None) is None:
-            raise InputError(
-                f"the tokenizer has no [{name.upper()}] token", where=where, remedy="choose a BERT tokenizer"
-            )
+            what = f"the tokenizer has no [{name.upper()}] token"
+            raise InputError(what, where=where, remedy="choose a BERT tokenizer")
 
     largest = max(tokenizer.get_vocab().values())
     if model_vocab_size is not None and largest >= model_vocab_size:
@@ -329,6 +311,6 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     starts = np.zeros(max(vocabulary.values()) + 1, bool)
     for token, index in vocabulary.items():
         starts[index] = token.startswith(mark) != (mark == "##")
-    starts[list(tokenizer.get_added_vocab().values())] = True
+    starts[list(cast(BertTokenizer, tokenizer).get_added_vocab().values())] = True
     starts[tokenizer.all_special_ids] = False
     return starts

@@ -1,4 +1,4 @@
-"""Finds the scripts (writing systems) of a text, and decides whether an uncased tokenizer strips its accents.
+"""Decides from the scripts of a text whether an uncased tokenizer strips its accents, and measures what it loses.
 
 BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). In Latin,
 Greek and Cyrillic text that removes accents, as in the published English model. In other scripts the same category
@@ -12,49 +12,23 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
+
+from bert_hf.console import Finding
 
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
-# Scripts without nonspacing marks: nothing is lost there, whether accents are stripped or kept.
-_WITHOUT_MARKS = frozenset({"Cjk", "Ideographic", "Hangul", "Bopomofo", "Yi"})
 # Above this share of letters in other scripts accents are kept. English Wikipedia has 0.02 % (foreign names).
 OTHER_SCRIPTS = 0.01
 # Above this share of letters with an accent, accents are kept: they distinguish common words, as the tones of
 # Vietnamese do. In tests/paragraphs.py: Vietnamese 27 %, Greek 15 %, German 8 %, Turkish 7 %, Russian 6 %.
 DENSE_ACCENTS = 0.2
-# ISO 639 codes of languages that are not written in Latin, Greek or Cyrillic letters, and Vietnamese.
-KEPT_LANGUAGES = frozenset(
-    "am ar arz ary as awa bho bn bo brx ckb doi dv dz fa gu he hi hy iw ja ka km kn ko kok ks lo mai ml mni mr my ne "
-    "new nqo or pa pnb ps sa sat sd shn si syr ta te th ti ug ur vi wuu yi yue zh zgh".split()
-)
-# Three-letter codes of languages that `sentencex` and `KEPT_LANGUAGES` know by two letters.
-_TWO_LETTERS = {
-    pair[:3]: pair[4:]
-    for pair in "afr-af amh-am ara-ar arb-ar asm-as aze-az bel-be ben-bn bod-bo bos-bs bul-bg cat-ca ces-cs cze-cs "
-    "cmn-zh cym-cy dan-da deu-de ger-de div-dv dzo-dz ell-el gre-el eng-en est-et ekk-et eus-eu fas-fa pes-fa prs-fa "
-    "fin-fi fra-fr fre-fr gle-ga glg-gl guj-gu heb-he hin-hi hrv-hr hun-hu hye-hy ind-id isl-is ita-it jpn-ja kan-kn "
-    "kas-ks kat-ka kaz-kk khm-km kor-ko kur-ku lao-lo lav-lv lvs-lv lit-lt mal-ml mar-mr mkd-mk mon-mn khk-mn msa-ms "
-    "zsm-ms mya-my nep-ne npi-ne nld-nl dut-nl nno-nn nob-nb nor-no ori-or ory-or pan-pa pol-pl por-pt pus-ps ron-ro "
-    "rum-ro rus-ru san-sa sin-si slk-sk slv-sl snd-sd som-so spa-es sqi-sq srp-sr swa-sw swh-sw swe-sv tam-ta tel-te "
-    "tgk-tg tgl-tl tha-th tir-ti tur-tr uig-ug ukr-uk urd-ur uzb-uz uzn-uz vie-vi yid-yi zho-zh chi-zh".split()
-}
 _COUNTED = 1 << 20  # characters that are counted at a time
 _NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
-
-
-def two_letter_code(language: str) -> str:
-    """The code with its first part in two letters, if the language has such a code: `de-AT` for `deu-AT`."""
-    code, dash, region = language.partition("-")
-    return f"{_TWO_LETTERS.get(code, code)}{dash}{region}"
-
-
-class Accents(NamedTuple):
-    """Whether accents are stripped, and why."""
-
-    strip: bool
-    reason: str  # one line
+_BATCH = 10_000  # words that are encoded at a time
+_SHOWN = 16  # characters of an example
+_MANY_LOST = 0.005  # share of the words from which a remedy is given
 
 
 def count_characters(texts: Iterable[str]) -> np.ndarray:
@@ -101,34 +75,29 @@ def letters_by_script(points: np.ndarray) -> Counter[str]:
     return letters
 
 
-def choose_accents(points: np.ndarray, language: str | None = None) -> Accents:
-    """Whether an uncased tokenizer for this text should strip accents.
-
-    For a language whose script needs its marks they are kept. For any other language the text decides, so that a wrong
-    `language` does not damage it. The same counts and language give the same answer.
+def choose_accents(points: np.ndarray) -> tuple[bool, str]:
+    """(whether an uncased tokenizer for this text should strip accents, the reason in one line).
 
     Args:
         points: `count_characters` of the text that the vocabulary is trained on.
-        language: an ISO 639 code, with or without a region.
     """
-    if language and two_letter_code(language.lower().replace("_", "-")).split("-")[0] in KEPT_LANGUAGES:
-        return Accents(False, f"accents are kept, for --language {language}")
-
     letters = letters_by_script(points)
-    share, most = _outside(letters, STRIPPED)
+    others = Counter({script: count for script, count in letters.items() if script not in STRIPPED})
+    share = others.total() / max(1, letters.total())
     if share > OTHER_SCRIPTS:
+        most = others.most_common(1)[0][0]
         text = f"accents are kept: {share:.1%} of the letters are not Latin, Greek or Cyrillic (most: {most})"
-        return Accents(False, text)
+        return False, text
 
     accented = _accented(points) / max(1, letters.total())
     if accented > DENSE_ACCENTS:
-        return Accents(False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words")
+        return False, f"accents are kept: {accented:.1%} of the letters have one, so they distinguish words"
 
     reason = (
         f"accents are stripped, as in the published uncased models: {accented:.2%} of the letters have one, and "
         f"{1 - share:.2%} are Latin, Greek or Cyrillic (--strip_accents false keeps accents)"
     )
-    return Accents(True, reason)
+    return True, reason
 
 
 def _accented(points: np.ndarray) -> int:
@@ -142,13 +111,40 @@ def _accented(points: np.ndarray) -> int:
     return count
 
 
-def scripts_with_marks(texts: Iterable[str]) -> tuple[float, str]:
-    """(share of the letters in scripts that stripping damages, the most frequent of these scripts)."""
-    return _outside(letters_by_script(count_characters(texts)), STRIPPED | _WITHOUT_MARKS)
+def round_trip(texts: Iterable[str], tokenizer: Tokenizer) -> Finding:
+    """How many words differ after encoding and decoding, apart from case, accents and invisible characters.
+
+    A word is lost if it becomes [UNK], or if the tokenizer strips marks that are not accents: `दुनिया` becomes `दनिया`.
+    """
+    counts = Counter(word for text in texts for word in text.split())
+    words = list(counts)
+    lost = Counter()
+    for begin in range(0, len(words), _BATCH):
+        some = words[begin : begin + _BATCH]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(some, add_special_tokens=False)]
+        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
+        for word, back in zip(some, ("".join(text.split()) for text in decoded), strict=True):
+            if back != word.lower() and _folded(back) != _folded(word):
+                lost[word, back] = counts[word]
+
+    share = lost.total() / max(1, counts.total())
+    text = f"{share:.3%} of the words are not the same after encoding and decoding (case and accents aside)"
+    if lost:
+        word, back = lost.most_common(1)[0][0]
+        text += f", e.g. {word[:_SHOWN]!r} becomes {back[:_SHOWN]!r}"
+    remedy = "pass --strip_accents false, raise --limit_alphabet, or look for a wrong encoding"
+    return Finding(text, remedy if share > _MANY_LOST else "")
 
 
-def _outside(letters: Counter[str], scripts: frozenset[str]) -> tuple[float, str]:
-    """(share of the letters that are in other scripts, the most frequent of those)."""
-    others = Counter({script: count for script, count in letters.items() if script not in scripts})
-    most = others.most_common(1)[0][0] if others else ""
-    return others.total() / max(1, letters.total()), most
+def _folded(text: str) -> str:
+    """The text without case, control characters, and the accents of Latin, Greek and Cyrillic letters."""
+    kept = []
+    script = None  # of the last letter, to which marks belong that several scripts share
+    for character in unicodedata.normalize("NFD", text):
+        category = unicodedata.category(character)
+        if category[0] != "M":
+            script = script_of(character) if category[0] == "L" else None
+        is_accent = category == "Mn" and (script_of(character) or script) in STRIPPED
+        if category[0] != "C" and not is_accent:
+            kept.append(character)
+    return unicodedata.normalize("NFD", "".join(kept).casefold())

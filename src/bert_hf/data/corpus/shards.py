@@ -1,0 +1,295 @@
+"""Writes the shards of a corpus: each input (a file, a Hub shard) becomes one shard, or several where it is large.
+
+A shard is an Arrow stream that `datasets` opens too, one row per document: `input_ids`, `sentence_lengths`. Next to
+each shard lies its record, `data-00000.json`; `manifest.json` holds all records once every shard is there.
+
+Input 3 becomes `data-00003.arrow` and, if it holds more than `SHARD_TOKENS`, also `data-00003-00001.arrow`,
+`data-00003-00002.arrow`, … in the order of its documents. The record of each but the last has `cut_at`, the bound, and
+`groups`, how many groups of pieces the shard holds: an interrupted preparation resumes after the last finished shard.
+
+The module imports neither torch nor transformers, so that worker processes start in a fraction of a second.
+"""
+
+import functools
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bert_hf.config.files import read_json_object, write_durably
+from bert_hf.data.corpus.checksums import file_checksum, json_checksum
+from bert_hf.data.text.encoding import (
+    Encoded,
+    batch_text_pieces,
+    encode_group,
+    leave_out,
+    offsets_of,
+    sentences_per_document,
+)
+from bert_hf.data.text.sources import Source
+
+FORMAT = 2  # of the folder; part of the fingerprint
+MANIFEST = "manifest.json"
+COUNTS = ("documents", "sentences", "tokens", "one_sentence_documents", "empty_documents", "unknown")
+SHARD_TOKENS = 64_000_000  # a shard ends with the document that fills it; four make a window
+_BATCH_TOKENS = 4_000_000  # tokens in a record batch
+_MAX_DOCUMENT_TOKENS = 64_000_000  # tokens: a document is held in memory until it ends
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Writes a JSON file atomically."""
+    write_durably(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+# ---- one shard
+
+
+class ShardWriter:
+    """Writes one shard: `data-NNNNN.arrow`, then its record. An interrupted one leaves no such file.
+
+        with ShardWriter(folder / "data-00000.arrow", {"source": "a.txt"}) as writer:
+            writer.add(encoded)
+        writer.entry
+
+    Args:
+        path: of the shard.
+        facts: what the record holds in addition to the counts.
+
+    Attributes:
+        entry: the record, after the `with`.
+    """
+
+    entry: dict
+
+    def __init__(self, path: Path, facts: dict):
+        self.path, self.facts = path, facts
+
+    def __enter__(self) -> "ShardWriter":
+        remove_leftovers(self.path)
+        self._temporary = self.path.with_name(f".{self.path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
+        self._file = open(self._temporary, "wb")
+        self._stream = None
+        self._pending = []
+        self._size = 0  # of what is pending: tokens, and pieces that may have none
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self.document_ended = True
+        return self
+
+    def add(self, encoded: Encoded) -> None:
+        """Adds some pieces of text. Batches are cut where a document ends, wherever the groups are cut.
+
+        A document of more than `_MAX_DOCUMENT_TOKENS` tokens (a file without blank lines, say) is ended there.
+        """
+        self._size += len(encoded.ids) + len(encoded.ends)
+        if self._size >= _MAX_DOCUMENT_TOKENS and not encoded.ends[-1]:
+            encoded = encoded._replace(ends=np.append(encoded.ends[:-1], True))
+
+        self.document_ended = bool(encoded.ends[-1])
+        self._pending.append(encoded)
+        if self._size >= _BATCH_TOKENS and self.document_ended:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Writes what is pending as one record batch."""
+        ids, lengths, sentences, ends, unknown = map(np.hstack, zip(*self._pending, strict=True))
+        self._pending, self._size = [], 0
+
+        # Where each document that has text begins and the last one ends: sentences and tokens before that
+        per_document = sentences_per_document(sentences, ends)
+        filled = per_document > 0
+        sentence_offsets = offsets_of(per_document[filled])
+        token_offsets = offsets_of(lengths)[sentence_offsets]
+        self._write(
+            pa.ListArray.from_arrays(pa.array(token_offsets, pa.int32()), pa.array(ids)),
+            pa.ListArray.from_arrays(pa.array(sentence_offsets, pa.int32()), pa.array(lengths)),
+        )
+
+        sums = (filled.sum(), len(lengths), len(ids), (per_document == 1).sum(), (~filled).sum(), unknown.sum())
+        for name, value in zip(COUNTS, sums, strict=True):
+            self._counts[name] += int(value)
+
+    def _write(self, *columns: pa.Array) -> pa.RecordBatchStreamWriter:
+        batch = pa.record_batch(list(columns), names=["input_ids", "sentence_lengths"])
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(self._file, batch.schema)
+        self._stream.write_batch(batch)
+        return self._stream
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        if self._pending:
+            self._flush()
+        if self._stream is None:  # no text: a shard without a row
+            self._stream = self._write(pa.array([], pa.list_(pa.uint16())), pa.array([], pa.list_(pa.int32())))
+        self._stream.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+        checksum = file_checksum(self._temporary)
+        size = self._temporary.stat().st_size
+        os.replace(self._temporary, self.path)
+        self.entry = {"file": self.path.name, "bytes": size, "sha256": checksum, **self._counts, **self.facts}
+        write_json(self.path.with_suffix(".json"), self.entry)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes of this machine left of an input's shards: of the one at `path` and later ones."""
+    for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
+        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # another host's is not a number
+        if process.isdigit() and not _is_alive(int(process)):
+            leftover.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends no signal
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def finished_shard(path: Path, fingerprint: str) -> dict | None:
+    """The record of a shard that is complete, undamaged and up to date (of this fingerprint), else None."""
+    entry = read_json_object(path.with_suffix(".json"))
+    if entry is None or entry.get("fingerprint") != fingerprint or not path.is_file():
+        return None
+    return entry if file_checksum(path) == entry.get("sha256") else None
+
+
+def write_manifest(folder: Path, facts: dict, entries: list[dict]) -> None:
+    """Writes the manifest: totals and the shards' records. Equal shards give equal bytes, whoever made them."""
+    totals = {name: sum(entry[name] for entry in entries) for name in COUNTS}
+    unknown = totals.pop("unknown")
+    manifest = {
+        "format": FORMAT,
+        **totals,
+        "unknown_share": unknown / max(1, totals["tokens"]),
+        "fingerprint": json_checksum([entry["fingerprint"] for entry in entries]),
+        **facts,
+        "shards": entries,
+    }
+    write_json(folder / MANIFEST, manifest)
+
+
+# ---- the shards of one input
+
+
+@dataclass
+class InputShards:
+    """An input and its shards, of which those in `entries` are known to be finished.
+
+        shards = InputShards(source, folder / "data-00000.arrow", {"language": "en", …})
+        shards.find_finished()
+        shards.write((str(folder / "tokenizer/tokenizer.json"), ""), "en")
+
+    Where a shard ends depends on the groups of pieces alone, not on how many processes encode them.
+    """
+
+    source: Source
+    path: Path  # of the first shard
+    made_from: dict  # what the fingerprint has in common with those of the corpus's other inputs
+    without: frozenset[int] = frozenset()  # numbers of documents that are left out
+    entries: list[dict] = field(default_factory=list)  # the records of the first shards
+    cut_at: int = field(default_factory=lambda: SHARD_TOKENS)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of what the shards are made from. It takes reading the input."""
+        return json_checksum([self.made_from, self.source.name, self.source.checksum(), sorted(self.without)])
+
+    @property
+    def complete(self) -> bool:
+        """Whether the records of all shards are known."""
+        return bool(self.entries) and "cut_at" not in self.entries[-1]
+
+    def _path_of(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}-{number:05d}.arrow") if number else self.path
+
+    def _fingerprint_of(self, number: int) -> str:
+        """The first shard's does not depend on where it ends: an input of one shard is not cut."""
+        return json_checksum([self.fingerprint, number, self.cut_at]) if number else self.fingerprint
+
+    def all_recorded(self) -> bool:
+        """Whether each shard has its record. Nothing is verified: this reads a few small files."""
+        number = 0
+        while record := read_json_object(self._path_of(number).with_suffix(".json")):
+            if "cut_at" not in record:
+                return True
+            number += 1
+        return False
+
+    def find_finished(self) -> None:
+        """Finds the shards that are complete, undamaged and up to date, up to the first that is not.
+
+        Where there are any, input and shards are read.
+        """
+        while not self.complete:
+            number = len(self.entries)
+            path = self._path_of(number)
+            if not path.with_suffix(".json").is_file():
+                break
+            entry = finished_shard(path, self._fingerprint_of(number))
+            if entry is None or entry.get("cut_at", self.cut_at) != self.cut_at:
+                break
+            self.entries.append(entry)
+
+    def write(
+        self,
+        tokenizer: tuple[str, str],
+        language: str | None,
+        mapped: Callable[[Callable, Iterable], Iterable] = map,
+    ) -> list[dict]:
+        """Reads the input, encodes it and writes the shards that are not finished: the work of one process.
+
+        Args:
+            tokenizer: the arguments of `encoding.load_encoder`.
+            mapped: a `map` that encodes the groups, of one process or several.
+
+        Returns:
+            The records of all shards.
+        """
+        pieces = leave_out(self.source.read(), self.without)
+        done = sum(entry["groups"] for entry in self.entries)
+        encode = functools.partial(encode_group, tokenizer=tokenizer, language=language)
+        groups = iter(mapped(encode, itertools.islice(batch_text_pieces(pieces), done, None)))
+
+        group = next(groups, None)
+        while not self.complete:
+            number = len(self.entries)
+            facts = {"source": self.source.name, "fingerprint": self._fingerprint_of(number)}
+            with ShardWriter(self._path_of(number), facts) as shard:
+                written = tokens = 0
+                while group is not None and (tokens < self.cut_at or not shard.document_ended):
+                    shard.add(group)
+                    written += 1
+                    tokens += len(group.ids)
+                    group = next(groups, None)
+                if group is not None:
+                    shard.facts |= {"cut_at": self.cut_at, "groups": written}
+            self.entries.append(shard.entry)
+
+        self._remove_later_shards()
+        return self.entries
+
+    def _remove_later_shards(self) -> None:
+        """Removes the shards that an earlier, longer version of the input left."""
+        ours = {entry["file"] for entry in self.entries}
+        for suffix in (".json", ".arrow"):  # no record is ever left without its tokens
+            for path in self.path.parent.glob(f"{self.path.stem}-*{suffix}"):
+                if path.with_suffix(".arrow").name not in ours:
+                    path.unlink(missing_ok=True)
