@@ -8,7 +8,7 @@ from helpers.corpora import everything
 from helpers.recipe_runs import ROOT, recipe
 
 from bert_hf.data.corpus.checksums import file_checksum
-from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.labelled_texts import read_labelled
 from bert_hf.finetuning.splitting import fold_files
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"

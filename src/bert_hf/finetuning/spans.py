@@ -14,7 +14,7 @@ from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
-from bert_hf.finetuning.squad.files import Question, read_hub_questions, read_questions
+from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import Arrays, DownstreamTask
@@ -58,7 +58,7 @@ class SpanTask(DownstreamTask):
             given = task_args.files()
             parts = {part: read_questions(files, need_answers=part != "test") for part, files in given.items()}
         else:
-            parts = read_hub_questions(cls.source(task_args), task_args.dataset_config_name)
+            parts = hub_questions(cls.source(task_args), task_args.dataset_config_name)
 
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"

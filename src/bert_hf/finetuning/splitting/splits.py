@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splitting.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splitting.stratification import STAYS, class_strata, deal, number_strata
 
