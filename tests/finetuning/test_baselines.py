@@ -16,9 +16,8 @@ from bert_hf.finetuning.baselines import (
     one_class_warning,
     who_is_ahead,
 )
-from bert_hf.finetuning.labelled.datasets import read_labelled
-from bert_hf.finetuning.labelled.long_texts import encode_texts
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts, read_labelled
+from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.finetuning.metrics import AccuracyAndF1Metric
 from bert_hf.finetuning.splits import split_off
 

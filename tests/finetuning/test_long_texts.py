@@ -5,8 +5,8 @@ import pytest
 from tiny import PIECES
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
 
 CLS, SEP = 2, 3
 

@@ -8,8 +8,8 @@ import pytest
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import (
     class_strata,
     folds,

@@ -11,7 +11,7 @@ from helpers.recipe_runs import ROOT, recipe
 
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.finetuning import fold_files
-from bert_hf.finetuning.labelled.datasets import read_labelled
+from bert_hf.finetuning.labelled_texts import read_labelled
 
 MESSAGES = ROOT / "src/bert_hf/finetuning/messages/spam.tsv"
 

@@ -6,19 +6,19 @@ import pytest
 
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.known_tasks import TASKS
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
 
 
 def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
-    submissions = {name for task in TASKS.values() for name in task.submissions.values()}
     ours = {
         "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.conll", "test_predictions.tsv",
-        "test_predictions.json", "test_null_odds.json", "features-0a.npy", "features-0b.npy.partial", *submissions,
+        "test_predictions.json", "test_null_odds.json", "features-0a.npy", "features-0b.npy.partial",
+        "submission/MRPC.tsv",
         ".nbest_predictions.json.tmp", ".null_odds.json.tmp", ".test_predictions.tsv.tmp",
-        ".predictions.conll.tmp", ".MNLI-mm.tsv.tmp",
+        ".predictions.conll.tmp",
     }  # fmt: skip
+    (tmp_path / "submission").mkdir()
     for name in {*ours, "notes.tsv", "predictions.md"}:
         (tmp_path / name).write_text("old")
     output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
@@ -26,7 +26,7 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     output_folder.start(args, {"seed": 2})
     output_folder.release_lock()
 
-    left = {path.name for path in tmp_path.iterdir()}
+    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
 
 

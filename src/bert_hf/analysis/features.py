@@ -20,8 +20,9 @@ from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import choose_column, read_lines, row_reader
+from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
+from bert_hf.data.text.tables import choose_column, read_rows
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.models.loading import CONFIG, load_network, open_checkpoint, weight_files
@@ -81,7 +82,7 @@ def _lines(path: str) -> Iterator[Text]:
 
 
 def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterator[Text]:
-    for line, row in row_reader(path):
+    for line, row in read_rows(path):
         if text_column is None:
             strings = [name for name, value in row.items() if isinstance(value, str | None) and name != pair_column]
             text_column = choose_column(list(row), strings, path, line)

@@ -17,7 +17,8 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining, pad_input
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.input_files import expand
-from bert_hf.data.text.readers import read_rows, whole_text
+from bert_hf.data.text.readers import whole_text
+from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import starts_word
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX

@@ -206,7 +206,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     """Options of `finetune_classification.py`."""
 
     task: str | None = option(
-        None, "A task by name: cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, sick, sick_relatedness, spam."
+        None, "A known task by its name in lower case, e.g. mrpc (GLUE), sick, spam; an unknown name lists them all."
     )
     data_dir: str | None = option(None, "The folder of the benchmark's own files.", only_with="task")
     long_texts: str = option(

@@ -19,8 +19,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
-from bert_hf.finetuning.labelled.long_texts import HEAD_SHARE, longest_first
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import HEAD_SHARE, longest_first
 from bert_hf.finetuning.metrics import LocalMetric, classification_metrics, regression_metrics
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation

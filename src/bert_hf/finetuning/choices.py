@@ -20,7 +20,7 @@ from transformers import (
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.choice_rows import ChoiceRow, read_parts
+from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.near_duplicates import describe_overlap
 from bert_hf.finetuning.task import Arrays, DownstreamTask
@@ -45,8 +45,8 @@ class ChoiceTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
-        source = cls.source(task_args)
-        return read_parts(task_args, None if task_args.train_file else source)
+        cls.source(task_args)
+        return read_choices(task_args)
 
     @property
     def choices(self) -> int:

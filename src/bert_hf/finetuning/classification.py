@@ -13,11 +13,10 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
-from bert_hf.finetuning.glue import write_numbered, write_submission
-from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.known_tasks import TASKS, write_numbered, write_submission
 from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
+from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
     RANKING_METRICS,

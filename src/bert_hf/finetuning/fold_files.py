@@ -22,9 +22,7 @@ from bert_hf.console import format_table
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.data.text.input_files import expand, is_url
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.columns import REGRESSION, NamedColumns, as_number
-from bert_hf.finetuning.labelled.datasets import read_labelled
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import REGRESSION, LabelledTexts, NamedColumns, as_number, read_labelled
 from bert_hf.finetuning.splits import folds, three_parts
 from bert_hf.training.output_folder import claim_output_dir, require_output_dir
 

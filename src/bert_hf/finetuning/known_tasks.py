@@ -1,12 +1,26 @@
-"""Lists the downstream tasks: where the data of each are, its columns, labels and metric.
+"""Knows the tasks of GLUE, SICK and SMS spam: their data, columns, labels, metric and submission files.
 
-The nine tasks of GLUE (Wang et al. 2019), SICK (Marelli et al. 2014) and SMS spam. `glue.py` reads the benchmark's own
-files and writes its submission files.
+A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
+`train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
+(`FOLDER/MRPC/train.tsv`); each may be compressed (.xz, .gz). The files are tab-separated without quoting: a lone quote
+is part of a text. Test files have no labels.
+
+    parts = read_task_folder("mrpc", "glue/MRPC")
+    write_submission(Path("runs/mrpc"), "mrpc", "test", predictions)        # runs/mrpc/submission/MRPC.tsv
 """
 
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from bert_hf.finetuning.labelled.columns import as_number
+import numpy as np
+
+from bert_hf.config.files import check_input_file, write_durably
+from bert_hf.data.text.readers import read_lines
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, NamedColumns, as_number, labelled_rows
 from bert_hf.finetuning.metrics import (
     AccuracyAndF1Metric,
     AccuracyMetric,
@@ -24,6 +38,9 @@ _MNLI_SPLITS = {
     "test": "test_matched",
     "test_mm": "test_mismatched",
 }
+_SICK_PARTS = {"TRAIN": "train", "TRIAL": "validation", "TEST": "test"}  # values of SICK's column of parts
+SUBMISSION = "submission"  # folder in the output folder
+_REMEDY = "fetch the file again, or correct the row"
 
 
 @dataclass(frozen=True)
@@ -31,34 +48,39 @@ class TaskData:
     """Where the data of a downstream task are, and what they hold.
 
     Attributes:
-        hub_id: data set on the Hub, used where no file is given.
-        text, label: its columns; None: they are found.
-        labels: names by id, in the data set's order; of two, the second is the positive class. Empty for regression.
-        pair: column of the second text; None: the task has one text.
-        config: configuration of the Hub data set.
+        hub_id: dataset on the Hub, used where no file is given.
+        columns: its text, second text (or None) and label.
+        labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
+        config: configuration of the Hub dataset.
         metric: the benchmark's; its first metric is the one by which a model is selected.
         regression: labels are numbers.
-        labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
-        score_range: of a regression's submission: predictions are clipped to it.
-        splits: its parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
+        splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
+        file_columns: text, second text and label in the benchmark's files; None: they have no such files.
+        file_header: all columns of the labelled files, where these have no header.
+        single_file: name of the file that holds all parts, and its column that tells them apart.
+        incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
+        labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
+        score_range: of a regression's submission: predictions are clipped to it.
         test_has_labels: test metrics can be computed here, and not only by the benchmark's server.
         note: printed when the task is run.
     """
 
     hub_id: str
-    text: str | None
-    label: str | None
+    columns: tuple[str, str | None, str]
     labels: tuple[str, ...]
-    pair: str | None = None
     config: str | None = None
     metric: type[LocalMetric] = ClassificationMetric
     regression: bool = False
-    labels_are_ids: bool = False
-    score_range: tuple[float, float] | None = None
     splits: dict[str, str] = field(default_factory=lambda: _SPLITS)
     benchmark: str | None = None
+    file_columns: tuple[str, str | None, str] | None = None
+    file_header: tuple[str, ...] = ()
+    single_file: tuple[str, str] | None = None
+    incomplete_rows: bool = False
+    labels_are_ids: bool = False
+    score_range: tuple[float, float] | None = None
     test_has_labels: bool = False
     note: str = ""
 
@@ -72,61 +94,66 @@ class TaskData:
         return {"test": f"{self.benchmark}.tsv"}
 
 
-UNNAMED = TaskData("", None, None, ())  # of a run without --task: everything is found in its files
+def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], labels: tuple[str, ...], **more):
+    return TaskData("nyu-mll/glue", columns, labels, config, benchmark=benchmark, **{"file_columns": columns, **more})
 
 
-def _glue(config: str, benchmark: str, text: str, pair: str | None, labels: tuple[str, ...], **more) -> TaskData:
-    return TaskData("nyu-mll/glue", text, "label", labels, pair, config, benchmark=benchmark, **more)
-
+_PAIR = ("sentence1", "sentence2", "label")
+_SICK = ("SICK.txt", "SemEval_set")
 
 TASKS = {
     # One sentence
     "cola": _glue(
-        "cola", "CoLA", "sentence", None, ("unacceptable", "acceptable"), metric=MatthewsMetric, labels_are_ids=True
+        "cola", "CoLA", ("sentence", None, "label"), ("unacceptable", "acceptable"), metric=MatthewsMetric,
+        file_header=("source", "label", "original_label", "sentence"), labels_are_ids=True,
     ),
     "sst2": _glue(
-        "sst2", "SST-2", "sentence", None, ("negative", "positive"), metric=AccuracyMetric, labels_are_ids=True
+        "sst2", "SST-2", ("sentence", None, "label"), ("negative", "positive"),
+        metric=AccuracyMetric, labels_are_ids=True,
     ),
     # Similarity and paraphrase
     "mrpc": _glue(
-        "mrpc", "MRPC", "sentence1", "sentence2", ("not_equivalent", "equivalent"),
-        metric=AccuracyAndF1Metric, labels_are_ids=True,
+        "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), metric=AccuracyAndF1Metric,
+        file_columns=("#1 String", "#2 String", "Quality"), labels_are_ids=True,
     ),
     "qqp": _glue(
-        "qqp", "QQP", "question1", "question2", ("not_duplicate", "duplicate"),
-        metric=AccuracyAndF1Metric, labels_are_ids=True,
+        "qqp", "QQP", ("question1", "question2", "label"), ("not_duplicate", "duplicate"), metric=AccuracyAndF1Metric,
+        file_columns=("question1", "question2", "is_duplicate"), incomplete_rows=True, labels_are_ids=True,
     ),
     "stsb": _glue(
-        "stsb", "STS-B", "sentence1", "sentence2", (),
-        metric=CorrelationMetric, regression=True, score_range=(0.0, 5.0),
+        "stsb", "STS-B", _PAIR, (), metric=CorrelationMetric, regression=True, score_range=(0.0, 5.0),
+        file_columns=("sentence1", "sentence2", "score"),
     ),
     # Inference
     "mnli": _glue(
-        "mnli", "MNLI", "premise", "hypothesis", ("entailment", "neutral", "contradiction"),
-        metric=AccuracyMetric, splits=_MNLI_SPLITS,
+        "mnli", "MNLI", ("premise", "hypothesis", "label"), ("entailment", "neutral", "contradiction"),
+        metric=AccuracyMetric, splits=_MNLI_SPLITS, file_columns=("sentence1", "sentence2", "gold_label"),
     ),
-    "qnli": _glue("qnli", "QNLI", "question", "sentence", ("entailment", "not_entailment"), metric=AccuracyMetric),
-    "rte": _glue("rte", "RTE", "sentence1", "sentence2", ("entailment", "not_entailment"), metric=AccuracyMetric),
+    "qnli": _glue(
+        "qnli", "QNLI", ("question", "sentence", "label"), ("entailment", "not_entailment"), metric=AccuracyMetric
+    ),
+    "rte": _glue("rte", "RTE", _PAIR, ("entailment", "not_entailment"), metric=AccuracyMetric),
     "wnli": _glue(
-        "wnli", "WNLI", "sentence1", "sentence2", ("not_entailment", "entailment"),
-        metric=AccuracyMetric, labels_are_ids=True,
+        "wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), metric=AccuracyMetric, labels_are_ids=True,
         note="WNLI: validation contradicts training. 65 of the 71 validation texts are also training texts, and for "
         "62 of these the most similar training pair has the other label: what is learned there is wrong here",
     ),
     # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
     "sick": TaskData(
-        "RobZamp/sick", "sentence_A", "label", ("entailment", "neutral", "contradiction"), "sentence_B",
+        "RobZamp/sick", ("sentence_A", "sentence_B", "label"), ("entailment", "neutral", "contradiction"),
         metric=AccuracyMetric, test_has_labels=True,
+        file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
     ),
     "sick_relatedness": TaskData(
-        "RobZamp/sick", "sentence_A", "relatedness_score", (), "sentence_B",
+        "RobZamp/sick", ("sentence_A", "sentence_B", "relatedness_score"), (),
         metric=CorrelationMetric, regression=True, test_has_labels=True,
+        file_columns=("sentence_A", "sentence_B", "relatedness_score"), single_file=_SICK,
     ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": TaskData("ucirvine/sms_spam", "sms", "label", ("ham", "spam"), test_has_labels=True),
+    "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam"), test_has_labels=True),
 }  # fmt: skip
 
-POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
+_POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
 
 
 def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
@@ -139,6 +166,154 @@ def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
     ordered = sorted(names)
     if all(as_number(name) is not None for name in names):
         ordered.sort(key=float)
-    if len(ordered) == 2 and ordered[0].lower() in POSITIVE_NAMES and as_number(ordered[1]) is None:
+    if len(ordered) == 2 and ordered[0].lower() in _POSITIVE_NAMES and as_number(ordered[1]) is None:
         ordered.reverse()
     return tuple(ordered)
+
+
+# ---- the benchmark's own files
+
+
+def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
+    """The rows of a task by part; `notes` of a part say how many incomplete rows were skipped.
+
+    Args:
+        task: a key of `TASKS` with `file_columns`.
+        folder: of the benchmark's files, all of which must exist.
+
+    Raises:
+        InputError: the task has no such files; a file is missing; or a row is malformed (with file and line).
+    """
+    data = TASKS[task]
+    if data.file_columns is None:
+        remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
+        raise InputError(f"task {task!r} has no folder of benchmark files", where="--data_dir", remedy=remedy)
+    if data.single_file is not None:
+        return _read_single_file(data, *data.single_file, Path(folder))
+
+    named = Path(folder) / str(data.benchmark)
+    parts = {}
+    for part, split in data.splits.items():
+        stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
+        path = _existing(named if named.is_dir() else Path(folder), f"{stem}.tsv")
+        labelled = not part.startswith("test")
+        skipped: list[int] | None = [] if data.incomplete_rows and labelled else None
+        rows = list(_file_rows(path, data.file_header if labelled else (), skipped))
+        parts[part] = _labelled(data, rows, path, labelled)
+
+        # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
+        if skipped:
+            note = f"{path}: skipped {len(skipped):,} incomplete rows, the first in line {skipped[0]:,}"
+            parts[part].notes.append(note)
+    return parts
+
+
+def _read_single_file(data: TaskData, name: str, column: str, folder: Path) -> dict[str, LabelledTexts]:
+    """The parts of SICK, which are in one file."""
+    path = _existing(folder, name)
+    parts: dict[str, list[Row]] = {part: [] for part in _SICK_PARTS.values()}
+    for row in _file_rows(path):
+        part = _SICK_PARTS.get(row.values.get(column, ""))
+        if part is None:
+            raise row.error(f"no {column} of {', '.join(_SICK_PARTS)}", _REMEDY)
+        parts[part].append(row)
+    return {part: _labelled(data, rows, path) for part, rows in parts.items()}
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """The file of this name, or the compressed one."""
+    for suffix in (".xz", ".gz"):
+        if (folder / f"{name}{suffix}").exists():
+            name += suffix
+    remedy = "add it (.xz and .gz are read too), or pass the files that you have as --train_file and --validation_file"
+    return check_input_file(folder / name, remedy)
+
+
+def _file_rows(path: Path, columns: Sequence[str] = (), skipped: list[int] | None = None) -> Iterator[Row]:
+    """The rows of a tab-separated file without quoting; empty lines are skipped.
+
+    Args:
+        columns: of a file without a header.
+        skipped: takes the line numbers of rows with too few fields; None: these are errors, too.
+    """
+    for number, line in read_lines(path):
+        fields = line.split("\t")
+        if not line:
+            continue
+
+        if not columns:
+            columns = fields
+        elif len(fields) == len(columns):
+            yield Row(dict(zip(columns, fields, strict=True)), str(path), number)
+        elif len(fields) < len(columns) and skipped is not None:
+            skipped.append(number)
+        else:
+            what = f"{len(fields)} fields instead of {len(columns)}"
+            raise InputError(what, where=path, line=number, remedy=_REMEDY)
+
+
+def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool = True) -> LabelledTexts:
+    """The rows as labelled texts, with the task's names of classes.
+
+    Raises:
+        InputError: there are none, a column is missing, or a label is not one of the task's.
+    """
+    if not rows:
+        raise InputError("no rows of each part in it", where=path, remedy="fetch the file again")
+    text, pair, label = data.file_columns or data.columns
+    named = NamedColumns(text, pair, label if labelled else None, "regression")
+    texts = labelled_rows(rows, named, needs_labels=labelled)
+    if not labelled:
+        texts.labels, texts.columns = None, Columns(text, pair, None)
+        return texts
+    if data.regression:
+        texts.numbers()
+        return texts
+
+    by_id = {str(number) if data.labels_are_ids else name: name for number, name in enumerate(data.labels)}
+    for row, value in zip(rows, texts.class_names(), strict=True):
+        if value.lower() not in by_id:  # SICK has capitals
+            raise row.error(f"{label} is {value!r}, not one of {', '.join(by_id)}", _REMEDY)
+    texts.labels = [by_id[value.lower()] for value in texts.class_names()]
+    return texts
+
+
+# ---- predictions
+
+
+def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray) -> Path:
+    """Writes the benchmark's submission file of a test part: a header, and a row for each test row, in their order.
+
+    Args:
+        folder: the output folder of the run.
+        predictions: (N,) class ids; or of a regression (N,) scores, which are clipped to the task's range.
+
+    Returns:
+        The file, whose name is the benchmark's (`TaskData.submissions`).
+    """
+    data = TASKS[task]
+    if data.regression:
+        low, high = data.score_range or (-math.inf, math.inf)
+        values = [f"{score:.3f}" for score in np.clip(predictions, low, high)]
+    elif data.labels_are_ids:
+        values = [str(int(label)) for label in predictions]
+    else:
+        values = [data.labels[int(label)] for label in predictions]
+
+    path = Path(folder) / SUBMISSION / data.submissions[part]
+    path.parent.mkdir(exist_ok=True)
+    write_numbered(path, values)
+    return path
+
+
+def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str, int | None]] = ()) -> None:
+    """Writes one prediction per line, with its number from 0, below a header.
+
+    Args:
+        places: file and line of each row, for a third column: rows without text, or not drawn, have no number.
+    """
+    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
+    if places:
+        named = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
+        lines = [f"{line}\t{place}" for line, place in zip(lines, named, strict=True)]
+    write_durably(path, "\n".join(lines) + "\n")

@@ -16,7 +16,7 @@ from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
-from bert_hf.finetuning.squad.files import Question, read_hub_questions, read_questions
+from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import Arrays, DownstreamTask
@@ -60,7 +60,7 @@ class SpanTask(DownstreamTask):
             given = task_args.files()
             parts = {part: read_questions(files, need_answers=part != "test") for part, files in given.items()}
         else:
-            parts = read_hub_questions(cls.source(task_args), task_args.dataset_config_name)
+            parts = hub_questions(cls.source(task_args), task_args.dataset_config_name)
 
         if not _any_answer(parts["train"]):
             remedy = "give questions with answers to train on"

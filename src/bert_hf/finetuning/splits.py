@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 
 _MAX_FOLDS = 20  # of which some are held out: 15 % are three of them

@@ -39,7 +39,7 @@ _FILES = (
     "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
     "loss.png log_history.csv null_odds.json *_null_odds.json "
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
-    "CoLA.tsv MNLI-m.tsv MNLI-mm.tsv MRPC.tsv QNLI.tsv QQP.tsv RTE.tsv SST-2.tsv STS-B.tsv WNLI.tsv "  # GLUE
+    "submission/*.tsv "  # of a benchmark
     "features-*.npy* "  # of a frozen BERT, complete or not
     f"{RUN_RECORD}"
 ).split()

@@ -16,7 +16,8 @@ from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.input_files import is_url
-from bert_hf.data.text.readers import cut_pieces, row_texts, whole_text
+from bert_hf.data.text.readers import cut_pieces, whole_text
+from bert_hf.data.text.tables import row_texts
 from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError
 

@@ -6,7 +6,7 @@ order, as `Piece`s. Sources are sent to worker processes.
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import fsspec
 
 from bert_hf.data.corpus.checksums import file_checksum, json_checksum, text_checksum
-from bert_hf.data.text.input_files import access_errors, is_url, path_without_query
-from bert_hf.data.text.readers import Piece, cut_pieces, read_file, row_texts
+from bert_hf.data.text.input_files import access_errors, is_url, kind_of, path_without_query
+from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
+from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
 from bert_hf.errors import InputError
 
 # Fields of a server's answer that change when the file does
@@ -61,8 +62,7 @@ class Texts:
 class TextFile:
     """A file (.txt, .jsonl, .json lines, .parquet, .csv, .tsv; each also .gz or .xz), or the URL of one (fsspec).
 
-    In plain text blank lines separate documents; elsewhere a row is a document. `text_column` defaults to "text", in a
-    table to the only column with a usual name, or to the only column that holds strings.
+    In plain text blank lines separate documents; elsewhere each row is a document (see `tables`).
     """
 
     path: str
@@ -97,7 +97,11 @@ class TextFile:
             InputError: what is wrong with it, and in which line.
         """
         with access_errors(self.path) if is_url(self.path) else contextlib.nullcontext():
-            yield from read_file(self.path, self.text_column)
+            if kind_of(self.path) in (".txt", ""):
+                yield from read_plain(self.path)
+                return
+            for text in read_texts(self.path, self.text_column):
+                yield from cut_pieces(text)
 
 
 @dataclass(frozen=True)
@@ -143,8 +147,10 @@ def _load_streaming(dataset: str, config: str | None):
     return datasets.load_dataset(dataset, config, split="train", streaming=True)
 
 
-def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
-    """Each split of a Hub dataset, or of a folder of its files, as a `datasets.Dataset`.
+def hub_rows(
+    dataset: str, config: str | None, splits: Collection[str] = ("train", "validation", "test")
+) -> dict[str, list[Row]]:
+    """The rows of those splits of a Hub dataset, or of a folder of its files, that exist.
 
     Raises:
         InputError: it cannot be loaded, or has no rows in a split `train`.
@@ -152,12 +158,16 @@ def load_hub(dataset: str, config: str | None) -> dict[str, Any]:
     import datasets
 
     with access_errors(dataset, _HUB_REMEDY):
-        splits: Any = datasets.load_dataset(dataset, config)
-    filled = [split for split, rows in splits.items() if len(rows)]
-    if "train" not in filled:
-        what = f"no split 'train'; its splits: {', '.join(map(str, filled)) or 'none'}"
+        loaded: Any = datasets.load_dataset(dataset, config)
+    if "train" not in loaded or not len(loaded["train"]):
+        what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
         raise InputError(what, where=dataset, remedy="give --train_file")
-    return splits
+
+    return {
+        split: [Row(with_class_names(row, rows.features), f"{dataset} ({split})") for row in rows]
+        for split, rows in loaded.items()
+        if split in splits and len(rows)
+    }
 
 
 def hub_shards(dataset: str, config: str | None = None, text_column: str | None = None) -> list[HubShard]:

@@ -1,20 +1,19 @@
-"""Reads and writes sentences of tagged words: CoNLL files, JSON lines, Hub data sets."""
+"""Reads and writes sentences of tagged words: CoNLL files, rows of JSON lines or Parquet, Hub datasets."""
 
-import json
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple
 
-import datasets
 import numpy as np
 
 from bert_hf.config.files import write_durably
 from bert_hf.data.text.input_files import expand, kind_of
-from bert_hf.data.text.readers import read_lines, read_rows, whole_text
-from bert_hf.data.text.sources import load_hub
+from bert_hf.data.text.readers import read_lines, whole_text
+from bert_hf.data.text.sources import hub_rows
+from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, did_you_mean
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
 
@@ -32,8 +31,8 @@ class TaggedSentences:
     Attributes:
         words, tags: of each sentence, of equal length.
         documents: the number of each sentence's document; sentences of a document follow each other.
-        files: the file of each sentence, or the data set.
-        lines: the line of each word (of JSON lines: of its sentence); empty for a data set.
+        files: the file of each sentence, or the Hub dataset.
+        lines: the line of each word (of a row: of its sentence); empty for a Hub dataset.
         notes: what the user has to know of how the data were read, a line each.
         held_out: they were split off the training rows.
     """
@@ -73,39 +72,60 @@ class TaggedSentences:
 # ---- files
 
 
-def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedSentences:
-    """Reads CoNLL files (.conll, .txt, .tsv, .bio, …) and JSON lines (.jsonl, .json), also .gz or .xz.
+class _Sentence(NamedTuple):
+    """Words and tags, the number of the document within its file, and the line of each word."""
 
-    CoNLL: a word a line, in two or more columns (the word first, its tag last), which tabs separate where the line has
-    one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` a document. JSON lines: a
-    sentence a line, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
+    words: list[str]
+    tags: list[str]
+    document: int
+    lines: list[int]
+
+
+def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedSentences:
+    """Reads CoNLL files (.conll, .txt, .tsv, .bio, …) and rows (.jsonl, .json, .parquet), also .gz or .xz.
+
+    CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
+    has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document. Rows:
+    one sentence each, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
     `document_id`. A file in IOB1 is turned into IOB2.
 
     Raises:
         InputError: with file and line.
     """
-    found = TaggedSentences()
+    tagged = TaggedSentences()
     for path in expand(files):
-        if kind_of(path) in (".jsonl", ".json"):
-            sentences = _read_json(path, names, found.notes)
-        elif kind_of(path) in (".csv", ".parquet"):
-            remedy = "use CoNLL (.conll, .txt, .tsv) or JSON lines (.jsonl), also .gz or .xz"
-            raise InputError(f"unknown kind {kind_of(path)!r}", where=path, remedy=remedy)
+        if kind_of(path) in (".jsonl", ".json", ".parquet"):
+            _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
         else:
-            sentences = _read_conll(path)
-
-        before = len(found)
-        offset = found.documents[-1] + 1 if found.documents else 0
-        for words, tags, document, lines in sentences:
-            found.add(words, tags, offset + document, path, lines)
-        if len(found) == before:
-            raise InputError("no sentences in it", where=path, remedy="give a file of tagged words")
-        _check_and_convert(found, before)
-    return found
+            _add(tagged, path, _read_conll(path))
+    return tagged
 
 
-def _read_conll(path: str) -> Iterator[tuple[list[str], list[str], int, list[int]]]:
-    """(words, tags, number of the document, lines) of each sentence."""
+def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]:
+    """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
+
+    Raises:
+        InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
+    """
+    parts = {}
+    for split, rows in hub_rows(name, config).items():
+        parts[split] = TaggedSentences()
+        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, None, parts[split].notes))
+    return parts
+
+
+def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) -> None:
+    """Appends the sentences of a file (or Hub split) and checks them."""
+    before = len(tagged)
+    offset = tagged.documents[-1] + 1 if before else 0
+    for words, tags, document, lines in sentences:
+        tagged.add(words, tags, offset + document, where, lines)
+    if len(tagged) == before:
+        raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
+    _check_and_convert(tagged, before)
+
+
+def _read_conll(path: str) -> Iterator[_Sentence]:
     words: list[str] = []
     tags: list[str] = []
     lines: list[int] = []
@@ -113,11 +133,12 @@ def _read_conll(path: str) -> Iterator[tuple[list[str], list[str], int, list[int
     used = False  # the present document has sentences
     columns = 0  # of the file's first word
 
-    for number, line in chain(read_lines(path), [(0, "")]):  # the last sentence may have no blank line after it
+    # The last sentence may have no blank line after it
+    for number, line in itertools.chain(read_lines(path), [(0, "")]):
         starts_document = line.startswith(DOCUMENT_START)
         if starts_document or not line.strip():
             if words:
-                yield words, tags, document, lines
+                yield _Sentence(words, tags, document, lines)
                 words, tags, lines, used = [], [], [], True
             if starts_document and used:
                 document, used = document + 1, False
@@ -126,18 +147,21 @@ def _read_conll(path: str) -> Iterator[tuple[list[str], list[str], int, list[int
         fields = _columns(line)
         if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and _is_tag(fields[-1])):
             continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
-        if len(fields) < 2 or not fields[0] or not fields[-1]:
-            what = "the line has no word and label"
-            remedy = "give each line a word first and its label last; a blank line ends a sentence"
-            raise InputError(what, where=path, line=number, remedy=remedy)
-        if columns and len(fields) != columns:
-            what = f"{len(fields)} columns instead of {columns}"
-            raise InputError(what, where=path, line=number, remedy="correct the line")
+        if len(fields) < 2 or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
+            what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
+            raise InputError(what, where=path, line=number, remedy="correct the line; a blank line ends a sentence")
 
         columns = len(fields)
         words.append(fields[0])
         tags.append(fields[-1])
         lines.append(number)
+
+
+def _columns(line: str) -> list[str]:
+    """Fields of a line. Not `str.split()`: a no-break space is part of a word."""
+    if "\t" in line:
+        return [column.strip(" ") for column in line.split("\t")]
+    return [column for column in line.split(" ") if column]
 
 
 def _is_tag(text: str) -> bool:
@@ -148,75 +172,58 @@ def _is_tag(text: str) -> bool:
     return True
 
 
-def _columns(line: str) -> list[str]:
-    """Fields of a line. Not `str.split()`: a no-break space is part of a word."""
-    if "\t" in line:
-        return [column.strip(" ") for column in line.split("\t")]
-    return [column for column in line.split(" ") if column]
+# ---- rows
 
 
-def _read_json(
-    path: str, names: Sequence[str] | None, notes: list[str]
-) -> Iterator[tuple[list[str], list[str], int, list[int]]]:
-    """(words, tags, number of the document, lines) of each row that has words; the others are counted in `notes`."""
-    numbers: dict = {}  # of documents
-    present = None
-    empty = 0
+def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None, notes: list[str]) -> Iterator[_Sentence]:
+    """The sentences of rows that have words; the others are counted in `notes`."""
+    word_column = _column(rows[0], WORD_COLUMNS)
+    tag_column = _column(rows[0], TAG_COLUMNS)
+    document_column = next((column for column in DOCUMENT_COLUMNS if column in rows[0].values), "")
 
-    for line, row in read_rows(path):
-        words = row.get(_column(row, WORD_COLUMNS, path, line))
-        tags = row.get(_column(row, TAG_COLUMNS, path, line))
-        words, tags = _checked_row(words, tags, names, path, line)
-        if not words:
-            empty += 1
-            continue
-
-        document = next((json.dumps(row[name]) for name in DOCUMENT_COLUMNS if name in row), None)
-        if document in numbers and document != present:
-            what = f"document {document} was left and comes again"
-            raise InputError(what, where=path, line=line, remedy="put the sentences of a document after each other")
-        present = document
-        yield words, tags, numbers.setdefault(document, len(numbers)), [line] * len(words)
-
+    document, empty = 0, 0
+    previous = rows[0].values.get(document_column)
+    for row in rows:
+        present = row.values.get(document_column)
+        document, previous = document + (present != previous), present
+        words, tags = _words_and_tags(row, word_column, tag_column, names)
+        empty += not words
+        if words:
+            yield _Sentence(words, tags, document, [] if row.line is None else [row.line] * len(words))
     if empty:
-        notes.append(f"{path}: {empty:,} rows have no words and are left out")
+        notes.append(f"{rows[0].where}: {empty:,} rows have no words and are left out")
 
 
-def _column(row: dict, usual: tuple[str, ...], path: str, line: int) -> str:
+def _column(row: Row, usual: tuple[str, ...]) -> str:
     for name in usual:
-        if name in row:
+        if name in row.values:
             return name
-    near = did_you_mean(usual[0], row)
-    what = f"the row has no {usual[0]!r}"
-    raise InputError(what, where=path, line=line, remedy=f"{near}its columns: {', '.join(map(str, row))}")
+    remedy = f"{did_you_mean(usual[0], row.values)}its columns: {', '.join(row.values)}"
+    raise row.error(f"the row has no {usual[0]!r}", remedy)
 
 
-def _checked_row(words, tags, names: Sequence[str] | None, path: str, line: int) -> tuple[list[str], list[str]]:
-    """Words and tag names of a JSON row.
+def _words_and_tags(
+    row: Row, word_column: str, tag_column: str, names: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Words and tag names of a row.
 
     Raises:
-        InputError: no lists of equal length, words that are no strings, numbers as tags without names for them.
+        InputError: not lists of equal length, words that are not strings, numbers as tags without names for them.
     """
-    if not isinstance(words, list) or not isinstance(tags, list) or not all(isinstance(w, str) for w in words):
-        what = "tokens and ner_tags are not lists of words and labels"
-        raise InputError(what, where=path, line=line, remedy=_REMEDY)
-    if len(words) != len(tags):
-        raise InputError(f"{len(words)} tokens and {len(tags)} ner_tags", where=path, line=line, remedy=_REMEDY)
+    words, tags = row.values.get(word_column) or [], row.values.get(tag_column) or []
+    are_lists = isinstance(words, list) and isinstance(tags, list) and all(isinstance(word, str) for word in words)
+    if not are_lists or len(words) != len(tags):
+        what = f"{word_column} and {tag_column} are not lists of words and labels of the same length"
+        raise row.error(what, _REMEDY)
 
-    named = [_tag_name(tag, names) for tag in tags]
-    for tag, name in zip(tags, named, strict=True):
-        if name is None:
-            what = f"label {json.dumps(tag)} has no name"
+    by_number = dict(enumerate(names or ()))
+    named: list[str] = []
+    for tag in tags:
+        if not isinstance(tag, str) and tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
-            raise InputError(what, where=path, line=line, remedy=remedy)
-    return [whole_text(word) for word in words], cast(list[str], named)
-
-
-def _tag_name(tag, names: Sequence[str] | None) -> str | None:
-    if isinstance(tag, str):
-        return tag
-    numbered = isinstance(tag, int) and not isinstance(tag, bool) and names is not None and 0 <= tag < len(names)
-    return names[tag] if numbered and names is not None else None
+            raise row.error(f"label {tag!r} has no name", remedy)
+        named.append(tag if isinstance(tag, str) else by_number[tag])
+    return [whole_text(word) for word in words], named
 
 
 # ---- schemes
@@ -240,46 +247,6 @@ def _check_and_convert(rows: TaggedSentences, begin: int) -> None:
         rows.notes.append(f"{where}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
     elif inside:
         rows.notes.append(f"{where}: {inside:,} entities begin with I-, which is read as conlleval does")
-
-
-# ---- Hub
-
-
-def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]:
-    """The splits train, validation and test, as far as they exist, of a tagged Hub data set or a folder of its files.
-
-    Raises:
-        InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
-    """
-    splits = load_hub(name, config)
-    wanted = [split for split in ("train", "validation", "test") if split in splits]
-    return {split: _read_dataset(splits[split], f"{name} ({split})") for split in wanted}
-
-
-def _read_dataset(rows: datasets.Dataset, where: str) -> TaggedSentences:
-    columns = dict.fromkeys(rows.column_names)
-    word_column = _column(columns, WORD_COLUMNS, where, 1)
-    tag_column = _column(columns, TAG_COLUMNS, where, 1)
-    feature: Any = getattr(rows.features[tag_column], "feature", None)
-    names = feature.names if isinstance(feature, datasets.ClassLabel) else None
-    document_column = next((column for column in DOCUMENT_COLUMNS if column in columns), None)
-
-    found = TaggedSentences()
-    previous, document = None, -1
-    for number, row in enumerate(rows, 1):
-        row = cast(dict, row)
-        words, tags = _checked_row(list(row[word_column]), list(row[tag_column]), names, where, number)
-        present = row[document_column] if document_column else None
-        if document < 0 or present != previous:
-            previous, document = present, document + 1
-        if words:
-            found.add(words, tags, document, where, [])
-    if not len(found):
-        raise InputError("no sentences in it", where=where, remedy="give --train_file")
-    if empty := len(rows) - len(found):
-        found.notes.append(f"{where}: {empty:,} rows have no words and are left out")
-    _check_and_convert(found, 0)
-    return found
 
 
 # ---- labels

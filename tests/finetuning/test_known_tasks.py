@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.glue import read_task_folder, write_numbered, write_submission
-from bert_hf.finetuning.known_tasks import TASKS, order_labels
+from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 
@@ -105,12 +104,11 @@ def write(folder, task, suffix=".tsv", opener=open, **changed):
 
 @pytest.mark.parametrize("task", GLUE)
 def test_the_files_of_each_task(tmp_path, task):
-    parts, notes = read_task_folder(task, write(tmp_path, task))
+    parts = read_task_folder(task, write(tmp_path, task))
     train = parts["train"]
     pair = train.pairs and train.pairs[0]
     assert (train.texts[0], pair, train.labels[0], parts["validation"].labels[0]) == FIRST[task]
     assert list(parts) == list(TASKS[task].splits)
-    assert notes == ([TASKS[task].note] if task == "wnli" else [])
 
     # Test rows have no labels, every row has its place
     assert [parts[part].labels for part in parts if part.startswith("test")] == [None] * len(TASKS[task].submissions)
@@ -119,7 +117,7 @@ def test_the_files_of_each_task(tmp_path, task):
 
 
 def test_both_validation_sets_of_mnli(tmp_path):
-    parts, _ = read_task_folder("mnli", write(tmp_path, "mnli"))
+    parts = read_task_folder("mnli", write(tmp_path, "mnli"))
     assert parts["validation"].texts == ["A."]
     assert parts["validation_mm"].labels == ["entailment"]
     assert parts["test_mm"].pairs == ["H.", "J."]
@@ -128,7 +126,7 @@ def test_both_validation_sets_of_mnli(tmp_path):
 @pytest.mark.parametrize(("suffix", "opener"), [(".tsv.xz", lzma.open), (".tsv.gz", gzip.open)])
 def test_compressed_files_in_the_benchmarks_folder(tmp_path, suffix, opener):
     write(tmp_path / "MRPC", "mrpc", suffix, opener)
-    parts, _ = read_task_folder("mrpc", str(tmp_path))
+    parts = read_task_folder("mrpc", str(tmp_path))
     assert parts["test"].pairs == ["Four ."]
 
 
@@ -138,18 +136,17 @@ def test_compressed_files_in_the_benchmarks_folder(tmp_path, suffix, opener):
 )
 def test_sick_has_one_file(tmp_path, task, labels):
     (tmp_path / "SICK.txt").write_bytes((SICK + "".join(SICK_ROWS)).encode())
-    parts, notes = read_task_folder(task, str(tmp_path))
+    parts = read_task_folder(task, str(tmp_path))
     assert [rows.labels for rows in parts.values()] == [[label] for label in labels]
     assert parts["test"].texts == ["A boy runs."]
     assert parts["test"].places == [(str(tmp_path / "SICK.txt"), 4)]
-    assert not notes
 
 
 def test_incomplete_training_rows_of_qqp_are_counted(tmp_path):
     train = FILES["qqp"]["train"] + "8\t9\t10\tWhat is\n11\t12\n"
-    parts, notes = read_task_folder("qqp", write(tmp_path, "qqp", train=train))
+    parts = read_task_folder("qqp", write(tmp_path, "qqp", train=train))
     assert len(parts["train"]) == 2
-    assert notes == [f"{tmp_path / 'train.tsv'}: skipped 2 incomplete rows, the first in line 4"]
+    assert parts["train"].notes == [f"{tmp_path / 'train.tsv'}: skipped 2 incomplete rows, the first in line 4"]
 
 
 # ---- bad input
@@ -161,10 +158,10 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path):
         ("cola", {"dev": None}, "dev.tsv: no such file; add it"),
         ("mnli", {"test_mismatched": None}, "test_mismatched.tsv: no such file"),
         ("cola", {"train": "g1\t1\t\tFine.\ng1\t1\tFine.\n"}, "train.tsv:2: 3 fields instead of 4"),
-        ("cola", {"train": "g1\tyes\t\tFine.\n"}, "train.tsv:1: label is 'yes', and none of 0, 1"),
+        ("cola", {"train": "g1\tyes\t\tFine.\n"}, "train.tsv:1: label is 'yes', not one of 0, 1"),
         ("sst2", {"train": "sentence\tlabel\na\tb\t1\n"}, "train.tsv:2: 3 fields instead of 2"),
-        ("sst2", {"dev": "sentence\tlabel\n"}, "dev.tsv: no rows in it"),
-        ("sst2", {"dev": ""}, "dev.tsv: no rows in it"),
+        ("sst2", {"dev": "sentence\tlabel\n"}, "dev.tsv: no rows"),
+        ("sst2", {"dev": ""}, "dev.tsv: no rows"),
         ("qqp", {"test": "id\tquestion1\tquestion2\n0\tA?\n"}, "test.tsv:2: 2 fields instead of 3"),
         (
             "qqp",
@@ -174,18 +171,22 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path):
         (
             "rte",
             {"dev": f"{_INFERENCE}\tlabel\n0\tA.\tB.\tneutral\n"},
-            "dev.tsv:2: label is 'neutral', and none",
+            "dev.tsv:2: label is 'neutral', not one of",
         ),
-        ("rte", {"dev": FILES["mrpc"]["dev"]}, "dev.tsv:1: no column 'sentence1'; its columns: Quality, #1 ID"),
+        (
+            "rte",
+            {"dev": FILES["mrpc"]["dev"]},
+            "dev.tsv:1: no column 'sentence1'; --text_column, one of: Quality, #1 ID",
+        ),
         (
             "stsb",
             {"dev": f"{_SIMILARITY}\tscore\n" + "x\t" * 9 + "high\n"},
-            "dev.tsv:2: score is 'high', and not a number",
+            "dev.tsv:2: label 'high' is not a number",
         ),
         (
             "stsb",
             {"dev": f"{_SIMILARITY}\tscore\n" + "x\t" * 9 + "nan\n"},
-            "dev.tsv:2: score is 'nan', and not a number",
+            "dev.tsv:2: label 'nan' is not a number",
         ),
     ],
 )
@@ -201,13 +202,13 @@ def test_every_error_names_file_and_line(tmp_path, monkeypatch, task, changed, e
     ("text", "expected"),
     [
         (None, "SICK.txt: no such file"),
-        (SICK + SICK_ROWS[0], "SICK.txt: no validation rows in it"),
+        (SICK + SICK_ROWS[0], "SICK.txt: no rows of each part in it"),
         (
             SICK + SICK_ROWS[0].replace("TRAIN", "train"),
-            "SICK.txt:2: SemEval_set is 'train', and none",
+            "SICK.txt:2: no SemEval_set of TRAIN",
         ),
         (SICK + "1\tA.\tB.\n", "SICK.txt:2: 3 fields instead of 6"),
-        ("pair_ID\tsentence_A\n1\tA.\n", "SICK.txt:1: no column 'SemEval_set'"),
+        ("pair_ID\tsentence_A\n1\tA.\n", "SICK.txt:2: no SemEval_set of TRAIN"),
     ],
 )
 def test_errors_of_sick(tmp_path, monkeypatch, text, expected):
@@ -220,7 +221,7 @@ def test_errors_of_sick(tmp_path, monkeypatch, text, expected):
 
 
 def test_wrong_folders(tmp_path):
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such file"):
         read_task_folder("rte", str(tmp_path / "missing"))
     with pytest.raises(InputError, match="--data_dir: task 'spam' has no folder of benchmark files"):
         read_task_folder("spam", str(tmp_path))
@@ -282,14 +283,14 @@ def test_label_order(names, task, expected):
 )
 def test_submission_files(tmp_path, task, part, predictions, name, column):
     path = write_submission(tmp_path, task, part, np.array(predictions))
-    assert path == tmp_path / name
+    assert path == tmp_path / "submission" / name
     rows = [f"{index}\t{value}" for index, value in enumerate(column)]
     assert path.read_bytes().decode() == "\n".join(["index\tprediction", *rows]) + "\n"
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert [file.name for file in path.parent.iterdir()] == [name]
 
 
 def test_predictions_name_the_place_of_their_row(tmp_path):
-    write_numbered(tmp_path / "a.tsv", ["ham", "spam"], [("b.csv", 2), ("b.csv", 4)])
-    assert (tmp_path / "a.tsv").read_text() == "index\tprediction\tplace\n0\tham\tb.csv:2\n1\tspam\tb.csv:4\n"
+    write_numbered(tmp_path / "a.tsv", ["ham", "spam"], [("b.csv", 2), ("c.parquet", None)])
+    assert (tmp_path / "a.tsv").read_text() == "index\tprediction\tplace\n0\tham\tb.csv:2\n1\tspam\tc.parquet\n"
     write_numbered(tmp_path / "a.tsv", ["ham"])
     assert (tmp_path / "a.tsv").read_text() == "index\tprediction\n0\tham\n"

@@ -1,0 +1,334 @@
+"""Reads tables (.csv .tsv .jsonl .json .parquet, also .gz or .xz, local or behind a URL) row by row.
+
+Pre-training and fine-tuning read tables by these rules:
+
+separator   A .csv has commas, or semicolons if its first line has more of them; a .tsv (or .txt) has tabs.
+quotes      A .csv follows RFC 4180. So does a .tsv, unless one of its lines breaks these rules: then quotes are text.
+header      The first row, unless the table has two columns and the first row's label occurs again.
+columns     `text` and `label`, else the only column with a usual name (below), else the user has to name it.
+"""
+
+import contextlib
+import csv
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert_hf.config.files import parse_json
+from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
+from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines, whole_text
+from bert_hf.errors import InputError, did_you_mean
+
+TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
+LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
+_JSON = (".jsonl", ".json")
+_TABS = (".tsv", ".txt", "")
+_JSON_HINT = "write one JSON object per line"
+
+NumberedRow = tuple[int | None, dict[str, Any]]  # the line in the file, where it has lines, and the values by column
+
+
+class Row(NamedTuple):
+    """A row of labelled data.
+
+    Attributes:
+        values: by column.
+        where, line: its file and line, or its Hub dataset and None.
+    """
+
+    values: dict[str, Any]
+    where: str
+    line: int | None = None
+
+    def error(self, what: str, remedy: str) -> InputError:
+        """An error about this row."""
+        return InputError(what, where=self.where, line=self.line, remedy=remedy)
+
+
+def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str] = ()) -> list[Row]:
+    """The rows of small tables, in the order of the files.
+
+    Args:
+        files: paths, globs, URLs.
+        encoding, like: see `read_rows`.
+
+    Raises:
+        InputError: see `read_rows`; or a file has no rows.
+    """
+    rows: list[Row] = []
+    for path in expand(files):
+        before = len(rows)
+        with access_errors(path) if is_url(path) else contextlib.nullcontext():
+            rows += (Row(values, path, line) for line, values in read_rows(path, encoding, like))
+        if len(rows) == before:
+            raise InputError("no rows in it", where=path, remedy="give a file with rows")
+    return rows
+
+
+def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) -> Iterator[NumberedRow]:
+    """The rows of a table, one at a time.
+
+    The cells of .csv and .tsv files are strings as they stand in the file. Of a Parquet file, the "line" is the number
+    of the row, and names of classes replace their numbers where its schema has them.
+
+    Args:
+        encoding: of a .csv, .tsv or JSON file; None: UTF-8.
+        like: the columns of another file. If there are two, a file of two columns with other names has no header.
+
+    Raises:
+        InputError: unknown kind, or content that is not of this kind; with the line.
+    """
+    kind = kind_of(path)
+    if kind == ".parquet":
+        return _parquet_rows(path)
+    if kind in _JSON:
+        return _json_rows(path, encoding)
+    if kind in (".csv", *_TABS):
+        return _separated_rows(path, kind, encoding, like)
+    raise InputError(f"unknown kind {kind!r}", where=path, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
+
+
+def read_texts(path: str, text_column: str | None) -> Iterator[str]:
+    """The text of each row of a table; rows without text are skipped.
+
+    Raises:
+        InputError: see `read_rows` and `choose_column`.
+    """
+    if kind_of(path) == ".parquet":
+        return _parquet_texts(path, text_column)
+    texts = row_texts(read_rows(path), text_column, path, only_strings=kind_of(path) in _JSON)
+    return texts if kind_of(path) in _JSON else filter(str.strip, texts)
+
+
+def row_texts(
+    rows: Iterable[NumberedRow], text_column: str | None, where: str | Path, only_strings: bool = True
+) -> Iterator[str]:
+    """The text of each row; rows whose text is null are skipped.
+
+    Args:
+        only_strings: the only column of strings is the text, whatever its name.
+    """
+    for line, row in rows:
+        if text_column is None:
+            strings = [name for name, value in row.items() if isinstance(value, str | None)]  # null may be text later
+            header = None if line is None else 1
+            text_column = choose_column(list(row), strings if only_strings else [], where, header)
+
+        text = row.get(text_column, 0)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise _no_text(text_column, list(row), where, line)
+        yield whole_text(text)
+
+
+# ---- columns
+
+
+def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
+    """The column called like the first of the names, else the only one called like one of them, whatever its case."""
+    usual = [column for column in columns if column.lower() in names]
+    if names[0] in usual:
+        return names[0]
+    return usual[0] if len(usual) == 1 else None
+
+
+def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:
+    """The column of the text: by its name, or the only one of strings.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    if column := usual_column(columns, TEXT_NAMES):
+        return column
+    if len(strings) == 1:
+        return strings[0]
+    remedy = f"pass --text_column, one of: {', '.join(columns)}"
+    raise InputError("which column holds the text?", where=where, line=line, remedy=remedy)
+
+
+def no_column(
+    column: str, columns: Iterable[str], flag: str, where: Path | str, line: int | None = None
+) -> InputError:
+    """The error for a column, named by an option, that does not exist."""
+    remedy = f"{did_you_mean(column, columns)}{flag}, one of: {', '.join(columns)}"
+    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)
+
+
+def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
+    if column not in columns:
+        return no_column(column, columns, "--text_column", where, line)
+    remedy = "put text there, or pass another --text_column"
+    return InputError(f"column {column!r} is not text", where=where, line=line, remedy=remedy)
+
+
+# ---- separated fields
+
+
+def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[str]) -> Iterator[NumberedRow]:
+    separator, quoted = "\t", True
+    if kind in _TABS:
+        quoted = _quotes_are_quoting(path, encoding)
+    else:
+        first_line = next((line for _, line in read_lines(path, encoding)), "")
+        separator = ";" if first_line.count(";") > first_line.count(",") else ","
+
+    names = _names_without_header(_fields(path, separator, quoted, encoding), like)
+    rows = _fields(path, separator, quoted, encoding)
+    if not names:
+        line, names = next(rows, (1, []))
+        repeated = [name for name, count in Counter(names).items() if name and count > 1]
+        if repeated:
+            what = f"two columns are called {repeated[0]!r}"
+            raise InputError(what, where=path, line=line, remedy="rename one of them")
+
+    for line, fields in rows:
+        if len(fields) != len(names):
+            what = f"{len(fields)} fields instead of {len(names)}"
+            raise InputError(what, where=path, line=line, remedy="correct the row")
+        yield line, {name: field for name, field in zip(names, fields, strict=True) if name}
+
+
+def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[str]) -> list[str]:
+    """Names for the two columns of a table without a header; [] for a table with one.
+
+    A label occurs in many rows and the name of a column in one:
+
+        ham<TAB>Ok lar    spam<TAB>Win!    ham<TAB>Hi      → label, text
+        Ok lar,ham        Win!,spam        Hi,ham          → text, label
+        v1<TAB>v2         ham<TAB>Ok lar   spam<TAB>Win!   → a header
+    """
+    _, first = next(rows, (1, []))
+    usual = [name.lower() in (*TEXT_NAMES, *LABEL_NAMES) for name in first]
+    if len(first) != 2 or all(usual):
+        return []
+    if len(like) == 2 and not set(first) & set(like):
+        return list(like)
+
+    again = [0, 0]  # how often the value of the first row occurs again in each column
+    for _, fields in rows:
+        for column, value in enumerate(fields[:2]):
+            again[column] += value == first[column]
+    if again[0] == again[1]:
+        return []
+    return ["label", "text"] if again[0] > again[1] else ["text", "label"]
+
+
+def _quotes_are_quoting(path: str, encoding: str | None) -> bool:
+    """Whether each line with a quote follows RFC 4180: `ham<TAB>"so ""it"" is"` does, `ham<TAB>"so` does not."""
+    with_quotes = (line for _, line in read_lines(path, encoding) if '"' in line)
+    try:
+        for line in with_quotes:
+            next(csv.reader([line], delimiter="\t", strict=True))
+    except csv.Error:
+        return False
+    return True
+
+
+def _fields(path: str, separator: str, quoted: bool, encoding: str | None) -> Iterator[tuple[int, list[str]]]:
+    """(first line, fields) of each row, the header included; empty lines are skipped."""
+    lines = read_lines(path, encoding)
+    if not quoted:
+        yield from ((number, line.split(separator)) for number, line in lines if line)
+        return
+
+    csv.field_size_limit(sys.maxsize)  # of the whole process; a text may have any length
+    reader = csv.reader((f"{line}\n" for _, line in lines), delimiter=separator, strict=True)
+    begin = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield begin, fields
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        remedy = "check the quotes of the row: a quote inside a quoted field is doubled"
+        raise InputError(f"not CSV: {error}", where=path, line=begin, remedy=remedy) from None
+
+
+# ---- JSON
+
+
+def _json_rows(path: str, encoding: str | None) -> Iterator[NumberedRow]:
+    """The objects of JSON lines, or of a JSON array, which is read whole."""
+    lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
+    number, first = next(lines, (1, ""))
+    if first.lstrip().startswith("["):
+        text = "\n" * (number - 1) + "\n".join([first, *(line for _, line in lines)])
+        items = ((None, item) for item in parse_json(text, path, "correct the array of JSON objects"))
+    else:
+        items = _parsed_lines(itertools.chain([(number, first)] if first else [], lines), path)
+
+    for line, item in items:
+        if not isinstance(item, dict):
+            raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
+        yield line, item
+
+
+def _parsed_lines(lines: Iterable[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
+    for number, line in lines:
+        yield number, parse_json(line, path, _JSON_HINT, line=number)
+
+
+# ---- Parquet
+
+
+@contextlib.contextmanager
+def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
+    """A Parquet file; an error of Arrow becomes an `InputError`."""
+    try:
+        source = open_bytes(path) if is_url(path) or compression(path) else path
+        yield pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
+    except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
+        what = f"not a Parquet file: {str(error).rstrip('.')}"
+        raise InputError(what, where=path, remedy="fetch it again") from None
+
+
+def _parquet_rows(path: str) -> Iterator[NumberedRow]:
+    import datasets
+
+    with _open_parquet(path) as file:
+        features = datasets.Features.from_arrow_schema(file.schema_arrow)
+        batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256))
+        for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
+            yield number, with_class_names(row, features)
+
+
+def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
+    """The row with names of classes in place of their numbers; -1, which marks an unlabelled row, becomes None.
+
+    Args:
+        features: `datasets.Features`.
+    """
+    named = dict(row)
+    for column, feature in features.items():
+        class_label = getattr(feature, "feature", feature)  # of a list: of its elements
+        if names := getattr(class_label, "names", None):
+            by_number = dict(enumerate(names))
+            value = row[column]
+            named[column] = list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
+    return named
+
+
+def _parquet_texts(path: str, text_column: str | None) -> Iterator[str]:
+    with _open_parquet(path) as file:
+        schema = file.schema_arrow
+        strings = [field.name for field in schema if _is_text(field.type)]
+        column = text_column or choose_column(schema.names, strings, path)
+        if column not in strings:
+            raise _no_text(column, schema.names, path)
+
+        for batch in file.iter_batches(batch_size=256, columns=[column]):
+            yield from (text for text in batch.column(0).to_pylist() if text is not None)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds strings, in any form that Arrow has for them."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)

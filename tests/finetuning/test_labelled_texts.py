@@ -1,0 +1,311 @@
+"""Labelled texts from tables, folders and the Hub: which columns are read, which rows are kept, what is refused."""
+
+import json
+
+import datasets
+import pytest
+
+from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.data.text.tables import Row
+from bert_hf.errors import InputError
+from bert_hf.finetuning.labelled_parts import read_given_parts
+from bert_hf.finetuning.labelled_texts import (
+    CLASSES,
+    LabelledTexts,
+    NamedColumns,
+    files_of_parts,
+    find_columns,
+    read_labelled,
+)
+
+
+def write(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [str(tmp_path / name)]
+
+
+ROWS = [("ham", 'He said "hi, you'), ("spam", "WIN now"), ("ham", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "".join(f"{label}\t{text}\n" for label, text in ROWS)),
+        ("a.tsv", "label\ttext\n" + "".join(f"{label}\t{text}\n" for label, text in ROWS)),
+        ("a.csv", 'body,kind\n"He said ""hi, you",ham\nWIN now,spam\nok,ham\n'),
+        ("a.jsonl", "".join(json.dumps({"kind": label, "body": text}) + "\n" for label, text in ROWS)),
+        ("a.txt", "".join(f"{label}\t{text}\n" for label, text in ROWS)),
+    ],
+)
+def test_files_of_any_kind_and_column_names(tmp_path, name, content):
+    rows = read_labelled(write(tmp_path, name, content))
+    assert list(zip(rows.labels, rows.texts, strict=True)) == ROWS
+
+
+# ---- columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ("CONTENT AUTHOR CLASS", {}, ("CONTENT", None, "CLASS")),
+        ("id body kind", {}, ("body", None, "kind")),
+        ("text label category", {}, ("text", None, "label")),
+        ("sentence1 sentence2 label", {}, ("sentence1", "sentence2", "label")),
+        ("sentence_B sentence_A label", {}, ("sentence_A", "sentence_B", "label")),
+        ("question sentence label", {}, ("question", "sentence", "label")),
+        ("text text_pair label", {}, ("text", "text_pair", "label")),
+        ("sentence1 sentence2 label", {"text": "sentence2"}, ("sentence2", None, "label")),
+        ("title body label", {"text": "title", "pair": "body"}, ("title", "body", "label")),
+        ("title body label", {"pair": "title"}, ("body", "title", "label")),
+        ("one two three", {"text": "three", "label": "one"}, ("three", None, "one")),
+    ],
+)
+def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
+    row = Row(dict.fromkeys(columns.split(), "x"), "a.csv", 2)
+    assert find_columns(row, NamedColumns(**options))[:3] == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        (
+            "title summary label",
+            {},
+            "a.csv:1: which column holds the text?; pass --text_column, one of: title, summary",
+        ),
+        ("body comment label", {}, "a.csv:1: which column holds the text?"),
+        ("text topic", {}, "a.csv:1: which column holds the label?; pass --label_column, one of: text, topic"),
+        ("text category type", {}, "a.csv:1: which column holds the label?"),
+        ("text label", {"pair": "text_b"}, "a.csv:1: no column 'text_b'; did you mean 'text'?"),
+        ("text label", {"label": "kind"}, "a.csv:1: no column 'kind'; --label_column, one of: text, label"),
+    ],
+)
+def test_other_columns_are_asked_about(columns, options, expected):
+    row = Row(dict.fromkeys(columns.split(), "x"), "a.csv", 2)
+    with pytest.raises(InputError) as caught:
+        find_columns(row, NamedColumns(**options))
+    assert str(caught.value).startswith(expected)
+
+
+# ---- rows
+
+
+@pytest.mark.parametrize(
+    ("content", "problem_type", "expected"),
+    [
+        ("CONTENT,CLASS\n" + "a b,spam\nb c,spam\nc d,ham\n" * 10, None,
+         "text: CONTENT, label: CLASS, 30 rows; spam 20, ham 10"),
+        ("text,label\n" + "a,1\n,0\n  ,1\nb,0\n" * 10, None,
+         "text: text, label: label, 20 rows; '1' 10, '0' 10; 20 without a text left out"),
+        ("text_a,text_b,label\n" + "a,x,yes\nb,,no\nc,y,no\n" * 10, None,
+         "text: text_a, pair: text_b, label: label, 20 rows; yes 10, no 10; 10 without a text left out"),
+        ("text,label\na b,1.5\nb c,2\n c,4\n", "regression",
+         "text: text, label: label, 3 rows; from 1.5 to 4, mean 2.5"),
+        ("text,label\n" + "".join(f"a text,intent {n % 150}\n" for n in range(460)), None,
+         "text: text, label: label, 460 rows; 150 classes of 3 to 4 rows"),
+    ],
+)  # fmt: skip
+def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
+    rows = read_labelled(write(tmp_path, "a.csv", content), NamedColumns(problem_type=problem_type))
+    assert rows.line(problem_type) == expected
+
+
+def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
+    content = "".join(json.dumps({"text": "a", "label": label}) + "\n" for label in (1.0, 0, "1"))
+    one = read_labelled(write(tmp_path, "a.jsonl", content))
+    other = read_labelled(write(tmp_path, "a.csv", "text,label\na, 1\nb,0 \nc,1\n"))
+    assert one.labels == other.labels == ["1", "0", "1"]
+
+
+def test_take_keeps_pairs_and_places_together():
+    places = [("f", line) for line in range(4)]
+    rows = LabelledTexts(list("abcd"), list("1234"), places, list("wxyz"))
+    taken = rows.take([3, 1])
+    assert taken == LabelledTexts(["d", "b"], ["4", "2"], pairs=["z", "x"])
+    assert taken.places == [("f", 3), ("f", 1)]
+    assert taken.joined() == ["d\nz", "b\nx"]
+    assert LabelledTexts(["a"], None).take([0]) == LabelledTexts(["a"], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "expected"),
+    [
+        ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: the row has no 'label'; label it or remove it"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: column 'text' is not"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
+        ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: no row has a text"),
+        ("a.csv", "text,label\nx,0.5\ny,1\n", {}, "a.csv:2: the labels in column 'label' look like measured numbers; "
+         "pass --problem_type regression"),
+        ("a.csv", "thank you,gratitude\nhello you,greeting\nhi all,greeting\n", {},
+         "a.csv:1: which column holds the label?; pass --label_column, one of: thank you, gratitude"),
+    ],
+)  # fmt: skip
+def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, options, expected):
+    """A first row that is the only one of its class is never lost: see the last case."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, name, content)
+    with pytest.raises(InputError) as caught:
+        read_labelled([name], NamedColumns(**options))
+    assert str(caught.value).startswith(expected)
+
+
+def test_measured_numbers_may_be_classes(tmp_path):
+    files = write(tmp_path, "a.csv", "text,label\nx,0.5\ny,1\n")
+    assert read_labelled(files, NamedColumns(problem_type=CLASSES)).labels == ["0.5", "1"]
+    rows = read_labelled(write(tmp_path, "b.csv", "text,label\nx,0.5\ny,low\n"))
+    with pytest.raises(InputError, match=r"b\.csv:3: label 'low' is not a number"):
+        rows.numbers()
+
+
+# ---- train, validation and test
+
+
+def given_parts(tmp_path, train, **others):
+    files = {part: write(tmp_path, f"{part}.csv", content) for part, content in {"train": train, **others}.items()}
+    options = {f"{part}_file": paths for part, paths in files.items()}
+    return lambda **more: read_given_parts(ClassificationArguments(**options, **more))
+
+
+TRAIN = "text,label\n" + "a b c,ham\nd e f,spam\n" * 5
+
+
+def test_other_parts_have_the_columns_of_the_training_rows(tmp_path):
+    read = given_parts(tmp_path, "title,body,kind\nx,a b,ham\ny,c d,spam\n", test="title,body,year\nx,e f,1\n")
+    test = read(text_column="title")["test"]
+    assert (test.texts, test.labels) == (["x"], None)
+    assert test.line() == "text: title, 1 rows; no labels"
+
+
+def test_parts_may_differ_in_their_header(tmp_path):
+    read = given_parts(tmp_path, "ham,a b\nspam,c d\nham,e f\n", validation=TRAIN, test="text\nx y\n")
+    parts = read()
+    assert (len(parts["train"]), len(parts["validation"]), parts["test"].texts) == (3, 10, ["x y"])
+
+
+@pytest.mark.parametrize("header", ["", "label,text\n", "class,body\n"])
+def test_a_short_file_without_header_has_the_columns_of_the_training_file(tmp_path, header):
+    read = given_parts(tmp_path, header + "ham,a b\nspam,c d\nham,e f\n", test="ham,x y\nspam,z\n")
+    assert read()["test"] == LabelledTexts(["x y", "z"], ["ham", "spam"])
+
+
+@pytest.mark.parametrize("content", ["id,text\n1,one\n2,\n3,three\n", "id,text,label\n1,one,\n2,,\n3,three,\n"])
+def test_unlabelled_test_rows_are_all_kept(tmp_path, content):
+    """Each gets its prediction, also where the text is empty."""
+    test = given_parts(tmp_path, TRAIN, test=content)()["test"]
+    assert (test.texts, test.labels) == (["one", "", "three"], None)
+    assert test.line().endswith("; no labels; 1 without a text")
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "expected"),
+    [
+        ("validation", "text\na b c\n", "validation.csv:1: no column 'label'; "),
+        ("validation", "text,label\na b c,\n", "validation.csv:2: the row has no 'label'; label it or remove it"),
+        ("test", "text,label\na b c,ham\nd e f,\n", "test.csv:3: the row has no 'label'; label it or remove it"),
+        ("test", "label,body\nham,a b\n", "test.csv:1: no column 'text'"),
+    ],
+)
+def test_labels_and_columns_missing_where_they_are_needed(tmp_path, part, content, expected):
+    with pytest.raises(InputError) as caught:
+        given_parts(tmp_path, TRAIN, **{part: content})()
+    assert str(caught.value).startswith(f"{tmp_path}/{expected}")
+
+
+def test_several_files_are_joined(tmp_path):
+    """Their notes too, and their columns are those of the first one."""
+    files = write(tmp_path, "a.csv", "body,kind\na b,ham\n,spam\n") + write(tmp_path, "b.csv", "kind,body\nspam,c d\n")
+    rows = read_labelled(files)
+    assert rows == LabelledTexts(["a b", "c d"], ["ham", "spam"])
+    assert [line for _, line in rows.places] == [2, 2]
+    assert rows.notes == ["1 without a text left out"]
+
+
+# ---- folders
+
+
+def make(folder, **files):
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def test_a_folder_of_classes(tmp_path):
+    for number in range(3):
+        make(tmp_path, **{f"spam__{number}.txt": f"win\n{number}\n", f"ham__{number}.eml": f"hi {number}"})
+    make(tmp_path, **{"readme.md": "about", "ham__.hidden": "no", "spam__empty.txt": " \n", "spam__list.csv": "x"})
+    rows = read_labelled([str(tmp_path)])
+    assert rows.labels == ["ham"] * 3 + ["spam"] * 3
+    assert rows.texts == ["hi 0", "hi 1", "hi 2", "win\n0", "win\n1", "win\n2"]
+    assert rows.places[0] == (str(tmp_path / "ham/0.eml"), 1)
+    assert rows.line().endswith("; 1 without a text left out")
+
+
+def test_a_folder_of_parts(tmp_path):
+    make(tmp_path, **dict.fromkeys(("train-0.csv", "train-1.csv", "dev.tsv", "test.jsonl.xz", "trainer.txt"), "x"))
+    found = files_of_parts({"train": [str(tmp_path)]})
+    assert {part: [path.rsplit("/")[-1] for path in paths] for part, paths in found.items()} == {
+        "train": ["train-0.csv", "train-1.csv"], "validation": ["dev.tsv"], "test": ["test.jsonl.xz"],
+    }  # fmt: skip
+    assert list(found) == ["train", "validation", "test"]
+    assert files_of_parts(given := {"train": ["a.csv"], "test": ["b.csv"]}) == given
+
+
+def test_a_folder_of_parts_and_classes(tmp_path):
+    make(tmp_path, **{"train__neg__1.txt": "bad", "train__pos__1.txt": "good", "test__pos__1.txt": "nice"})
+    found = files_of_parts({"train": [str(tmp_path)]})
+    assert list(found) == ["train", "test"]
+    assert read_labelled(found["train"]).labels == ["neg", "pos"]
+    assert read_labelled(found["test"]).texts == ["nice"]
+
+
+@pytest.mark.parametrize("files", [{}, {"test.csv": TRAIN}])
+def test_a_folder_without_rows(tmp_path, files):
+    make(tmp_path, **files)
+    with pytest.raises(InputError, match="no train file and no subfolders of texts in it"):
+        read_labelled(files_of_parts({"train": [str(tmp_path)]})["train"])
+
+
+# ---- Hub
+
+
+def hub(monkeypatch, **splits):
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
+
+
+def test_a_dataset_of_the_hub_is_read_like_a_file(monkeypatch):
+    names = datasets.ClassLabel(names=["not_entailment", "entailment"])
+    text = datasets.Value("string")
+    features = datasets.Features(
+        {"sentence1": text, "sentence2": text, "label": names, "idx": datasets.Value("int32")}
+    )
+    columns = {"sentence1": ["a ", "b", "c"], "sentence2": ["x", "y", " "], "idx": [0, 1, 2]}
+    hub(
+        monkeypatch,
+        test=datasets.Dataset.from_dict({**columns, "label": [-1, -1, -1]}, features=features),
+        train=datasets.Dataset.from_dict({**columns, "label": [1, 0, 0]}, features=features),
+        other=datasets.Dataset.from_dict({"x": ["y"]}),
+    )
+    parts = read_given_parts(ClassificationArguments(dataset_name="some/pairs"))
+    assert parts["train"] == LabelledTexts(["a", "b"], ["entailment", "not_entailment"], pairs=["x", "y"])
+    assert parts["test"] == LabelledTexts(["a", "b", "c"], None, pairs=["x", "y", ""])
+    assert list(parts) == ["train", "test"]
+    with pytest.raises(
+        InputError, match=r"some/pairs \(train\): no column 'text'; --text_column, one of: sentence1, "
+    ):
+        read_given_parts(ClassificationArguments(dataset_name="some/pairs", text_column="text"))
+
+
+def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b"])})
+    splits = {
+        name: datasets.Dataset.from_dict({"text": ["x y", "z"], "label": labels}, features=features)
+        for name, labels in {"train": [0, 1], "validation": [-1, -1], "unsupervised": [-1, -1]}.items()
+    }
+    hub(monkeypatch, **splits)
+    with pytest.raises(InputError, match=r"imdb \(validation\): the row has no 'label'; label it or remove it"):
+        read_given_parts(ClassificationArguments(dataset_name="imdb"))
+    hub(monkeypatch, **{**splits, "train": splits["train"].select([])})
+    with pytest.raises(InputError, match="imdb: no split 'train'"):
+        read_given_parts(ClassificationArguments(dataset_name="imdb"))
