@@ -5,8 +5,8 @@ import pytest
 from tiny import PIECES
 
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
 from bert_hf.finetuning.labelled.texts import LabelledTexts
+from bert_hf.finetuning.long_texts import HEAD_SHARE, average_windows, encode_texts, longest_first
 
 CLS, SEP = 2, 3
 
@@ -27,6 +27,7 @@ def test_head_is_the_stock_truncation(tokenizer, rng, pairs, length):
     rows = random_rows(rng, pairs)
     stock = tokenizer(rows.texts, rows.pairs, truncation="longest_first", max_length=length)
     found = encode_texts(rows, None, tokenizer, length)
+    stock.pop("attention_mask")  # the collator makes it
     for name, values in stock.items():
         assert found.features[name] == values
     assert found.features["length"] == [len(ids) for ids in stock["input_ids"]]
@@ -121,8 +122,8 @@ def test_what_is_cut_is_counted_and_said(tokenizer):
     cut = encode_texts(rows, None, tokenizer, 10).cut
     assert (cut.rows, cut.cut_rows, cut.tokens, cut.cut_tokens) == (100, 40, 920, 480)
     assert cut.line() == (
-        "40% of the rows are longer than 10 tokens and are cut: 52% of all tokens; "
-        "--max_seq_length 64, or --long_texts windows keeps more"
+        "40% of the rows are cut to 10 tokens: 52% of all tokens are not read; "
+        "--max_seq_length 64 or --long_texts windows keeps more"
     )
     assert cut.line(longest=10).endswith("; --long_texts windows keeps more")
     assert encode_texts(rows, None, tokenizer, 22).cut.line() is None
@@ -138,9 +139,9 @@ def test_the_shorter_text_of_a_pair_is_cut_in_windows(tokenizer):
     assert (cut.cut_rows, cut.cut_tokens, cut.tokens) == (40, 200, 1320)
     assert cut.line() == (
         f"100 rows are read in {cut.features} windows of up to 14 tokens; "
-        "of 40% of them the shorter text is cut: 15% of all tokens; --max_seq_length 64 keeps more"
+        "in 40% of the rows the shorter text is cut: 15% of all tokens are not read; --max_seq_length 64 keeps more"
     )
-    assert str(cut.line(longest=14)).endswith("the shorter text is cut: 15% of all tokens")
+    assert str(cut.line(longest=14)).endswith("the shorter text is cut: 15% of all tokens are not read")
 
 
 def test_one_long_row_in_a_hundred_is_not_said_unless_it_holds_much(tokenizer):
@@ -148,7 +149,7 @@ def test_one_long_row_in_a_hundred_is_not_said_unless_it_holds_much(tokenizer):
     assert few.cut_rows == 1
     assert few.line() is None
     much = encode_texts(LabelledTexts(["w1 w2"] * 99 + ["w1 " * 100], None), None, tokenizer, 5).cut
-    assert "1% of the rows are longer than 5 tokens and are cut: 33% of all tokens" in str(much.line())
+    assert "1% of the rows are cut to 5 tokens: 33% of all tokens are not read" in str(much.line())
 
 
 def test_too_few_tokens(tokenizer):

@@ -15,9 +15,9 @@ from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
 from bert_hf.finetuning.glue import write_numbered, write_submission
 from bert_hf.finetuning.known_tasks import TASKS
-from bert_hf.finetuning.labelled.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.labelled.texts import LabelledTexts
 from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
+from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
     RANKING_METRICS,
@@ -47,7 +47,6 @@ class ClassificationTask(DownstreamTask):
     def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(task_args, tokenizer)
         self.regression = is_regression(task_args)
-        self.smooths_labels = not self.regression
         self._inputs: dict[str, EncodedTexts] = {}
 
     # ---- rows
@@ -203,7 +202,7 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
-        # A row a metric: the model's and the baselines'
+        # One row per metric: the model's and the baselines'
         lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
         for name in self.metric_names(self.task_args):
             if f"{prefix}_{name}" not in metrics:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
@@ -18,7 +18,7 @@ from bert_hf.training.exact_backward import check_training_step, exact_training_
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-def deciding_metric(args: FineTuningArguments) -> str:
+def deciding_metric(args: TrainingArguments) -> str:
     """The metric that decides which weights are kept, as Trainer logs it: `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
