@@ -14,7 +14,6 @@ from bert_hf.finetuning.baselines import (
     TextFeatures,
     cut_texts,
     one_class_warning,
-    who_is_ahead,
 )
 from bert_hf.finetuning.labelled.datasets import read_labelled
 from bert_hf.finetuning.labelled.texts import LabelledTexts
@@ -179,24 +178,6 @@ def test_the_messages_of_the_project():
     train, test = split_off(read_labelled([str(MESSAGES)]), 20, seed=0)
     metrics = Baselines(train, ("ham", "spam")).metrics(test)
     assert metrics["baseline_characters_accuracy"] > metrics["baseline_majority_accuracy"]
-
-
-# ---- sentences
-
-FIGURES = {"baseline_majority_f1": 0.0, "baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0.9834, "The model is ahead of the best baseline: f1 0.983 against 0.963 (characters)."),
-        (0.941, "The best baseline is ahead of the model: f1 0.963 (characters) against 0.941."),
-        (0.9629, "The model and the best baseline are level: f1 0.963 (characters)."),
-    ],
-)
-def test_who_is_ahead(value, expected):
-    assert who_is_ahead(value, FIGURES, "f1") == expected
-    assert who_is_ahead(value, {}, "f1") == who_is_ahead(value, FIGURES, "accuracy") == ""
 
 
 def test_one_class_is_warned_about():

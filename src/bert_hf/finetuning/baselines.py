@@ -210,26 +210,6 @@ class Baselines:
 # ---- sentences
 
 
-def who_is_ahead(value: float, baselines: dict[str, float], metric: str) -> str:
-    """A sentence that compares the model's metric with the best baseline's; "" where there is none.
-
-    >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
-    'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941.'
-    """
-    found = {name: other for name, other in baselines.items() if name.endswith(f"_{metric}")}
-    if not found:
-        return ""
-
-    best = max(found, key=lambda name: found[name])
-    kind, other = best.removeprefix("baseline_").removesuffix(f"_{metric}"), found[best]
-    name = metric.replace("_", " ")
-    if f"{value:.3f}" == f"{other:.3f}":
-        return f"The model and the best baseline are level: {name} {value:.3f} ({kind})."
-    if value > other:
-        return f"The model is ahead of the best baseline: {name} {value:.3f} against {other:.3f} ({kind})."
-    return f"The best baseline is ahead of the model: {name} {other:.3f} ({kind}) against {value:.3f}."
-
-
 def one_class_warning(predictions: np.ndarray, labels: Sequence[str]) -> str:
     """A warning where all rows are given one class; "" otherwise.
 

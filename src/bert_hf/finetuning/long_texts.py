@@ -24,58 +24,18 @@ _WARN_ABOVE = 0.01  # share of rows or tokens that are cut
 Item = TypeVar("Item")
 
 
-class CutTexts(NamedTuple):
-    """How much of the texts the inputs lack.
-
-    Attributes:
-        rows, cut_rows: number of all rows, and of those that lack tokens.
-        tokens, cut_tokens: number of tokens without special tokens, and of those that are in no input.
-        features: number of inputs.
-        length: tokens of the longest input allowed, special tokens included.
-        needed: tokens of an input that holds 99 of 100 rows whole.
-    """
-
-    rows: int
-    cut_rows: int
-    tokens: int
-    cut_tokens: int
-    features: int
-    length: int
-    needed: int
-
-    def line(self, longest: int = 512) -> str | None:
-        """How much is cut, and what keeps more; None where it is at most 1 % and no row has several windows.
-
-        Args:
-            longest: number of positions of the model.
-        """
-        windows = self.features > self.rows
-        read = f"{self.rows:,} rows are read in {self.features:,} windows of up to {self.length} tokens"
-        rows, tokens = self.cut_rows / max(1, self.rows), self.cut_tokens / max(1, self.tokens)
-        if max(rows, tokens) <= _WARN_ABOVE:
-            return read if windows else None
-
-        remedies = [] if windows else ["--long_texts windows"]
-        if self.length < longest:
-            remedies.insert(0, f"--max_seq_length {min(longest, -(-self.needed // 64) * 64)}")
-        cut = f"{rows:.0%} of the rows are cut to {self.length} tokens: {tokens:.0%} of all tokens are not read"
-        if windows:  # the longer text is read whole
-            cut = f"{read}; in {rows:.0%} of the rows the shorter text is cut: {tokens:.0%} of all tokens are not read"
-        return f"{cut}; {' or '.join(remedies)} keeps more" if remedies else cut
-
-
 class EncodedTexts(NamedTuple):
     """Inputs of a model.
 
     Attributes:
         features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
         row_of_feature: (features,) the row of each input, in ascending order.
-        cut: how much of the texts the inputs lack.
+        note: how many windows there are, and how much of the texts is in no input; "" where it is at most 1 %.
     """
 
     features: datasets.Dataset
     row_of_feature: np.ndarray
-    cut: CutTexts
+    note: str
 
 
 def encode_texts(
@@ -122,16 +82,26 @@ def encode_texts(
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
     lengths = np.array([len(first) + len(second) for first, second in zip(firsts, seconds, strict=True)])
-    cut = CutTexts(
-        rows=len(rows),
-        cut_rows=int((left_out > 0).sum()),
-        tokens=int(lengths.sum()),
-        cut_tokens=int(left_out.sum()),
-        features=len(row_of_feature),
-        length=max_seq_length,
-        needed=int(np.quantile(lengths, 0.99, method="higher")) + special if len(rows) else 0,
-    )
-    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), cut)
+    note = _note(lengths, left_out, len(ids), max_seq_length)
+    return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
+
+
+def _note(lengths: np.ndarray, left_out: np.ndarray, features: int, max_seq_length: int) -> str:
+    """See `EncodedTexts`.
+
+    Args:
+        lengths, left_out: (rows,) tokens of each row, and those of them that are in no input.
+    """
+    notes = []
+    remedy = "--long_texts windows, or a larger --max_seq_length, reads more"
+    if features > len(lengths):
+        notes.append(f"{len(lengths):,} rows are read in {features:,} windows of up to {max_seq_length} tokens")
+        remedy = "a larger --max_seq_length reads more"
+    rows, tokens = np.mean(left_out > 0) if len(lengths) else 0.0, left_out.sum() / max(1, lengths.sum())
+    if max(rows, tokens) > _WARN_ABOVE:
+        cut = f"{rows:.0%} of the rows are cut to {max_seq_length} tokens: {tokens:.0%} of all tokens are not read"
+        notes.append(f"{cut}; {remedy}")
+    return "; ".join(notes)
 
 
 def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

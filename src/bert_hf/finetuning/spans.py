@@ -124,12 +124,6 @@ class SpanTask(DownstreamTask):
         with_best = task_args.version_2_with_negative is not False  # None: the data, which are not read, decide
         return ("best_f1", "best_exact", *both) if with_best else both
 
-    def metrics_of_rows(self) -> tuple[str, ...]:
-        names = super().metrics_of_rows()
-        if _any_answer(self.parts["validation"]):
-            return names
-        return tuple(name for name in names if not name.startswith("HasAns_"))
-
     def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
         where = inputs["in_context"], inputs["limits"]

@@ -55,7 +55,7 @@ class FineTuner(ResumableTrainer):
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
 
         super().__init__(
-            model, args, _WithoutLengths(collator), task.encoded("train"),
+            model, args, collator, task.encoded("train"),
             self._sorted_part("validation").features if "validation" in task.parts else None,
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
@@ -83,7 +83,7 @@ class FineTuner(ResumableTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _network_inputs(self, inputs: dict) -> dict:
-        others = ("labels", *self.task.extra_columns)
+        others = ("labels", "length", *self.task.extra_columns)
         return {name: value for name, value in inputs.items() if name not in others}
 
     # ---- evaluation
@@ -179,13 +179,3 @@ class _SortedPart(NamedTuple):
         restored = np.empty_like(values)
         restored[self.numbers] = values
         return restored
-
-
-class _WithoutLengths:
-    """A collator without the column `length`, by which the sampler groups rows."""
-
-    def __init__(self, collator: Callable):
-        self.collator = collator
-
-    def __call__(self, features: list[dict]) -> dict[str, Tensor]:
-        return self.collator([{name: value for name, value in row.items() if name != "length"} for row in features])

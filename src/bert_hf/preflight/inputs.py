@@ -188,7 +188,7 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(task_args, "data_dir", None)):
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
-    parts = task.read_given(task_args)
+    parts = task.read(task_args)
     return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
 
 
