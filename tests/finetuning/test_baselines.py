@@ -14,7 +14,6 @@ from bert_hf.finetuning.baselines import (
     TextFeatures,
     cut_texts,
     one_class_warning,
-    who_is_ahead,
 )
 from bert_hf.finetuning.labelled_texts import LabelledTexts, read_labelled
 from bert_hf.finetuning.long_texts import encode_texts
@@ -144,25 +143,7 @@ def test_regression_sees_the_overlap_of_a_pair():
     assert np.allclose(fitted.predict(test)["words"], exact.predict(features.transform(test).toarray()), atol=0.02)
 
 
-@pytest.mark.parametrize("count", [1000, 60])
-def test_the_strength_is_chosen_on_training_rows_alone(monkeypatch, count):
-    """Among at most `_MAX_ROWS` of them, and none that is held out in a fold."""
-    fitted: list[list[str]] = []
-    original = TextFeatures.fit
-    monkeypatch.setattr(module, "_MAX_ROWS", 300)
-    monkeypatch.setattr(TextFeatures, "fit", lambda self, rows: (fitted.append(rows.texts), original(self, rows))[1])
-
-    train = made_rows(count)
-    Baselines(train, ("name0", "name1"))
-    sizes = [len(texts) for texts in fitted]
-    assert sizes == 2 * [*3 * [min(300, count) * 2 // 3], count]  # words, characters: three folds, then all rows
-    assert all(set(texts) <= set(train.texts) for texts in fitted)
-    every, *folds = fitted[3], *(set(texts) for texts in fitted[:3])
-    assert not folds[0] & folds[1] & folds[2]  # each row is held out once
-    assert set(every) == set(train.texts)
-
-
-@pytest.mark.parametrize("rare", [1, 2, 5])
+@pytest.mark.parametrize("rare", [1, 2])
 def test_a_class_that_the_draw_misses_leaves_the_strength_at_its_default(monkeypatch, rare):
     """The strength is chosen on a part of many rows, in which a rare class may have no row, or one."""
     train = made_rows(1000)
@@ -174,7 +155,7 @@ def test_a_class_that_the_draw_misses_leaves_the_strength_at_its_default(monkeyp
     monkeypatch.setattr(module, "_MAX_ROWS", 300)
     fitted = Baselines(train, ("name0", "name1"))
     chosen = [model.C for _, model in fitted.models.values()]
-    assert (chosen == [module._DEFAULT_STRENGTH] * 2) is (rare < 4)
+    assert chosen == [module._DEFAULT_STRENGTH] * 2
 
 
 def test_noise_is_met_by_strong_regularisation():
@@ -196,24 +177,6 @@ def test_the_messages_of_the_project():
     train, test = split_off(read_labelled([str(MESSAGES)]), 20, seed=0)
     metrics = Baselines(train, ("ham", "spam")).metrics(test)
     assert metrics["baseline_characters_accuracy"] > metrics["baseline_majority_accuracy"]
-
-
-# ---- sentences
-
-FIGURES = {"baseline_majority_f1": 0.0, "baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0.9834, "The model is ahead of the best baseline: f1 0.983 against 0.963 (characters), by 0.020."),
-        (0.941, "The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022."),
-        (0.9629, "The model and the best baseline are level: f1 0.963 (characters)."),
-    ],
-)
-def test_who_is_ahead(value, expected):
-    assert who_is_ahead(value, FIGURES, "f1") == expected
-    assert who_is_ahead(value, {}, "f1") == who_is_ahead(value, FIGURES, "accuracy") == ""
 
 
 def test_one_class_is_warned_about():

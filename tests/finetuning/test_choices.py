@@ -313,8 +313,7 @@ def fine_tuned(rows, output, **options):
 
 
 def test_ten_rows_train_predict_and_load_back_in_the_stock_class(ten_rows, tmp_path):
-    predicted = fine_tuned(ten_rows, tmp_path / "run").predict_part("test", "test").values
-    assert isinstance(predicted, np.ndarray)
+    predicted = fine_tuned(ten_rows, tmp_path / "run").kept["test"]
     assert predicted.shape == (10, 4)
 
     model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "run")

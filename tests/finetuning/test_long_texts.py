@@ -27,6 +27,7 @@ def test_head_is_the_stock_truncation(tokenizer, rng, pairs, length):
     rows = random_rows(rng, pairs)
     stock = tokenizer(rows.texts, rows.pairs, truncation="longest_first", max_length=length)
     found = encode_texts(rows, None, tokenizer, length)
+    stock.pop("attention_mask")  # the collator makes it
     for name, values in stock.items():
         assert found.features[name] == values
     assert found.features["length"] == [len(ids) for ids in stock["input_ids"]]
@@ -76,7 +77,6 @@ def test_windows_hold_every_token_and_overlap(tokenizer, rng, pairs):
     length = 14
     whole = encode_texts(rows, None, tokenizer, 1000)
     found = encode_texts(rows, None, tokenizer, length, "windows")
-    left = 0
     for row in range(len(rows)):
         features = [found.features[int(number)] for number in np.flatnonzero(found.row_of_feature == row)]
         ids, types = (np.array(whole.features[row][name]) for name in ("input_ids", "token_type_ids"))
@@ -98,8 +98,6 @@ def test_windows_hold_every_token_and_overlap(tokenizer, rng, pairs):
             ends = begins[-1] + size
             assert (parts[1 - longer] == texts[1 - longer][: len(parts[1 - longer])]).all()
         assert ends == len(texts[longer])
-        left += len(texts[1 - longer]) - len(parts[1 - longer])
-    assert found.cut.cut_tokens == left
 
 
 def test_averaging_is_the_mean_of_each_row(rng):
@@ -115,40 +113,24 @@ def test_averaging_is_the_mean_of_each_row(rng):
     np.testing.assert_array_equal(single, logits)
 
 
-def test_what_is_cut_is_counted_and_said(tokenizer):
+def test_what_is_cut_is_noted(tokenizer):
+    def note(texts, length, long_texts="head", pairs=None):
+        return encode_texts(LabelledTexts(texts, None, pairs=pairs), None, tokenizer, length, long_texts).note
+
     texts = ["w1 w2"] * 60 + ["w1 " * 20] * 40
-    rows = LabelledTexts(texts, None)
-    cut = encode_texts(rows, None, tokenizer, 10).cut
-    assert (cut.rows, cut.cut_rows, cut.tokens, cut.cut_tokens) == (100, 40, 920, 480)
-    assert cut.line() == (
-        "40% of the rows are longer than 10 tokens and are cut: 52% of all tokens; "
-        "--max_seq_length 64, or --long_texts windows keeps more"
-    )
-    assert cut.line(longest=10).endswith("; --long_texts windows keeps more")
-    assert encode_texts(rows, None, tokenizer, 22).cut.line() is None
-    windows = encode_texts(rows, None, tokenizer, 10, "windows").cut
-    assert (windows.cut_rows, windows.cut_tokens) == (0, 0)
-    assert windows.line() == "100 rows are read in 180 windows of up to 10 tokens"
+    assert note(texts, 10).startswith("40% of the rows are cut to 10 tokens: 52% of all tokens are not read; --long")
+    assert note(texts, 22) == ""
+    assert note(texts, 10, "windows") == "100 rows are read in 180 windows of up to 10 tokens"
 
+    # One row in a hundred, unless it holds much
+    assert note(["w1 w2"] * 99 + ["w1 w2 w3 w4"], 5) == ""
+    assert "1% of the rows are cut to 5 tokens: 33% of all tokens" in note(["w1 w2"] * 99 + ["w1 " * 100], 5)
 
-def test_the_shorter_text_of_a_pair_is_cut_in_windows(tokenizer):
-    """Of 20 and 10 tokens in 11 (14 with the special ones) five of the shorter text remain."""
-    rows = LabelledTexts(["w1"] * 60 + ["w1 " * 20] * 40, None, pairs=["w2"] * 60 + ["w2 " * 10] * 40)
-    cut = encode_texts(rows, None, tokenizer, 14, "windows").cut
-    assert (cut.cut_rows, cut.cut_tokens, cut.tokens) == (40, 200, 1320)
-    assert cut.line() == (
-        f"100 rows are read in {cut.features} windows of up to 14 tokens; "
-        "of 40% of them the shorter text is cut: 15% of all tokens; --max_seq_length 64 keeps more"
-    )
-    assert str(cut.line(longest=14)).endswith("the shorter text is cut: 15% of all tokens")
-
-
-def test_one_long_row_in_a_hundred_is_not_said_unless_it_holds_much(tokenizer):
-    few = encode_texts(LabelledTexts(["w1 w2"] * 99 + ["w1 w2 w3 w4"], None), None, tokenizer, 5).cut
-    assert few.cut_rows == 1
-    assert few.line() is None
-    much = encode_texts(LabelledTexts(["w1 w2"] * 99 + ["w1 " * 100], None), None, tokenizer, 5).cut
-    assert "1% of the rows are longer than 5 tokens and are cut: 33% of all tokens" in str(much.line())
+    # The shorter text of a pair in windows: of 20 and 10 tokens in 11 remain five of the shorter one
+    pairs = ["w2"] * 60 + ["w2 " * 10] * 40
+    found = note(["w1"] * 60 + ["w1 " * 20] * 40, 14, "windows", pairs)
+    assert found.endswith("40% of the rows are cut to 14 tokens: 15% of all tokens are not read; a larger "
+                          "--max_seq_length reads more")  # fmt: skip
 
 
 def test_too_few_tokens(tokenizer):
@@ -163,7 +145,7 @@ def test_empty_texts_and_no_rows(tokenizer):
     assert encode_texts(rows, None, tokenizer, 8).features["input_ids"] == [[CLS, SEP], [CLS, 6, SEP]]
     nothing = encode_texts(LabelledTexts([], None), None, tokenizer, 8)
     assert len(nothing.features) == 0
-    assert nothing.cut.line() is None
+    assert nothing.note == ""
     assert average_windows(np.zeros((0, 2)), nothing.row_of_feature).shape == (0, 2)
 
 

@@ -14,13 +14,12 @@ import numpy as np
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
-from sklearn.metrics import matthews_corrcoef
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 from sklearn.svm import LinearSVC
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.finetuning.labelled_texts import LabelledTexts
-from bert_hf.finetuning.long_texts import HEAD_SHARE, longest_first
+from bert_hf.finetuning.long_texts import cut_tokens
 from bert_hf.finetuning.metrics import LocalMetric, classification_metrics, regression_metrics
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
@@ -41,7 +40,7 @@ _VECTORS = {
 def cut_texts(
     rows: LabelledTexts, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, long_texts: str = "head"
 ) -> LabelledTexts:
-    """The rows with the part of each text that the network sees: see `long_texts`.
+    """The rows with the part of each text that the network reads: see `long_texts`.
 
     Args:
         tokenizer: a fast one: tokens are found in the text by their offsets.
@@ -50,18 +49,16 @@ def cut_texts(
     if long_texts == "windows":
         return rows
 
-    available = max_seq_length - tokenizer.num_special_tokens_to_add(pair=rows.pairs is not None)
+    available = max_seq_length - (2 if rows.pairs is None else 3)
     firsts = _offsets(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else _offsets(rows.pairs, tokenizer)
-    cut = _first_and_last if long_texts == "head_tail" else _first
-
     texts: list[str] = []
     pairs: list[str] = []
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        one, other = longest_first(len(first), len(second), available)
-        texts.append(cut(rows.texts[row], first, one))
+        [(one, other)], _ = cut_tokens(first, second, available, long_texts)
+        texts.append(_text_of(rows.texts[row], first, one))
         if rows.pairs is not None:
-            pairs.append(cut(rows.pairs[row], second, other))
+            pairs.append(_text_of(rows.pairs[row], second, other))
     return dataclasses.replace(rows, texts=texts, pairs=None if rows.pairs is None else pairs)
 
 
@@ -73,18 +70,16 @@ def _offsets(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[
     return encoded["offset_mapping"]
 
 
-def _first(text: str, offsets: list[tuple[int, int]], count: int) -> str:
-    if count >= len(offsets):
+def _text_of(text: str, tokens: list[tuple[int, int]], kept: list[tuple[int, int]]) -> str:
+    """The characters of the first tokens that are kept, and those of the last ones."""
+    if len(kept) == len(tokens):
         return text
-    return text[: offsets[count - 1][1]] if count else ""
+    head = next((n for n, (token, own) in enumerate(zip(tokens, kept, strict=False)) if token != own), len(kept))
+    parts = [text[: kept[head - 1][1]] if head else "", text[kept[head][0] :] if head < len(kept) else ""]
+    return " ".join(filter(None, parts))
 
 
-def _first_and_last(text: str, offsets: list[tuple[int, int]], count: int) -> str:
-    if count >= len(offsets):
-        return text
-    head = round(count * HEAD_SHARE)
-    tail = count - head
-    return f"{_first(text, offsets, head)} {text[offsets[-tail][0] :] if tail else ''}".strip()
+# ---- features
 
 
 def tfidf(kind: str) -> TfidfVectorizer:
@@ -95,8 +90,8 @@ def tfidf(kind: str) -> TfidfVectorizer:
 class TextFeatures:
     """TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
 
-    The overlap is the product of the two vectors, an entry an n-gram that both texts have, and its sum, which is the
-    cosine of the two.
+    The overlap is the product of the two vectors, with one entry per n-gram that both texts have, and its sum, which
+    is their cosine.
 
     Args:
         kind: see `tfidf`.
@@ -127,11 +122,11 @@ class TextFeatures:
 class Baselines:
     """The majority class, and linear SVMs on words and on characters; of a regression the mean, and ridge regressions.
 
-    The strength of the regularisation is chosen among three by cross-validation inside the training rows, on at most
-    3,000 of them; with few rows it is fixed.
+    The strength of the regularization is chosen by cross-validation inside the training rows, on at most 3,000 of
+    them; with few rows it is fixed.
 
     Args:
-        train: training rows, cut to what the network sees (`cut_texts`).
+        train: training rows, cut to what the network reads (`cut_texts`).
         labels: class names by id; empty: regression. Where all training rows are of one class, the majority is the
             only baseline.
     """
@@ -143,10 +138,9 @@ class Baselines:
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
         for kind in _VECTORS:
-            strength = self._choose_strength(kind, train)
-            features = TextFeatures(kind).fit(train)
-            model = self._linear(strength).fit(features.transform(train), self.targets)
-            self.models[kind] = (features, model)
+            vectorizer = TextFeatures(kind).fit(train)
+            features = vectorizer.transform(train)
+            self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
     def metrics(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
         """Metrics of labelled rows, named `baseline_<kind>_<metric>`.
@@ -173,8 +167,8 @@ class Baselines:
         else:
             result = {"mean": np.full(len(rows), self.targets.mean())}
 
-        for kind, (features, model) in self.models.items():
-            result[kind] = self._scores(model, features.transform(rows))
+        for kind, (vectorizer, model) in self.models.items():
+            result[kind] = self._scores(model, vectorizer.transform(rows))
         return result
 
     def _linear(self, strength: float) -> LinearSVC | Ridge:
@@ -193,70 +187,40 @@ class Baselines:
         every[:, model.classes_] = scores
         return every
 
-    def _choose_strength(self, kind: str, train: LabelledTexts) -> float:
-        """The strength with the best metrics over the folds: Matthews correlation, or the (negative) squared error.
+    def _strength(self, features: csr_matrix) -> float:
+        """The strength with the best mean over the folds of Matthews correlation, or the lowest squared error.
 
-        Matthews correlation, because F1 of a frequent positive class is high for the majority already. With few rows,
-        or a class that is not in every fold, nothing is chosen.
+        Matthews correlation, because F1 of a frequent positive class is high for the majority already.
         """
-        drawn = np.sort(np.random.default_rng(0).permutation(len(train))[:_MAX_ROWS])
+        drawn = np.sort(np.random.default_rng(0).permutation(len(self.targets))[:_MAX_ROWS])
         targets = self.targets[drawn]
-        # Of many rows the draw may miss a rare class
-        fewest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
-        if len(train) < _FEW_ROWS or fewest < _FOLDS:
+        rarest = min(np.sum(targets == one) for one in np.unique(self.targets)) if self.labels else _FOLDS
+        if len(self.targets) < _FEW_ROWS or rarest < _FOLDS:
             return _DEFAULT_STRENGTH
 
-        splitter = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
-        scores = np.zeros(len(_STRENGTHS))
-        for fitted, held_out in splitter.split(drawn, targets):
-            features = TextFeatures(kind).fit(train.take(drawn[fitted]))
-            fitted_features = features.transform(train.take(drawn[fitted]))
-            held_out_features = features.transform(train.take(drawn[held_out]))
-            for number, strength in enumerate(_STRENGTHS):
-                model = self._linear(strength).fit(fitted_features, targets[fitted])
-                predictions = model.predict(held_out_features)
-                if self.labels:
-                    scores[number] += matthews_corrcoef(targets[held_out], predictions)
-                else:
-                    scores[number] -= np.mean((targets[held_out] - predictions) ** 2)
-        return _STRENGTHS[int(np.argmax(scores))]
+        folds = (StratifiedKFold if self.labels else KFold)(_FOLDS, shuffle=True, random_state=0)
+        scoring = "matthews_corrcoef" if self.labels else "neg_mean_squared_error"
+        means = [
+            cross_val_score(self._linear(strength), features[drawn], targets, cv=folds, scoring=scoring).mean()
+            for strength in _STRENGTHS
+        ]
+        return _STRENGTHS[int(np.argmax(means))]
 
 
 # ---- sentences
-
-
-def who_is_ahead(value: float, baselines: dict[str, float], metric: str) -> str:
-    """A sentence that compares the model's metric with the best baseline's; "" where there is none.
-
-    >>> who_is_ahead(0.941, {"baseline_words_f1": 0.93, "baseline_characters_f1": 0.963}, "f1")
-    'The best baseline is ahead of the model: f1 0.963 (characters) against 0.941, by 0.022.'
-    """
-    found = {name: value for name, value in baselines.items() if name.endswith(f"_{metric}")}
-    if not found:
-        return ""
-
-    best = max(found, key=lambda name: found[name])
-    kind, other = best.removeprefix("baseline_").removesuffix(f"_{metric}"), found[best]
-    name = metric.replace("_", " ")
-    difference = f"by {abs(value - other):.3f}"
-    if f"{value:.3f}" == f"{other:.3f}":
-        return f"The model and the best baseline are level: {name} {value:.3f} ({kind})."
-    if value > other:
-        return (
-            f"The model is ahead of the best baseline: {name} {value:.3f} against {other:.3f} ({kind}), {difference}."
-        )
-    return f"The best baseline is ahead of the model: {name} {other:.3f} ({kind}) against {value:.3f}, {difference}."
 
 
 def one_class_warning(predictions: np.ndarray, labels: Sequence[str]) -> str:
     """A warning where all rows are given one class; "" otherwise.
 
     Args:
-        predictions: (N,) class ids, N ≥ 1. labels: class names by id.
+        predictions: (N,) class ids, N ≥ 1.
+        labels: class names by id.
     """
-    found = np.unique(predictions)
-    if len(found) > 1:
+    if len(np.unique(predictions)) > 1:
         return ""
-    name = labels[int(found[0])]
-    remedy = "train for longer, or with another learning rate"
-    return f"warning: the model predicts {name!r} for all {len(predictions):,} rows; {remedy}"
+    name = labels[int(predictions[0])]
+    return (
+        f"warning: the model predicts {name!r} for all {len(predictions):,} rows; train for longer, or with another "
+        "learning rate"
+    )

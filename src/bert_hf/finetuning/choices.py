@@ -7,7 +7,6 @@ from typing import NamedTuple, cast
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 from transformers import (
@@ -188,14 +187,15 @@ def encode_choices(
             segments.append((np.arange(len(inputs[-1])) >= len(kept) + 2).astype(np.int8))
         lengths.append(max(map(len, inputs[-count:])))
 
-    columns = {
-        "input_ids": _nested(inputs, count),
-        "token_type_ids": _nested(segments, count),
-        "length": pa.array(lengths, pa.int32()),
+    starts = range(0, len(inputs), count)
+    columns: dict = {
+        "input_ids": [inputs[start : start + count] for start in starts],
+        "token_type_ids": [segments[start : start + count] for start in starts],
+        "length": lengths,
     }
     if any(row.label is not None for row in rows):
-        columns["labels"] = pa.array([IGNORE_INDEX if row.label is None else row.label for row in rows], pa.int64())
-    return EncodedChoices(datasets.Dataset(pa.table(columns)), cut_contexts, cut_choices)
+        columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
+    return EncodedChoices(datasets.Dataset.from_dict(columns), cut_contexts, cut_choices)
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
@@ -203,13 +203,6 @@ def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[lis
         texts, add_special_tokens=False, return_token_type_ids=False, return_attention_mask=False, verbose=False
     )
     return cast(list[list[int]], encoded["input_ids"])
-
-
-def _nested(arrays: list[np.ndarray], count: int) -> pa.ListArray:
-    """N · C arrays as N lists of `count` lists: [[1, 2], [3], [4], [5]] → [[[1, 2], [3]], [[4], [5]]] for 2."""
-    ends = np.cumsum([0, *map(len, arrays)])
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
-    return pa.ListArray.from_arrays(pa.array(range(0, len(arrays) + 1, count), pa.int32()), lists)
 
 
 class ChoiceCollator:

@@ -12,9 +12,9 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
-from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning, who_is_ahead
+from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning
 from bert_hf.finetuning.known_tasks import TASKS, write_numbered, write_submission
-from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, read_given_parts, source_of
+from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
@@ -46,7 +46,6 @@ class ClassificationTask(DownstreamTask):
     def __init__(self, task_args: ClassificationArguments, tokenizer: PreTrainedTokenizerBase):
         super().__init__(task_args, tokenizer)
         self.regression = is_regression(task_args)
-        self.smooths_labels = not self.regression
         self._inputs: dict[str, EncodedTexts] = {}
 
     # ---- rows
@@ -54,10 +53,6 @@ class ClassificationTask(DownstreamTask):
     @classmethod
     def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
         return read_all_parts(task_args)
-
-    @classmethod
-    def read_given(cls, task_args: Any) -> dict[str, LabelledTexts]:
-        return read_given_parts(task_args)
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
@@ -71,7 +66,7 @@ class ClassificationTask(DownstreamTask):
         problem = "regression" if self.regression else None
         given = dict.fromkeys(["train", *self.task_args.files()])
         lines = [f"{part}: {self.parts[part].line(problem)}" for part in given]
-        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(self.positions)])])
+        return "\n".join([*lines, *filter(None, [self.inputs("train").note])])
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
@@ -118,10 +113,6 @@ class ClassificationTask(DownstreamTask):
             return (*CorrelationMetric.metric_names, "loss")
         own = metric.metric_names if metric else ()
         return tuple(dict.fromkeys((*own, *ClassificationMetric.metric_names, *RANKING_METRICS, "loss")))
-
-    def metrics_of_rows(self) -> tuple[str, ...]:
-        names = super().metrics_of_rows()
-        return names if len(self.labels) == 2 else tuple(name for name in names if name not in RANKING_METRICS)
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
@@ -197,12 +188,11 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
         return Baselines(train, self.labels).metrics(judged, self._own_metric())
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
-        first = self.metric_names(self.task_args)[0]
-        judged = "test" if f"test_{first}" in metrics else "validation"  # test rows may have no labels
+        judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
         prefix = judged.replace("validation", "eval")
         kinds = ("mean" if self.regression else "majority", "words", "characters")
 
-        # A row a metric: the model's and the baselines'
+        # One row per metric: the model's and the baselines'
         lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
         for name in self.metric_names(self.task_args):
             if f"{prefix}_{name}" not in metrics:
@@ -212,12 +202,9 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        ahead = who_is_ahead(metrics[f"{prefix}_{first}"], baselines, first)
-        if predictions is None or self.regression:
-            lines.append(ahead)
-        else:
+        if predictions is not None and not self.regression:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
-            lines.append(one_class_warning(guesses, self.labels) or ahead)  # F1 of one class for all may be "ahead"
+            lines.append(one_class_warning(guesses, self.labels))
             if len(self.labels) <= _FEW_CLASSES:
                 lines.append(confusion(self.targets(judged), guesses, self.labels))
-        return "\n".join(line for line in lines if line)
+        return "\n".join(filter(None, lines))

@@ -202,13 +202,12 @@ class Tagger:
 
         tagged = []
         for begin, end in zip(pieces.sentences[:-1], pieces.sentences[1:], strict=True):
-            inside = begin + np.flatnonzero(~pieces.empty[begin:end])
-            tags = np.full(end - begin, OUTSIDE, dtype=object)
-            if len(inside):
-                inputs = features[inside][None].to(self.model.device)
-                logits = self.model(inputs, torch.tensor([len(inside)])).logits[0]
-                tags[inside - begin] = [self.model.label_names[number] for number in logits.argmax(-1)]
-            tagged.append(tags.tolist())
+            inputs = features[begin:end][None].to(self.model.device)
+            numbers = self.model(inputs, torch.tensor([end - begin])).logits[0].argmax(-1)
+            names = [self.model.label_names[number] for number in numbers]
+            tagged.append(
+                [OUTSIDE if empty else name for name, empty in zip(names, pieces.empty[begin:end], strict=True)]
+            )
         return tagged
 
 
@@ -235,7 +234,8 @@ class FeatureCollator:
     """Makes padded batches of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W).
 
     Attributes:
-        path: the file of all words' features, (words, K, H). It is mapped anew for each batch, in any worker.
+        path: the file of all words' features, (words, K, H), zero for words that the tokenizer turns into nothing.
+            It is mapped anew for each batch, in any worker.
     """
 
     path: Path
@@ -307,12 +307,10 @@ class FeatureTaggingTask(TokenClassificationTask):
         """Computes the features of all parts, or finds the file of an interrupted process of the same run."""
         assert self._run is not None  # `make_network` was called
         tagger, args = self._run
-        words = 0
-        for part in self.parts:
-            self._first_words[part] = words
-            words += int((~self.windows(part)[0].empty).sum())
-        shape = (words, len(tagger.layers), tagger.config.hidden_size)
-        size = f"{words:,} words × {shape[1]} × {shape[2]}, {4 * math.prod(shape) / 1e9:.2f} GB"
+        counts = [len(self.windows(part)[0].empty) for part in self.parts]
+        self._first_words = dict(zip(self.parts, offsets_of(counts).tolist(), strict=False))
+        shape = (sum(counts), len(tagger.layers), tagger.config.hidden_size)
+        size = f"{shape[0]:,} words × {shape[1]} × {shape[2]}, {4 * math.prod(shape) / 1e9:.2f} GB"
 
         # Rank 0 computes them, and the others wait for it
         with args.main_process_first(local=False, desc="features"):
@@ -334,14 +332,11 @@ class FeatureTaggingTask(TokenClassificationTask):
         network.to(args.device).eval()
         partial = path.with_name(f"{_STORE}.partial")
         array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=shape)
-        for part in self.parts:
+        for part, first in self._first_words.items():
             pieces, windows = self.windows(part)
-            row_of_word = self._first_words[part] + np.cumsum(~pieces.empty) - 1
-            batch_size = args.per_device_eval_batch_size
-            for numbers, features in word_features(
-                network, pieces, windows, tagger.layers, self.tokenizer, batch_size
-            ):
-                array[row_of_word[numbers]] = features.cpu().numpy()
+            options = self.tokenizer, args.per_device_eval_batch_size
+            for words, features in word_features(network, pieces, windows, tagger.layers, *options):
+                array[first + words] = features.cpu().numpy()
         array.flush()
         partial.rename(path)
 
@@ -351,35 +346,27 @@ class FeatureTaggingTask(TokenClassificationTask):
         if not self._first_words:
             self._compute_features()
         pieces, _ = self.windows(part)
-        counts = self._words_of_sentences(part)
-        labels = np.split(self._label_numbers(part)[~pieces.empty], np.cumsum(counts)[:-1])
-        first = self._first_words[part] + np.cumsum(counts) - counts
-        kept = np.flatnonzero(counts)
-        columns = {"first": first[kept], "labels": [labels[sentence] for sentence in kept], "length": counts[kept]}
+        numbers = np.where(pieces.empty, IGNORE_INDEX, self._label_numbers(part))
+        columns = {
+            "first": self._first_words[part] + pieces.sentences[:-1],
+            "labels": np.split(numbers, pieces.sentences[1:-1]),
+            "length": np.diff(pieces.sentences),
+        }
         return datasets.Dataset.from_dict(columns)
 
     def inputs_per_epoch(self) -> int:
-        """The number of training sentences that have pieces."""
-        return int((self._words_of_sentences("train") > 0).sum())
+        """The number of training sentences."""
+        return len(self.parts["train"])
 
     def collator(self) -> Any:
         return self._collator
 
     def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         pieces, _ = self.windows(part)
-        counts = self._words_of_sentences(part)
-        inside = ~pieces.empty
-
-        feature = np.repeat(np.cumsum(counts > 0) - 1, np.diff(pieces.sentences))
-        before = np.repeat(np.cumsum(counts) - counts, np.diff(pieces.sentences))
-        position = np.cumsum(inside) - 1 - before
-        return np.where(inside, feature, -1), np.where(inside, position, -1)
-
-    def _words_of_sentences(self, part: str) -> np.ndarray:
-        """(sentences,) words that have pieces."""
-        pieces, _ = self.windows(part)
-        before = offsets_of(~pieces.empty)
-        return np.diff(before[pieces.sentences])
+        lengths = np.diff(pieces.sentences)
+        feature = np.repeat(np.arange(len(lengths)), lengths)
+        position = np.arange(len(feature)) - np.repeat(pieces.sentences[:-1], lengths)
+        return np.where(pieces.empty, -1, feature), position
 
     # ---- identity, card
 

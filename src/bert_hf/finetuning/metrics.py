@@ -1,4 +1,4 @@
-"""Computes the metrics of classification and regression tasks as `evaluate.Metric`s, without a download.
+"""Metrics of classification and regression as `evaluate.Metric`s that need no download, and the ranking metrics.
 
 `evaluate.load(name)` fetches a script from the Hub and runs it; these have the same interface and need no network.
 The metrics that GLUE reports for each task: Wang et al. 2019, table 1.
@@ -23,20 +23,45 @@ from sklearn.metrics import (
 
 from bert_hf.console import format_table
 
-RANKING_METRICS = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores: see `ranking_metrics`
-_PER_CENT = 1  # false positives at which `recall_at_1_fpr` is taken
+RANKING_METRICS = ("average_precision", "recall_at_1_fpr")  # of binary tasks, from scores
+_PERCENT = 1  # false positives at which `recall_at_1_fpr` is taken
 
 
-# ---- metrics
+# ---- metrics of predictions
+
+
+def _f1(references, predictions, classes: int) -> float:
+    """F1 of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions."""
+    options: dict = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
+    return f1_score(references, predictions, **options)
+
+
+def _correlation(coefficient: Callable, references, predictions) -> float:
+    """A correlation of scipy; 0 where one side is constant or there is one row only (scipy: NaN and a warning)."""
+    references, predictions = np.asarray(references), np.asarray(predictions)
+    if len(references) < 2 or np.ptp(references) == 0 or np.ptp(predictions) == 0:
+        return 0.0
+    with warnings.catch_warnings():  # predictions that differ in the last bits only
+        warnings.simplefilter("ignore", NearConstantInputWarning)
+        return coefficient(predictions, references).statistic
+
+
+# From references, predictions and the number of classes; in the order of a metric's result
+_METRICS: dict[str, Callable[..., float]] = {
+    "accuracy": lambda references, predictions, _: accuracy_score(references, predictions),
+    "f1": _f1,
+    "matthews_correlation": lambda references, predictions, _: matthews_corrcoef(references, predictions),
+    "pearson": lambda references, predictions, _: _correlation(pearsonr, references, predictions),
+    "spearmanr": lambda references, predictions, _: _correlation(spearmanr, references, predictions),
+}
 
 
 class LocalMetric(evaluate.Metric):
-    """An `evaluate.Metric` whose code is in this module.
+    """An `evaluate.Metric` of the functions above.
 
     Attributes:
-        metric_names: of what it computes; the first is the one by which a model is selected.
+        metric_names: the metrics; the first one selects a model. `combined_score` is the mean of the others.
         value: type of predictions and references.
-        num_labels: classes, on which F1 depends.
     """
 
     metric_names: ClassVar[tuple[str, ...]]
@@ -55,9 +80,9 @@ class LocalMetric(evaluate.Metric):
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
         named = [(name, metric) for name, metric in _METRICS.items() if name in self.metric_names]
-        metrics = {name: float(metric(predictions, references, self.num_labels)) for name, metric in named}
-        if "combined_score" in self.metric_names:  # the mean of the two others, which the benchmark's average takes
-            metrics["combined_score"] = sum(metrics.values()) / 2
+        metrics = {name: float(metric(references, predictions, self.num_labels)) for name, metric in named}
+        if "combined_score" in self.metric_names:
+            metrics["combined_score"] = sum(metrics.values()) / len(metrics)
         return metrics
 
 
@@ -96,46 +121,14 @@ class CorrelationMetric(LocalMetric):
     value = "float64"
 
 
-def _correlation(coefficient: Callable, predictions, references) -> float:
-    """A correlation of scipy; 0 where one side is constant or there is one row only (scipy: NaN and a warning)."""
-    predictions, references = np.asarray(predictions), np.asarray(references)
-    if len(predictions) < 2 or np.ptp(predictions) == 0 or np.ptp(references) == 0:
-        return 0.0
-
-    with warnings.catch_warnings():
-        # Predictions that differ in the last bits only: the metric is that of rounding, and near 0
-        warnings.simplefilter("ignore", NearConstantInputWarning)
-        return float(coefficient(predictions, references).statistic)
-
-
-# ---- metrics as functions
-
-
-def f1(references, predictions, classes: int) -> float:
-    """F1 of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
-
-    0 for a class that is never predicted, or never right. A class that occurs in neither has no F1: rare classes may
-    have no row among the test rows.
-    """
-    options: dict = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
-    return float(f1_score(references, predictions, **options))
-
-
-# The metrics of `LocalMetric`, from predictions, references and a number of classes; in the order of its result
-_METRICS: dict[str, Callable[..., float]] = {
-    "accuracy": lambda predictions, references, _: accuracy_score(references, predictions),
-    "f1": lambda predictions, references, classes: f1(references, predictions, classes),
-    "matthews_correlation": lambda predictions, references, _: matthews_corrcoef(references, predictions),
-    "pearson": lambda predictions, references, _: _correlation(pearsonr, predictions, references),
-    "spearmanr": lambda predictions, references, _: _correlation(spearmanr, predictions, references),
-}
+# ---- metrics of scores
 
 
 def ranking_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
     """Average precision and recall at 1 % false positives: how well scores rank the rows, whatever the threshold.
 
     Args:
-        scores: (N,) higher for class 1; or (N, 2) logits, whose difference is the score.
+        scores: (N, 2) logits, whose difference is the score; or (N,), higher for class 1.
         references: (N,) 0 or 1. Without rows of class 1 both metrics are 0.
     """
     scores, references = np.asarray(scores), np.asarray(references)
@@ -143,19 +136,17 @@ def ranking_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, flo
         scores = scores[:, 1] - scores[:, 0]
     if not references.any():
         return dict.fromkeys(RANKING_METRICS, 0.0)
-
-    precision = float(average_precision_score(references, scores))
     return {
-        "average_precision": precision,
-        "recall_at_1_fpr": recall_at_false_positives(scores, references, _PER_CENT),
+        "average_precision": float(average_precision_score(references, scores)),
+        "recall_at_1_fpr": recall_at_false_positives(scores, references, _PERCENT),
     }
 
 
-def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, per_cent: int) -> float:
-    """The highest recall over thresholds at which at most `per_cent` % of the rows of class 0 are called class 1.
+def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, percent: int) -> float:
+    """The highest recall over thresholds at which at most `percent` % of the rows of class 0 are called class 1.
 
-    A row is called class 1 where its score is at least the threshold, so equal scores are called the same. With fewer
-    than 100 rows of class 0, 1 % of them is less than one row: no false positive is allowed.
+    A row is called class 1 where its score is at least the threshold. With fewer than 100 rows of class 0, 1 % of
+    them is less than one row: no false positive is allowed.
 
     Worked example: one of the four rows of class 0 is 25 %; at 24 % none is allowed, and the threshold is 0.8.
 
@@ -163,19 +154,13 @@ def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, per_ce
         references    1    1    1    0    0    0    0     →  2/3 at 24 %, 3/3 at 25 %
 
     Args:
-        scores: (N,). references: (N,) 0 or 1, with a 1 among them.
+        scores: (N,).
+        references: (N,) 0 or 1, with a 1 among them.
     """
     if references.all():
         return 1.0
     false_positives, recalls, _ = roc_curve(references, scores, drop_intermediate=False)
-    return float(recalls[false_positives <= per_cent / 100].max())
-
-
-def confusion(references, predictions, names: tuple[str, ...]) -> str:
-    """The confusion matrix as text: a row a true class, a column a predicted one."""
-    matrix = confusion_matrix(references, predictions, labels=range(len(names)))
-    rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
-    return "\n".join(format_table([["true \\ predicted", *names], *rows]))
+    return float(recalls[false_positives <= percent / 100].max())
 
 
 # ---- all metrics of a task
@@ -184,7 +169,7 @@ def confusion(references, predictions, names: tuple[str, ...]) -> str:
 def classification_metrics(
     logits: np.ndarray, references: np.ndarray, metric: LocalMetric | None = None
 ) -> dict[str, float]:
-    """Metrics of classification: accuracy, F1, Matthews correlation; the task's own; of two classes the ranking's.
+    """Accuracy, F1, Matthews correlation; the task's own metrics; of two classes those of the ranking.
 
     Args:
         logits: (N, classes).
@@ -192,21 +177,26 @@ def classification_metrics(
         metric: of the task's benchmark, where it has one.
     """
     classes = logits.shape[-1]
-    guesses = np.argmax(logits, axis=-1)
+    predictions = np.argmax(logits, axis=-1)
     metrics: dict[str, float] = {}
     for each in (ClassificationMetric(classes), metric):
         if each is not None:
-            metrics |= each.compute(predictions=guesses, references=references) or {}
-
-    if classes == 2:
-        metrics |= ranking_metrics(logits, references)
-    return metrics
+            metrics |= each.compute(predictions=predictions, references=references) or {}
+    return metrics | (ranking_metrics(logits, references) if classes == 2 else {})
 
 
 def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:
-    """Metrics of regression: Pearson and Spearman correlation and their mean.
+    """Pearson and Spearman correlation and their mean.
 
     Args:
-        scores: (N,) or (N, 1) predictions. references: (N,).
+        scores: (N,) or (N, 1) predictions.
+        references: (N,).
     """
     return CorrelationMetric().compute(predictions=np.ravel(scores), references=references) or {}
+
+
+def confusion(references, predictions, names: tuple[str, ...]) -> str:
+    """The confusion matrix as text: one row per true class, one column per predicted class."""
+    matrix = confusion_matrix(references, predictions, labels=range(len(names)))
+    rows = [[name, *map(str, row)] for name, row in zip(names, matrix, strict=True)]
+    return "\n".join(format_table([["true \\ predicted", *names], *rows]))

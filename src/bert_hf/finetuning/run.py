@@ -59,8 +59,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
         what = f"no model can be loaded: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
 
-    task.positions = getattr(config, "max_position_embeddings", task_args.max_seq_length)
-    check_positions(task_args.max_seq_length, task.positions, where)
+    check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
     return model, line
 
 
@@ -86,7 +85,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
-    parts = task.read_given(task_args)
+    parts = task.read(task_args)
     yield "rows: " + ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
 
     checkpoint = str(task_args.model_name_or_path)
@@ -135,9 +134,10 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     if not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
     metric = deciding_metric(args).removeprefix("eval_")
-    if metric not in (known := (*task.metrics_of_rows(), "loss")):
-        remedy = f"one of: {', '.join(dict.fromkeys(known))}"
-        raise InputError(f"no metric {metric!r}", where="--metric_for_best_model", remedy=remedy)
+    if metric not in (known := task.metric_names(task.task_args)):
+        raise InputError(
+            f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
+        )
     args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
 
@@ -232,7 +232,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics["test"]}
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
-        lines = [report, kept_and_last(trainer), f"model: {args.output_dir}"]
+        lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -245,24 +245,13 @@ def _other_parts(trainer: FineTuner) -> list[str]:
     return [part for part in parts if task.task_args.write_predictions or "labels" in task.encoded(part).column_names]
 
 
-def kept_and_last(trainer: FineTuner) -> str:
-    """The validation metric of the weights that are kept, and that of the last ones; "" where the last are kept."""
-    args, state = trainer.args, trainer.state
-    best = state.best_global_step
-    if not args.load_best_model_at_end or best is None:
+def kept_step(trainer: FineTuner) -> str:
+    """A line on the step whose weights are kept; "" where no evaluation chose them."""
+    state = trainer.state
+    if not trainer.args.load_best_model_at_end or state.best_global_step is None:
         return ""
-    name = deciding_metric(args)
-    logs = {log["step"]: log for log in reversed(state.log_history) if name in log}  # the first one of each step
-    last = max(logs, default=0)
-    if last == best:
-        return f"kept: the last weights, of step {last:,}"
-
-    shown = dict.fromkeys(["eval_loss", name, f"eval_{trainer.task.metric_names(trainer.task.task_args)[0]}"])
-    kept, final = (
-        ", ".join(f"{key.removeprefix('eval_')} {logs[step][key]:.4f}" for key in shown if key in logs[step])
-        for step in (best, last)
-    )
-    return f"validation: kept step {best:,} ({kept}); last step {last:,} ({final})"
+    name = deciding_metric(trainer.args).removeprefix("eval_")
+    return f"kept: the weights of step {state.best_global_step:,} of {state.global_step:,}, by validation {name}"
 
 
 # ---- model card

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import datasets
 import numpy as np
+import torch
 from torch import Tensor
-from transformers import AutoModelForQuestionAnswering
+from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
@@ -18,7 +19,7 @@ from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
-from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 
@@ -37,7 +38,6 @@ class SpanTask(DownstreamTask):
     auto_class = AutoModelForQuestionAnswering
     new_layers = ("qa_outputs.",)
     pipeline_tag = "question-answering"
-    smooths_labels = False
     splits_test = False
     extra_columns = ("in_context", "limits")
     task_args: QuestionAnsweringArguments
@@ -47,7 +47,7 @@ class SpanTask(DownstreamTask):
         super().__init__(task_args, tokenizer)
         self.threshold: float | None = None
 
-        # Here, and not on demand: what is wrong with the data is reported before the run begins
+        # Here, so that a fault of the data is reported before the run begins
         shape = WindowShape(task_args.max_seq_length, task_args.doc_stride, task_args.max_query_length)
         self.windows = {part: make_windows(questions, tokenizer, shape) for part, questions in self.parts.items()}
 
@@ -82,10 +82,10 @@ class SpanTask(DownstreamTask):
                 f"cut to {self.task_args.max_query_length} tokens": windows.cut_questions,
             }
             notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
-            held = f"{holding:,} of them hold the answer"
+            answers = f"{holding:,} of them hold the answer"
             if self._unlabelled(part):
-                held = "its questions have no answers and are predicted only"
-            lines.append(f"{part}: {len(windows):,} windows, {held}{notes}")
+                answers = "its questions have no answers and are predicted only"
+            lines.append(f"{part}: {len(windows):,} windows, {answers}{notes}")
         return "\n".join(lines)
 
     def encoded(self, part: str) -> datasets.Dataset:
@@ -123,12 +123,6 @@ class SpanTask(DownstreamTask):
         both = ("f1", "exact", "HasAns_f1", "HasAns_exact", "loss")
         with_best = task_args.version_2_with_negative is not False  # None: the data, which are not read, decide
         return ("best_f1", "best_exact", *both) if with_best else both
-
-    def metrics_of_rows(self) -> tuple[str, ...]:
-        names = super().metrics_of_rows()
-        if _any_answer(self.parts["validation"]):
-            return names
-        return tuple(name for name in names if not name.startswith("HasAns_"))
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> tuple[Tensor, ...]:
         logits = outputs["start_logits"], outputs["end_logits"]
@@ -188,7 +182,7 @@ class SpanTask(DownstreamTask):
         return f'''import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from bert_hf.finetuning.squad.answering import answer
+from bert_hf.finetuning.spans import answer
 
 model = AutoModelForQuestionAnswering.from_pretrained("{model}")
 tokenizer = AutoTokenizer.from_pretrained("{model}")
@@ -233,25 +227,20 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
 
 
 def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:
-    """Sets --version_2_with_negative where it is not given; checks it, and the threshold, where it is false.
+    """Sets --version_2_with_negative where it is not given, and checks it where it is false.
 
-    Test questions do not decide it, and may all be without an answer: they are unlabelled then.
+    Test questions count only if one of them has an answer: otherwise they are unlabelled.
     """
-    labelled = {part: questions for part, questions in parts.items() if part != "test"}
-    without = next((each for questions in labelled.values() for each in questions if not each.answers), None)
+    test = parts.get("test", [])
+    questions = [question for part, own in parts.items() if part != "test" for question in own]
     if task_args.version_2_with_negative is None:
-        task_args.version_2_with_negative = without is not None
-    if _any_answer(parts.get("test", [])):
-        without = without or next((each for each in parts["test"] if not each.answers), None)
+        task_args.version_2_with_negative = not all(question.answers for question in questions)
+
+    questions += test if _any_answer(test) else []
+    without = next((question for question in questions if not question.answers), None)
     if without is not None and not task_args.version_2_with_negative:
         what = f"question {without.id} has no answer, and --version_2_with_negative is false"
-        remedy = "give true, or remove such questions"
-        raise InputError(what, where=without.file, line=without.line, remedy=remedy)
-
-    if not task_args.version_2_with_negative and task_args.null_score_diff_threshold is not None:
-        what = "no question is predicted without an answer, and none is compared with it"
-        remedy = "leave it out, or give --version_2_with_negative true"
-        raise InputError(what, where="--null_score_diff_threshold", remedy=remedy)
+        raise InputError(what, where=without.file, line=without.line, remedy="give true, or remove such questions")
 
 
 def _any_answer(questions: list[Question]) -> bool:
@@ -276,3 +265,77 @@ def split_articles(questions: list[Question], percentage: float, seed: int) -> t
         raise InputError("all questions are on one context", where=questions[0].file, remedy=remedy)
     rest, part = ([questions[row] for row in np.flatnonzero(side)] for side in (~held, held))
     return rest, part
+
+
+# ---- use of a trained model
+
+
+_BATCH = 16  # windows
+
+
+class FoundAnswer(TypedDict):
+    """An answer as the former pipeline gave it: `context[start:end] == answer`; "" at 0 where there is none."""
+
+    score: float  # probability among the `n_best` spans and, where it is allowed, no answer
+    start: int
+    end: int
+    answer: str
+
+
+@torch.no_grad()
+def answer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    question: str,
+    context: str,
+    *,
+    max_seq_length: int | None = None,
+    doc_stride: int | None = None,
+    n_best: int = 20,
+    max_query_length: int | None = None,
+    max_answer_length: int = 30,
+) -> FoundAnswer:
+    """The answer to a question in a context of any length, by a stock model with an answer head.
+
+    A model whose configuration has a `null_score_diff_threshold` may find that the context does not hold the answer.
+
+    Args:
+        max_seq_length: tokens of a window; by default 384, or the model's positions if there are fewer.
+        doc_stride: tokens that neighbouring windows share; by default a third of a window.
+        max_query_length: tokens of the question, of which more are cut; by default 64, or half a window if that is
+            fewer.
+        max_answer_length: tokens of the answer.
+    """
+    length = max_seq_length or min(384, model.config.max_position_embeddings)
+    stride = length // 3 if doc_stride is None else doc_stride
+    shape = WindowShape(length, stride, max_query_length or min(64, length // 2))
+    windows = make_windows([Question("asked", question, context, answers=())], tokenizer, shape)
+
+    # The best span of all, or none
+    found = _spans_of_windows(model, windows, WindowCollator(tokenizer), n_best, max_answer_length)
+    prediction = next(decode(windows, found, n_best))
+    threshold = getattr(model.config, "null_score_diff_threshold", None)
+    none = prediction.text(threshold) == ""
+    span = prediction.null if none else prediction.spans[0]
+    score = dict(prediction.ranked(with_null=threshold is not None))[span]
+    return FoundAnswer(score=score, start=span.start, end=span.end, answer=span.text)
+
+
+def _spans_of_windows(
+    model: PreTrainedModel, windows: Windows, collate: WindowCollator, n_best: int, max_answer_length: int
+) -> list[Tensor]:
+    """The fields of `WindowSpans` over all windows."""
+    training = model.training
+    model.eval()  # without dropout
+
+    found = []
+    for begin in range(0, len(windows), _BATCH):
+        rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
+        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
+
+        outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
+        logits = outputs.start_logits, outputs.end_logits
+        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+
+    model.train(training)
+    return [torch.cat(column).cpu() for column in zip(*found, strict=True)]

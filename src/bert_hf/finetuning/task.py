@@ -36,7 +36,6 @@ class DownstreamTask(ABC):
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off
-    positions: int = 512  # of the network; set when it is loaded
 
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
@@ -55,15 +54,6 @@ class DownstreamTask(ABC):
         Raises:
             InputError: with file and line.
         """
-
-    @classmethod
-    def read_given(cls, task_args: TaskArguments) -> dict[str, Any]:
-        """The rows of the parts that are given, for the preflight checks; a task that splits rows need not do so here.
-
-        Raises:
-            InputError: with file and line.
-        """
-        return cls.read(task_args)
 
     @classmethod
     def class_names(cls, task_args: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
@@ -138,10 +128,6 @@ class DownstreamTask(ABC):
 
         A metric that is better when it is lower is named `…loss`.
         """
-
-    def metrics_of_rows(self) -> tuple[str, ...]:
-        """Those of `metric_names` that the validation rows have: some are of two classes alone."""
-        return self.metric_names(self.task_args)
 
     def reduce(self, inputs: dict[str, Tensor], outputs) -> Tensor | tuple[Tensor, ...]:
         """What is kept of a batch's outputs: (B, …) tensors on the device; by default the logits."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import SequentialSampler
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
@@ -18,7 +18,7 @@ from bert_hf.training.exact_backward import check_training_step, exact_training_
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-def deciding_metric(args: FineTuningArguments) -> str:
+def deciding_metric(args: TrainingArguments) -> str:
     """The metric that decides which weights are kept, as Trainer logs it: `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
@@ -55,7 +55,7 @@ class FineTuner(ResumableTrainer):
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
 
         super().__init__(
-            model, args, _WithoutLengths(collator), task.encoded("train"),
+            model, args, collator, task.encoded("train"),
             self._sorted_part("validation").features if "validation" in task.parts else None,
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
@@ -83,7 +83,7 @@ class FineTuner(ResumableTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _network_inputs(self, inputs: dict) -> dict:
-        others = ("labels", *self.task.extra_columns)
+        others = ("labels", "length", *self.task.extra_columns)
         return {name: value for name, value in inputs.items() if name not in others}
 
     # ---- evaluation
@@ -181,13 +181,3 @@ class _SortedPart(NamedTuple):
         restored = np.empty_like(values)
         restored[self.numbers] = values
         return restored
-
-
-class _WithoutLengths:
-    """A collator without the column `length`, by which the sampler groups rows."""
-
-    def __init__(self, collator: Callable):
-        self.collator = collator
-
-    def __call__(self, features: list[dict]) -> dict[str, Tensor]:
-        return self.collator([{name: value for name, value in row.items() if name != "length"} for row in features])

@@ -139,10 +139,6 @@ class TokenClassificationTask(DownstreamTask):
         pieces, windows = self.windows(part)
         return windows.window_of_word, windows.position_of_word(pieces.starts)
 
-    def inputs_per_epoch(self) -> int:
-        """The number of windows of the training words."""
-        return len(self.windows("train")[1])
-
     def _label_numbers(self, part: str) -> np.ndarray:
         """(words,) class id of each word."""
         number = {name: index for index, name in enumerate(self.labels)}

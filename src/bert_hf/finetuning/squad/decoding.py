@@ -61,20 +61,18 @@ def best_spans(
     max_answer_length = min(max_answer_length, start_logits.shape[1])
     scores = _span_scores(start_logits, end_logits, in_context, limits, max_answer_length)  # (B, L, M)
 
-    # The best spans have the starts of the best scores: each of these has a span before those of any other start
-    starts = _first_of_the_largest(scores.amax(dim=2), min(n_best, scores.shape[1])).sort(dim=1).values  # (B, S)
-    scores = scores.gather(1, starts[:, :, None].expand(-1, -1, max_answer_length)).flatten(1)  # (B, S × M)
+    scores = scores.flatten(1)  # (B, L × M), spans in the order of their start, then of their end
     if scores.shape[1] < n_best:
         scores = F.pad(scores, (0, n_best - scores.shape[1]), value=-math.inf)
 
-    # The best of them; what is no span gets position 0 and -inf
-    chosen = _first_of_the_largest(scores, n_best)  # (B, K)
-    found = scores.gather(1, chosen) > -math.inf
-    chosen = chosen.where(found, 0)
-    starts = starts.gather(1, chosen // max_answer_length).where(found, 0)
-    ends = (starts + chosen % max_answer_length).where(found, 0)
-    start_logits = start_logits.gather(1, starts).where(found, -math.inf)
-    end_logits = end_logits.gather(1, ends).where(found, 0.0)
+    # The first of the best scores; entries that are not spans get position 0 and -inf
+    scores, chosen = scores.sort(dim=1, descending=True, stable=True)
+    scores, chosen = scores[:, :n_best], chosen[:, :n_best]  # (B, K)
+    is_span = scores > -math.inf
+    starts = (chosen // max_answer_length).where(is_span, 0)
+    ends = (starts + chosen % max_answer_length).where(is_span, 0)
+    start_logits = start_logits.gather(1, starts).where(is_span, -math.inf)
+    end_logits = end_logits.gather(1, ends).where(is_span, 0.0)
     return WindowSpans(starts, ends, start_logits, end_logits, null_logits.masked_fill(null_logits.isnan(), 0.0))
 
 
@@ -98,22 +96,6 @@ def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tens
     after_previous = (last >= previous_end) | (first + last > lower)
     before_next = (first < next_begin) | (first + last <= upper)
     return after_previous & before_next
-
-
-def _first_of_the_largest(scores: Tensor, count: int) -> Tensor:
-    """(B, count) columns of the largest scores of each row, descending; of equal scores the first columns.
-
-    `topk` alone does not say which of equal scores it takes.
-    """
-    smallest = scores.topk(count, dim=1).values[:, -1:]
-    above = scores > smallest
-    equal = scores == smallest
-    needed = count - above.sum(dim=1, keepdim=True)
-    chosen = above | (equal & (equal.cumsum(dim=1) <= needed))  # `count` in each row
-
-    columns = chosen.nonzero()[:, 1].view(len(scores), count)
-    order = scores.gather(1, columns).argsort(dim=1, descending=True, stable=True)
-    return columns.gather(1, order)
 
 
 # ---- all windows of a question
@@ -241,7 +223,7 @@ def write_predictions(
     odds: dict[str, float] = {}
     with_null = threshold is not None
 
-    lists: list[str] = []  # as text: that of 10,000 questions takes some 40 MB
+    lists: list[str] = []  # as text: 40 MB for 10,000 questions
     for prediction in predicted:
         name = prediction.question.id
         texts[name] = prediction.text(threshold)

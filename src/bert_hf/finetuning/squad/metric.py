@@ -30,7 +30,7 @@ def normalized(answer: str) -> str:
 
 
 def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
-    """(exact match, F1 over words) of a prediction, each with the gold answer that suits it best.
+    """(exact match, F1 over words) of a prediction, each the maximum over the gold answers.
 
     Args:
         prediction: "" where the model finds no answer.
@@ -141,28 +141,23 @@ def evaluate_files(data: str, predictions: str, odds: str | None = None, thresho
     """The metrics of a prediction file; warns on stderr of questions without a prediction, which count 0.
 
     Args:
-        data: questions with their gold answers. predictions, odds: JSON objects by question id.
+        data: questions with their gold answers.
+        predictions, odds: JSON objects by question id.
 
     Raises:
-        InputError: a file cannot be read; no question of the data has a prediction; a prediction has no odds.
+        InputError: a file cannot be read, or a prediction has no odds.
     """
     questions = read_questions([data], check_answers=False)
     texts = read_predictions(predictions)
     chances = None if odds is None else read_odds(odds)
 
-    missing = [question.id for question in questions if question.id not in texts]
-    if len(missing) == len(questions):
-        raise InputError("no question of the data is in it", where=predictions, remedy=f"give predictions for {data}")
-    if missing:
-        count = (
-            f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0: {shorten_list(missing)}"
-        )
-        print_to_stderr(f"warning: {predictions}: {count}")
-
+    if missing := [question.id for question in questions if question.id not in texts]:
+        count = f"{len(missing):,} of {len(questions):,} questions have no prediction and count 0"
+        print_to_stderr(f"warning: {predictions}: {count}: {shorten_list(missing)}")
     for question in questions:
         if chances is not None and question.id in texts and question.id not in chances:
             remedy = "give the odds of every question that has a prediction"
-            raise InputError(f"question {question.id} is not in it", where=odds, remedy=remedy)
+            raise InputError(f"question {question.id} is missing", where=odds, remedy=remedy)
 
     gold = {question.id: [answer.text for answer in question.answers] for question in questions}
     return official_metrics(gold, texts, chances, threshold)

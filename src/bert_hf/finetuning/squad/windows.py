@@ -12,7 +12,6 @@ context, so that an answer at the end of one is whole in the next.
 A span that several windows hold is predicted in the one where it has most context (`SpanLimits`).
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
@@ -85,9 +84,12 @@ class Windows:
     """All windows of some questions, in the order of the questions.
 
     Attributes:
-        data: a row a window: `input_ids`, `labels` (start, end), `length`, `context` (interval), `limits`.
-        questions: of which they are. question: (W,) number of each window's question. shift: (W,) see `Window`.
-        contexts: tokens of the distinct contexts. context: (questions,) number of each question's context.
+        data: one row per window: `input_ids`, `labels` (start, end), `length`, `context` (interval), `limits`.
+        questions: all of them.
+        question: (W,) the number of each window's question.
+        shift: (W,) see `Window`.
+        contexts: the tokens of the distinct contexts.
+        context: (questions,) the number of each question's context.
         cut_questions: how many questions had more than `max_query_length` tokens.
     """
 
@@ -169,7 +171,7 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
     whole (first) answer has [CLS] as its label.
 
     Raises:
-        InputError: a question leaves no space for its context, or `doc_stride` is not smaller than that space.
+        InputError: a question leaves no space for its context, or not more than `doc_stride` tokens.
     """
     numbers: dict[str, int] = {}
     context = np.array([numbers.setdefault(question.context, len(numbers)) for question in questions], np.int32)
@@ -208,7 +210,10 @@ def _windows_of(
     """The windows of one question, whose tokens are `ids`."""
     tokens = len(context.ids)
     capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
-    _check_capacity(question, tokens, capacity, len(ids), shape)
+    if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
+        what = f"question {question.id} has {len(ids)} tokens, which leave {max(0, capacity)} for its context"
+        remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
+        raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
 
     starts = window_starts(tokens, capacity, shape.doc_stride)
     answer = None
@@ -229,35 +234,19 @@ def _windows_of(
         yield Window(number, whole, shift, (len(front), end - shift), limits, labels)
 
 
-def _check_capacity(question: Question, tokens: int, capacity: int, query: int, shape: WindowShape) -> None:
-    """tokenizers raises where the question fills the window, and panics where the stride is too large."""
-    where = question.file or "doc_stride"
-    if capacity < 1:
-        what = f"question {question.id} has {query} tokens, which leave no space in {shape.max_seq_length}"
-        remedy = "raise --max_seq_length or lower --max_query_length"
-        raise InputError(what, where=where, line=question.line, remedy=remedy)
-    if tokens > capacity and shape.doc_stride >= capacity:
-        what = f"--doc_stride {shape.doc_stride} is not below the {capacity} tokens of context in a window"
-        what += f" of question {question.id}"
-        remedy = "lower --doc_stride or raise --max_seq_length"
-        raise InputError(what, where=where, line=question.line, remedy=remedy)
-
-
 def _dataset(windows: list[Window]) -> datasets.Dataset:
-    """The windows as an Arrow table: four bytes a token, where lists of Python numbers take 36."""
+    """The windows as an Arrow table: four bytes per token, where lists of Python numbers take 36."""
     lengths = np.array([len(window.ids) for window in windows], np.int32)
     ends = offsets_of(lengths).astype(np.int32)
     tokens = pa.array(np.concatenate([window.ids for window in windows]))
 
-    digest = hashlib.sha256(tokens.to_numpy().tobytes())
     columns = {"input_ids": pa.ListArray.from_arrays(pa.array(ends), tokens), "length": pa.array(lengths)}
     for name in ("labels", "context", "limits"):
         rows = np.array([getattr(window, name) for window in windows], np.int32)
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-        digest.update(rows.tobytes())
 
-    # Without a fingerprint, datasets pickles the whole table to compute one
-    return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint=digest.hexdigest()[:16])
+    # Without a fingerprint, datasets pickles the whole table to compute one; nothing here is cached by it
+    return datasets.Dataset(InMemoryTable(pa.table(columns)), fingerprint="windows")
 
 
 # ---- batches
