@@ -8,10 +8,16 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 import sys
 from pathlib import Path
 
+from bert_hf.analysis.estimate import (
+    ESTIMATING_ARGUMENTS,
+    check_estimating,
+    plan_run,
+    planned_shape,
+    report,
+    trained_tokens,
+)
 from bert_hf.config.parser import parse
 from bert_hf.errors import one_line_errors
-from bert_hf.models.cost import report
-from bert_hf.training.estimate import ESTIMATING_ARGUMENTS, check_estimating, plan_run, planned_shape, trained_tokens
 
 DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
@@ -34,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report
     print("An estimate, not a measurement.")
-    print(*report(plan, estimate_args.num_devices, None, corpus_tokens), sep="\n")
+    print(*report(plan, estimate_args.num_devices, corpus_tokens), sep="\n")
     return 0
 
 

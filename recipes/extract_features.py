@@ -18,9 +18,8 @@ from bert_hf.training.output_folder import release_lock, require_output_dir
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
     """Reads every row: a fault in the last one would otherwise end the run after hours."""
     require_output_dir(output_args.output_dir)
-    for name in ("model_name_or_path", "train_file"):
-        if getattr(feature_args, name) is None:
-            raise InputError("missing", where=f"--{name}", remedy="give a BERT checkpoint and files of texts")
+    if feature_args.train_file is None:
+        raise InputError("missing option", where="--train_file", remedy="give files of texts")
     yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
 
 
@@ -40,12 +39,9 @@ def main(argv: list[str] | None = None) -> int:
     folder = open_folder(output_args, identity)
 
     # 3. Texts → hidden states → files
-    if folder.finished:
-        print(f"{folder.path} holds these features, already complete")
-    else:
-        write_features(folder, extractor, read_texts(feature_args), print)
+    texts = write_features(folder, extractor, read_texts(feature_args), feature_args.dtype, print)
     release_lock()
-    print(f"features: {folder.path}, {folder.texts:,} texts")
+    print(f"features: {folder}, {texts:,} texts")
     return 0
 
 

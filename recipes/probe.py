@@ -9,8 +9,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from bert_hf.analysis.probe import Probe, ProbeArguments, finish, open_subject
-from bert_hf.analysis.probe_report import REPORT_FILES
+from bert_hf.analysis.probe import REPORT_FILES, Probe, ProbeArguments, open_subject
 from bert_hf.analysis.study import recipe_main
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
@@ -44,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     probe = Probe(probe_args, subject, folder, run_recipe, report=lambda line: print(line, flush=True))
 
     # 3. Every part that has data; probe.json, probe.txt and probe.png
-    finish(probe, probe.run())
+    probe.run()
     return 0
 
 

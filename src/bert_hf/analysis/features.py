@@ -1,10 +1,11 @@
 """Writes hidden states of texts as Parquet files: one vector per text or per token, in bounded memory, resumable."""
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,9 @@ import torch
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import OutputArguments
-from bert_hf.config.files import write_durably
+from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
-from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
@@ -25,14 +26,13 @@ from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.models.loading import CONFIG, load_network, open_checkpoint, weight_files
-from bert_hf.training.output_folder import read_record, refuse_foreign_files, take_lock
-from bert_hf.training.run_fingerprint import describe, differences
+from bert_hf.models.loading import load_network, open_checkpoint
+from bert_hf.training.output_folder import refuse_foreign_files, take_lock
+from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
 TEXTS_PER_FILE = 100_000
 _TEXTS_PER_CHUNK = {"none": 256}  # that are sorted by length and written together; 4,096 where they are pooled
-_NAME = "features-{:05d}.parquet"
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
 
 
@@ -62,17 +62,13 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
     """Every line of the plain text files and every row of the tables, in order, empty ones included.
 
     Raises:
-        InputError: with file and line; or there are no texts at all.
+        InputError: with file and line.
     """
-    files = expand(feature_args.train_file or [])
-    count = 0
-    for path in files:
-        plain = kind_of(path) in (".txt", "")
-        for text in _lines(path) if plain else _rows(path, feature_args.text_column, feature_args.text_pair_column):
-            count += 1
-            yield text
-    if not count:
-        raise InputError("no texts found", where=str(files[0]), remedy="give files that hold text")
+    for path in expand(feature_args.train_file or []):
+        if kind_of(path) in (".txt", ""):
+            yield from _lines(path)
+        else:
+            yield from _rows(path, feature_args.text_column, feature_args.text_pair_column)
 
 
 def _lines(path: str) -> Iterator[Text]:
@@ -107,19 +103,14 @@ class Encoded(NamedTuple):
 
 @dataclass
 class FeatureExtractor:
-    """Hidden states of a stock network in fp32.
-
-    Args:
-        layers: numbers of the K layers that are kept, 0 for the embeddings.
-        pooling: `none`, `cls`, `mean` or `max`.
-    """
+    """Hidden states of a stock network in fp32."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    layers: list[int]
-    pooling: str
+    layers: list[int]  # numbers of the layers that are kept, 0 for the embeddings
+    pooling: str  # none, cls, mean or max
     max_seq_length: int
-    batch_size: int
+    batch_size: int = 32
 
     def encode(self, texts: Iterable[tuple[str, str | None]]) -> list[Encoded]:
         """The tokens of texts, special tokens included, cut at the longest length."""
@@ -136,7 +127,7 @@ class FeatureExtractor:
         """(R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
         counts = [len(text.ids) if self.pooling == "none" else 1 for text in texts]
         ends = np.cumsum(counts)
-        found = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
+        states = [np.empty((int(ends[-1]), self.model.config.hidden_size), np.float32) for _ in self.layers]
 
         order = sorted(range(len(texts)), key=lambda number: -len(texts[number].ids))
         for begin in range(0, len(order), self.batch_size):
@@ -145,11 +136,11 @@ class FeatureExtractor:
             pad: Any = self.tokenizer.pad_token_id
             inputs = pad_inputs(list(ids), pad, self.model.device, list(segments))
             hidden = self.model(**inputs, output_hidden_states=True).hidden_states  # (B, L, H) for each layer
-            for array, layer in zip(found, self.layers, strict=True):
+            for array, layer in zip(states, self.layers, strict=True):
                 pooled = pool(hidden[layer], inputs["attention_mask"], self.pooling).cpu().numpy()
                 for number, vectors in zip(numbers, pooled, strict=True):
                     array[ends[number] - counts[number] : ends[number]] = vectors[: counts[number]]
-        return found
+        return states
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
@@ -176,121 +167,112 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
     return states.masked_fill(~real, 0).sum(1, keepdim=True) / real.sum(1, keepdim=True)
 
 
+def open_network(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
+    """Loads a checkpoint by a stock class in fp32, on the GPU where there is one.
+
+    Args:
+        heads: prefixes of the weights that may be missing.
+
+    Returns:
+        The model in evaluation mode, its tokenizer, and the names of the weights that the checkpoint lacks.
+
+    Raises:
+        InputError: nothing can be loaded from there, or tokenizer, length and network do not fit.
+    """
+    if where is None:
+        raise InputError("missing option", where="--model_name_or_path", remedy="give a BERT checkpoint")
+    folder, config, device = open_checkpoint(where, max_seq_length)
+    tokenizer = load_tokenizer(where)
+    check_tokenizer(tokenizer, config.vocab_size)
+    model, missing = load_network(model_class, folder, where, heads, dtype=torch.float32)
+    return model.to(device).eval(), tokenizer, missing
+
+
 def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, dict]:
     """Loads the network by stock `AutoModel`; returns it and the settings that distinguish its features from others.
 
     Raises:
-        InputError: nothing can be loaded from there, or tokenizer, length, layers and network do not fit.
+        InputError: see `open_network`; or there is no such layer.
     """
-    where = str(feature_args.model_name_or_path)
-    folder, config, device = open_checkpoint(where, feature_args.max_seq_length)
-    tokenizer = load_tokenizer(where)
-    check_tokenizer(tokenizer, config.vocab_size)
-    depth = config.num_hidden_layers
+    where, length = feature_args.model_name_or_path, feature_args.max_seq_length
+    model, tokenizer, _ = open_network(where, length, AutoModel, ("pooler.",))  # the pooler is not read
+    depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):
         raise InputError(f"the network has {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}")
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
-
-    model, _ = load_network(AutoModel, folder, where, ("pooler.",), dtype=torch.float32)  # the pooler is not read
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
+
     names = ("pooling", "max_seq_length", "dtype", "text_column", "text_pair_column")
-    settings = {name: getattr(feature_args, name) for name in names} | {"layers": layers}
-    settings["checkpoint"] = text_checksum(" ".join(map(file_checksum, [folder / CONFIG, *weight_files(folder)])))[:16]
-    settings["tokenizer"] = tokenizer_checksum(tokenizer)[:16]
-    settings["texts"] = text_checksum(
-        " ".join(TextFile(str(p)).checksum() for p in expand(feature_args.train_file or []))
-    )
-    sizes = feature_args.max_seq_length, feature_args.per_device_eval_batch_size
-    return FeatureExtractor(model.to(device).eval(), tokenizer, layers, feature_args.pooling, *sizes), settings
+    files = [TextFile(str(path)) for path in expand(feature_args.train_file or [])]
+    settings = {
+        **{name: getattr(feature_args, name) for name in names},
+        "layers": layers,
+        "checkpoint": weights_checksum(str(where)),
+        "tokenizer": tokenizer_checksum(tokenizer)[:16],
+        "texts": text_checksum(" ".join(file.checksum() for file in files)),
+    }
+    batch_size = feature_args.per_device_eval_batch_size
+    return FeatureExtractor(model, tokenizer, layers, feature_args.pooling, length, batch_size), settings
 
 
 # ---- files
 
 
-@dataclass
-class FeatureFolder:
-    """A folder of features: what made it, and which of its files (name, bytes, texts) are complete."""
-
-    path: Path
-    identity: dict
-    files: list[dict] = field(default_factory=list)
-    finished: bool = False
-
-    def save(self) -> None:
-        record = {"identity": self.identity, "files": self.files, "finished": self.finished}
-        write_durably(self.path / FEATURE_RECORD, json.dumps(record, indent=2) + "\n")
-
-    @property
-    def texts(self) -> int:
-        return sum(file["texts"] for file in self.files)
-
-
-def open_folder(output_args: OutputArguments, identity: dict) -> FeatureFolder:
+def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     """Locks a folder that is new, empty, or holds (a part of) the same features.
 
     Raises:
         InputError: it holds other features (`--overwrite_output_dir` removes them), or files that are not ours.
     """
     path = Path(str(output_args.output_dir))
-    if read_record(path / FEATURE_RECORD) is None:
+    before = read_json_object(path / FEATURE_RECORD)
+    if before is None:
         refuse_foreign_files(path, output_args.overwrite_output_dir, known_by=FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 
-    record = read_record(path / FEATURE_RECORD)
-    if record is not None and (other := differences(record["identity"], identity)):
+    if before is not None and (other := differences(before, identity)):
         if not output_args.overwrite_output_dir:
             hint = "give another --output_dir, or --overwrite_output_dir to lose them"
             raise InputError(f"the folder holds other features: {describe(other)}", where=path, remedy=hint)
-        for file in [*path.glob("features-*.parquet"), path / FEATURE_RECORD]:
-            file.unlink(missing_ok=True)
-        record = None
-    if record is None:
-        folder = FeatureFolder(path, identity)
-        folder.save()
-        return folder
-    complete = takewhile(lambda file: _size(path / file["file"]) == file["bytes"], record["files"])
-    folder = FeatureFolder(path, identity, list(complete))
-    folder.finished = record["finished"] and len(folder.files) == len(record["files"])
-    return folder
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+        for file in path.glob("features-*.parquet"):
+            file.unlink()
+    write_durably(path / FEATURE_RECORD, json.dumps(identity, indent=2) + "\n")
+    return path
 
 
 def write_features(
-    folder: FeatureFolder, extractor: FeatureExtractor, texts: Iterable[Text], report: Callable
-) -> None:
-    """Writes the files that the folder lacks, one after the other; the texts of complete files are skipped."""
-    dtype = np.dtype(folder.identity["dtype"])
+    folder: Path, extractor: FeatureExtractor, texts: Iterable[Text], dtype: str, report: Callable
+) -> int:
+    """Writes the files that the folder lacks, one after the other; returns the number of texts in all of them."""
+    names = sorted(folder.glob("features-*.parquet"))  # whole: each got its name when it was complete
+    count = sum(pq.read_metadata(name).num_rows for name in names)
+    remaining = islice(texts, count, None)
     at_once = _TEXTS_PER_CHUNK.get(extractor.pooling, 4096)
-    remaining = islice(texts, folder.texts, None)
-    while chunk := list(islice(remaining, min(at_once, TEXTS_PER_FILE))):
-        name = _NAME.format(len(folder.files))
-        temporary = folder.path / f".{name}.tmp"
-        begin = count = folder.texts
-        writer: pq.ParquetWriter | None = None
+    for number in itertools.count(len(names)):
+        of_file = islice(remaining, TEXTS_PER_FILE)
+        chunk = list(islice(of_file, at_once))
+        if not chunk:
+            break
+
+        path = folder / f"features-{number:05d}.parquet"
+        temporary = folder / f".{path.name}.tmp"
         with open(temporary, "wb") as file:
+            writer: pq.ParquetWriter | None = None
             while chunk:
-                batch = _record_batch(extractor, extractor.encode(chunk), count, dtype)
+                batch = _record_batch(extractor, extractor.encode(chunk), count, np.dtype(dtype))
                 writer = writer or pq.ParquetWriter(file, batch.schema, use_dictionary=False, write_statistics=False)
                 writer.write_batch(batch)
                 count += len(chunk)
-                room = TEXTS_PER_FILE - (count - begin)
-                chunk = list(islice(remaining, min(at_once, room)))
+                chunk = list(islice(of_file, at_once))
             assert writer is not None
             writer.close()
             file.flush()
             os.fsync(file.fileno())
-
-        os.replace(temporary, folder.path / name)
-        folder.files.append({"file": name, "bytes": _size(folder.path / name), "texts": count - begin})
-        folder.save()
-        report(f"{folder.path / name}: {count - begin:,} texts")
-    folder.finished = True
-    folder.save()
+        os.replace(temporary, path)
+        report(f"{path}: {count:,} texts")
+    return count
 
 
 def _record_batch(extractor: FeatureExtractor, texts: list[Encoded], begin: int, dtype: np.dtype) -> pa.RecordBatch:

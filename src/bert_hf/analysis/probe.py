@@ -1,15 +1,16 @@
 """Measures what a checkpoint has learned: masked words, next sentences, grammar, frozen features, few labels."""
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
+from bert_hf.analysis.features import open_network
 from bert_hf.analysis.probe_labels import few_labels, frozen_features, prepare_folds
 from bert_hf.analysis.probe_language import (
     HeldOutText,
@@ -20,13 +21,12 @@ from bert_hf.analysis.probe_language import (
     read_held_out,
     read_minimal_pairs,
 )
-from bert_hf.analysis.probe_report import write_report
 from bert_hf.analysis.study import Main
 from bert_hf.config.parser import option
-from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.console import format_table
 from bert_hf.errors import InputError, check_known
-from bert_hf.models.loading import load_network, open_checkpoint
 
+REPORT_FILES = ("probe.json", "probe.txt", "probe.png")
 NEEDS = {  # part → the option that names its data
     "mlm": "validation_file",
     "nsp": "validation_file",
@@ -60,12 +60,11 @@ class ProbeArguments:
         """
         for part in self.parts or ():
             check_known(part, NEEDS, f"no part {part!r}", "--parts")
-            if not getattr(self, NEEDS[part]):
-                raise InputError(f"{part} has no data", where="--parts", remedy=f"give --{NEEDS[part]}")
-        chosen = [part for part in self.parts or NEEDS if getattr(self, NEEDS[part])]
-        if not chosen:
-            names = ", ".join(f"--{name}" for name in dict.fromkeys(NEEDS.values()))
-            raise InputError("nothing to probe with", where="--validation_file", remedy=f"give one of {names}")
+        chosen = self.parts or [part for part in NEEDS if getattr(self, NEEDS[part])]
+        lacking = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
+        if lacking:
+            names = " or ".join(f"--{name}" for name in dict.fromkeys(lacking))
+            raise InputError("no data to probe with", where="--parts", remedy=f"give {names}")
         return chosen
 
 
@@ -91,21 +90,14 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     """Loads the checkpoint by stock `BertForPreTraining`.
 
     Raises:
-        InputError: nothing can be loaded from there, or tokenizer, length and shape do not fit.
+        InputError: see `open_network`.
     """
-    if probe_args.model_name_or_path is None:
-        raise InputError("missing", where="--model_name_or_path", remedy="give a BERT checkpoint")
-    where = probe_args.model_name_or_path
-    folder, config, device = open_checkpoint(where, probe_args.max_seq_length)
-    tokenizer = load_tokenizer(where)
-    check_tokenizer(tokenizer, config.vocab_size)
-
-    set_seed(0)
+    set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
-    model, missing = load_network(BertForPreTraining, folder, where, heads, dtype=torch.float32)
-    random = BertForPreTraining(BertConfig.from_dict(config.to_dict()))
-    networks: Any = [network.float().to(device).eval() for network in (model, random)]
-    return Subject(where, *networks, tokenizer, missing)
+    where = probe_args.model_name_or_path
+    model, tokenizer, missing = open_network(where, probe_args.max_seq_length, BertForPreTraining, heads)
+    random: Any = BertForPreTraining(BertConfig.from_dict(model.config.to_dict()))
+    return Subject(str(where), model, random.to(model.device).eval(), tokenizer, missing)
 
 
 class Probe:
@@ -123,17 +115,15 @@ class Probe:
         self.args, self.subject, self.folder, self.main, self.report = probe_args, subject, folder, main, report
         self.parts = probe_args.chosen_parts()
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "probe.json").write_text("{}\n")  # from now on the folder is known as a probe's
+        (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
         # All data are read before anything is computed, so that a bad line is found in the first seconds
-        tokenizer, length = subject.tokenizer, probe_args.max_seq_length
         self.text: HeldOutText | None = None
         if {"mlm", "nsp"} & set(self.parts):
-            assert probe_args.validation_file is not None
-            self.text = read_held_out(probe_args.validation_file, tokenizer, length, probe_args.max_eval_samples)
-        self.pairs = (
-            read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs) if "grammar" in self.parts else []
-        )
+            files, most = probe_args.validation_file or [], probe_args.max_eval_samples
+            self.text = read_held_out(files, subject.tokenizer, probe_args.max_seq_length, most)
+        if "grammar" in self.parts:
+            self.pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)
         if {"features", "few_labels"} & set(self.parts):
             columns = probe_args.text_column, probe_args.label_column
             prepare_folds(probe_args.train_file or [], *columns, folder / "folds")
@@ -152,6 +142,11 @@ class Probe:
             results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
         (self.folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        notes = "".join(f"! {note}\n" for note in results["notes"])
+        text = "\n".join(format_table(_table(results))) + "\n" + notes
+        (self.folder / "probe.txt").write_text(text, encoding="utf-8")
+        draw(results, self.folder / "probe.png")
+        self.report(f"\n{text}\nreport: {self.folder}")
         return results
 
     def _unmeasurable(self, part: str) -> str | None:
@@ -184,11 +179,76 @@ class Probe:
         return frozen_features(networks, self.subject.tokenizer, self.folder / "folds", self.args.max_seq_length)
 
     def _few_labels(self) -> dict:
-        length = self.args.max_seq_length
-        return few_labels(self.subject.name, self.folder, length, self.main)
+        return few_labels(self.subject.name, self.folder, self.args.max_seq_length, self.main)
 
 
-def finish(probe: Probe, results: dict) -> None:
-    """Writes the table and the picture, and prints the table."""
-    probe.report("\n" + write_report(results, probe.folder))
-    probe.report(f"report: {probe.folder}")
+# ---- report
+
+
+def _table(results: dict) -> list[list[str]]:
+    rows = [[results["checkpoint"], "value", "compared with"]]
+    if mlm := results.get("mlm"):
+        rows.append(["masked words: loss (nats)", f"{mlm['loss']:.3f}", f"unigram {mlm['unigram_loss']:.3f}"])
+        rows.append(["  accuracy", f"{mlm['accuracy']:.3f}", ""])
+        rows.append(["  what word order is worth", f"{mlm['shuffled_gap']:.3f}", ""])
+        rows.append(["  what context is worth", f"{mlm['replaced_gap']:.3f}", ""])
+    if nsp := results.get("nsp"):
+        shown = f"{nsp['accuracy']:.3f} ± {nsp['standard_error']:.3f}"
+        rows.append(["next sentence: accuracy", shown, f"majority {nsp['majority']:.3f}"])
+    if grammar := results.get("grammar"):
+        own, random = grammar["checkpoint"], grammar["random"]
+        shown = f"{own['accuracy']:.3f} ± {own['standard_error']:.3f}"
+        rows.append([f"grammar: {own['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"])
+    if features := results.get("features"):
+        for count, value in features["scores"]["checkpoint"].items():
+            others = {name: by_count[count] for name, by_count in features["scores"].items() if name != "checkpoint"}
+            compared = ", ".join(f"{name} {other:.3f}" for name, other in others.items())
+            rows.append([f"frozen features, {count} labels: {features['metric']}", f"{value:.3f}", compared])
+    for metric, values in results.get("few_labels", {}).get("checkpoint", {}).items():
+        others = {name: found[metric] for name, found in results["few_labels"].items() if metric in found}
+        compared = ", ".join(f"{n} {statistics.fmean(v):.3f}" for n, v in others.items() if n != "checkpoint")
+        rows.append([f"fine-tuned on few labels: {metric}", f"{statistics.fmean(values):.3f}", compared])
+    return rows
+
+
+def draw(results: dict, path: Path) -> None:
+    """Up to three panels: scores by number of labels, scores by layer, grammar by phenomenon."""
+    from matplotlib.figure import Figure
+
+    panels = [_draw_labels, _draw_layers] if "features" in results else []
+    if "grammar" in results:
+        panels.append(_draw_grammar)
+    if not panels:
+        return
+
+    figure = Figure(figsize=(5.2 * len(panels), 4.4), layout="constrained")
+    for panel, draw_panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        draw_panel(panel, results)
+        panel.grid(alpha=0.25)
+    figure.savefig(path, dpi=130)
+
+
+def _draw_labels(panel: Any, results: dict) -> None:
+    for name, by_count in results["features"]["scores"].items():
+        style = "--" if name.startswith("tfidf") else "-"
+        panel.plot(list(by_count), list(by_count.values()), style, marker="o", label=name)
+    panel.set_xscale("log")
+    panel.set_xlabel("labelled rows")
+    panel.set_ylabel(results["features"]["metric"])
+    panel.legend(frameon=False)
+
+
+def _draw_layers(panel: Any, results: dict) -> None:
+    for name, values in results["features"]["by_layer"].items():
+        panel.plot(range(len(values)), values, marker="o", label=name)
+    panel.set_xlabel("layer (0: embeddings)")
+    panel.set_ylabel(results["features"]["metric"])
+    panel.legend(frameon=False)
+
+
+def _draw_grammar(panel: Any, results: dict) -> None:
+    shares = results["grammar"]["checkpoint"]["by_phenomenon"]
+    panel.barh(list(shares), list(shares.values()))
+    panel.axvline(0.5, color="0.4", linestyle="--")
+    panel.tick_params(axis="y", labelsize=7)
+    panel.set_xlabel("grammatical sentence preferred")

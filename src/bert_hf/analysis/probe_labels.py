@@ -3,7 +3,6 @@
 Both use the same three folds of a user's labelled rows, near-duplicates in one part of each.
 """
 
-import csv
 import json
 import shutil
 import statistics
@@ -18,7 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.analysis.features import FeatureExtractor
-from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, nested_order
+from bert_hf.analysis.study import PARTS, Main, Study, StudyArguments, json_lines, nested_order
+from bert_hf.analysis.study_report import collect, metric_names
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds
@@ -100,7 +100,7 @@ def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
     """((text, second text), label) of each row by part; the validation rows are training rows here."""
     parts = {}
     for part in PARTS:
-        rows = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in json_lines(folder / f"{part}.jsonl")]
         parts[part] = [((row["text"], row.get("text_pair", "")), str(row["label"])) for row in rows]
     return {"train": parts["train"] + parts["validation"], "test": parts["test"]}
 
@@ -110,7 +110,7 @@ def _mean_states(
 ) -> list[np.ndarray]:
     """(N, H) for the embeddings and each layer."""
     layers = list(range(model.config.num_hidden_layers + 1))
-    extractor = FeatureExtractor(model, tokenizer, layers, "mean", length, batch_size=32)
+    extractor = FeatureExtractor(model, tokenizer, layers, "mean", length)
     return extractor.states(extractor.encode(texts))
 
 
@@ -144,16 +144,13 @@ def few_labels(checkpoint: str, folder: Path, length: int, main: Main) -> dict[s
         output_dir=str(folder / "few_labels"),
     )
     recipe_argv = ["--max_seq_length", str(length), "--max_steps", str(STEPS)]
-    if Study(study_args, recipe_argv, main, report=lambda line: None).run():
+    study = Study(study_args, recipe_argv, main, report=lambda line: None)
+    if study.run():
         return {}
 
-    found: dict[str, Any] = defaultdict(lambda: defaultdict(list))
-    with open(folder / "few_labels/study.csv", newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            for name, value in row.items():
-                if name.startswith("test_") and name != "test_loss":
-                    found[row["model"]][name.removeprefix("test_")].append(float(value))
-                if name.startswith("baseline_") and row["model"] == "checkpoint":
-                    kind, _, metric = name.removeprefix("baseline_").partition("_")
-                    found[f"tfidf_{kind}"][metric].append(float(value))
-    return {name: dict(metrics) for name, metrics in found.items() if name != "tfidf_majority"}
+    results: dict[str, Any] = defaultdict(dict)
+    for metric in metric_names(study.rows):
+        for name, by_size in collect(study.rows, metric).items():
+            values = [value for of_fold in by_size[FINE_TUNED].values() for value in of_fold]
+            results[name.replace("baseline_", "tfidf_")][metric] = values
+    return {name: metrics for name, metrics in results.items() if name != "tfidf_majority"}

@@ -319,7 +319,7 @@ class Study:
     def _write_subset(self, cell: Cell) -> None:
         """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""
         assert cell.size is not None
-        lines = _lines(self._train_file(cell.fold))
+        lines = json_lines(self._train_file(cell.fold))
         order = nested_order(classes_of(lines), cell.size, (0, cell.fold))
         text = "".join(lines[row] for row in np.sort(order))
 
@@ -356,7 +356,7 @@ def parse_sizes(entries: list[str], train_files: Iterable[Path]) -> tuple[int | 
     if not numbers:
         return (None,)
 
-    rows = min(len(_lines(path)) for path in train_files)
+    rows = min(len(json_lines(path)) for path in train_files)
     for entry in numbers:
         if not entry.isdecimal() or not 0 < int(entry) <= rows:
             hint = f"give numbers of training rows up to {rows:,}, or all"
@@ -410,7 +410,7 @@ def _remove_weights(run: Path) -> None:
         path.unlink()
 
 
-def _lines(path: Path) -> list[str]:
+def json_lines(path: Path) -> list[str]:
     """The rows of a fold's file, each with its line end. (A text may hold U+2028, where `splitlines` would cut.)"""
     with open(path, encoding="utf-8", newline="\n") as file:
         return [line.rstrip("\n") + "\n" for line in file if line.strip()]

@@ -197,7 +197,6 @@ class PreTrainer(ResumableTrainer):
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
             handler.find_unused_parameters = self._may_leave_weights_unused()
-        self._fast_path.begin()
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _may_leave_weights_unused(self) -> bool:
@@ -213,8 +212,7 @@ class PreTrainer(ResumableTrainer):
         return not (both_heads and pairs)
 
     def before_first_step(self) -> None:
-        with replaced_attributes(self._fast_path, paused=True):
-            check_training_step(self)
+        check_training_step(self)
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """One micro-batch; in the long phase in pieces of as many tokens as a micro-batch of the short one.
@@ -224,8 +222,8 @@ class PreTrainer(ResumableTrainer):
         """
         run_piece = functools.partial(exact_training_step, self, super().forward_backward, model)
         pieces = self._split(inputs)
-        if self._fast_path.is_due("training"):
-            self._fast_path.check("training", self.network, self._prepare_inputs(pieces[0]))
+        if self._fast_path.is_due:
+            self._fast_path.choose(self.network, self._prepare_inputs(pieces[0]))
         if len(pieces) == 1:
             return run_piece(inputs, num_items_in_batch)
 
@@ -344,8 +342,8 @@ class PreTrainer(ResumableTrainer):
         Per example, so that what accelerate repeats to fill the last batch of several ranks is dropped exactly.
         """
         inputs = with_masked_positions(self._prepare_inputs(inputs))
-        if self._fast_path.is_due("evaluation"):
-            self._fast_path.check("evaluation", self.network, inputs)
+        if self._fast_path.is_due:
+            self._fast_path.choose(self.network, inputs)
         with self.compute_loss_context_manager():
             tasks = by_task(inputs, self._forward_losses(model, inputs))
 
@@ -423,7 +421,7 @@ class PreTrainer(ResumableTrainer):
         }
         if self._numbered:
             state["window_lengths"] = [[*key, length] for key, length in self.train_dataset.lengths.items()]
-        return {**state, "fast_path": self._fast_path.state(self.network)}
+        return state
 
     def restore_log_state(self, logs: list[dict]) -> None:
         counts = torch.stack([log["counts"] for log in logs]).sum(0).to(self._log_sums.dtype)
@@ -431,4 +429,3 @@ class PreTrainer(ResumableTrainer):
         self._log_sums.copy_(counts if holds_sums else torch.zeros_like(counts))
         self._throughput.seconds = logs[0]["seconds"]
         self._throughput.whole_run = logs[0]["whole"]
-        self._fast_path.restore(logs[0].get("fast_path"), self.network)
