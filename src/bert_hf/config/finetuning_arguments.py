@@ -13,7 +13,7 @@ from bert_hf.config.arguments import (
     TrainFileArguments,
 )
 from bert_hf.config.parser import option
-from bert_hf.config.training_arguments import MUON, RunArguments
+from bert_hf.config.training_arguments import RunArguments
 
 # Peak learning rate and epochs by hidden size, up to and including: docs/fine_tuning.md, "Defaults".
 _BY_WIDTH = ((128, 1e-3, 4.0), (256, 3e-4, 4.0), (512, 1e-4, 4.0), (math.inf, 5e-5, 3.0))
@@ -55,7 +55,6 @@ class FineTuningArguments(RunArguments):
     metric_for_best_model: str | None = option(
         None, "Metric that decides which weights are kept. By default the task's; below 200 validation rows the loss."
     )
-    do_predict: bool = option(True, "Evaluate the test rows at the end, and write their predictions.")
     train_sampling_strategy: str = option(
         "group_by_length",
         "Texts of similar length share a batch: little padding. random: as in the 2018 code.",
@@ -63,8 +62,6 @@ class FineTuningArguments(RunArguments):
     )
 
     def __post_init__(self):
-        if self.optim == MUON:
-            raise ValueError("--optim muon is for pre-training")
         self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
         self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()

@@ -8,7 +8,7 @@ from huggingface_hub import get_token
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from bert_hf.config.files import check_writable
-from bert_hf.config.training_arguments import RunArguments, defaults_of
+from bert_hf.config.training_arguments import RunArguments
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import check_optimizer
 from bert_hf.training.optimization.schedules import check_schedule
@@ -33,7 +33,7 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
 
     # Optimizer, schedule, device, metric
     schedule_options: Any = args.lr_scheduler_kwargs
-    check_optimizer(args, defaults_of(type(args)))
+    check_optimizer(args)
     check_schedule(args, schedule_options)
     if args.fp16 and args.use_cpu:
         raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")

@@ -28,8 +28,7 @@ from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
-from bert_hf.training.checkpoints import state_file
-from bert_hf.training.checkpoints.trainer_state import rank_file
+from bert_hf.training.checkpoints.trainer_state import load_state, rank_file
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
@@ -175,7 +174,7 @@ class PreTrainer(ResumableTrainer):
 
         # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same.
         file = rank_file(checkpoint, self.args.process_index)
-        log = state_file.load_state(file if file.is_file() else rank_file(checkpoint, 0))["log"]
+        log = load_state(file if file.is_file() else rank_file(checkpoint, 0))["log"]
         self.train_dataset.lengths.update({tuple(key): length for *key, length in log["window_lengths"]})
 
     def _get_train_sampler(self, train_dataset=None):

@@ -101,7 +101,7 @@ def report_lines(
     )
     window = corpus.window(corpus.windows()[0])
     if example_args.nsp:
-        yield from map(str, shortcuts(examples, collator, window.unigram_counts(len(tokenizer))))
+        yield from map(str, shortcuts(examples, collator))
 
     yield from ("  tokens in a document:", *histogram(window.sizes))
     if picture is not None:

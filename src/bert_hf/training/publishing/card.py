@@ -12,8 +12,9 @@ import huggingface_hub
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PreTrainingArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.files import write_durably
+from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import shorten_list
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -184,8 +185,8 @@ def pretraining_card(
         pipeline_tag="fill-mask",
         command=command,
         machine=machine,
-        source=corpus_args.corpus_source or corpus_args.dataset_name,
-        license=corpus_args.corpus_license,
+        source=corpus_args.dataset_source or corpus_args.dataset_name,
+        license=corpus_args.dataset_license,
         language=corpus_args.language,
         base_model=None if not checkpoint or Path(checkpoint).exists() else checkpoint,
         corpus={
