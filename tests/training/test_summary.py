@@ -53,7 +53,7 @@ def test_checkpoints_by_time_are_counted(tmp_path, options, kept):
     args = PreTrainingArguments(str(tmp_path), max_steps=100, use_cpu=True, bf16=False, **options)
     model = SimpleNamespace(config=tiny_config(), num_parameters=lambda: 1000)
     report = SimpleNamespace(args=args, example_args=ExampleArguments(), model=model)
-    assert PreTrainingReport._planned(report, from_scratch=True).checkpoints == kept
+    assert PreTrainingReport._planned(report).checkpoints == kept
 
 
 @pytest.mark.parametrize(
