@@ -9,6 +9,7 @@ The private methods of Trainer that are overridden or called are listed in `test
 """
 
 import functools
+import json
 import math
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
@@ -174,7 +175,7 @@ class ResumableTrainer(Trainer):
         self._check_shared_folder()
         self._saved_at = time.monotonic()
         try:
-            with self.supervisor.supervise():
+            with self.supervisor.supervise(), replaced_attributes(self.args, **_recorded_steps(self.args, checkpoint)):
                 result = super().train(checkpoint, *args, **kwargs)
                 if self.supervisor.shutdown_requested():
                     raise self.supervisor.interruption(self._is_saved())
@@ -521,3 +522,15 @@ class ResumableTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset=None):
         loader = super().get_eval_dataloader(eval_dataset)
         return with_own_generator(loader, self.args.seed)
+
+
+def _recorded_steps(args: TrainingArguments, checkpoint: str | None) -> dict[str, int]:
+    """Steps between log lines, evaluations and checkpoints as the resumed run counts them, where `args` name a share.
+
+    Trainer compares both, and warns that 0.25 is not 15.
+    """
+    if checkpoint is None:
+        return {}
+    state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
+    shares = {name: getattr(args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+    return {name: state[name] for name, share in shares.items() if share is not None and share < 1}
