@@ -454,3 +454,13 @@ def test_a_subclass_cannot_lose_the_check_of_its_loss(tmp_path, tokenizer):
     with pytest.raises(RunInterrupted, match="step 3: rank 0: loss nan of examples ") as end:
         trainer.train()
     assert end.value.code == NOT_FINITE
+
+
+def test_a_resumed_run_does_not_warn_that_a_share_is_not_a_number_of_steps(tmp_path, tokenizer, caplog):
+    shares = {"eval_steps": 0.25, "logging_steps": 0.5, "steps": 8}
+    make(tmp_path, tokenizer, **shares).train()
+    again = make(tmp_path, tokenizer, **shares)
+    with caplog.at_level("WARNING", logger="transformers"):
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    assert "do not match" not in caplog.text
+    assert (again.args.eval_steps, again.state.eval_steps) == (0.25, 2)

@@ -1,6 +1,5 @@
 """Checks paths that the user named, reads text and JSON, and writes small files atomically."""
 
-import errno
 import json
 import os
 import socket
@@ -32,49 +31,32 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
         raise InputError(f"cannot be opened: {what}", where=path, remedy=remedy) from None
 
     if stat.S_ISDIR(mode):
-        raise InputError("a folder, and not a file", where=path, remedy="name a file in it")
+        raise InputError("is a directory, expected a file", where=path, remedy="name a file in it")
     if not stat.S_ISREG(mode):
         raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
     if not os.access(path, os.R_OK):
-        raise InputError("it may not be read", where=path, remedy="change its rights")
+        raise InputError("permission denied", where=path, remedy="check the file permissions")
     return path
 
 
-def check_writable(output_dir: str, option: str = "--output_dir") -> str:
+def check_writable(output_dir: str) -> str:
     """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
 
     Raises:
         InputError: a file is in the way, or the disk or its permissions refuse.
     """
     place = Path(output_dir).expanduser().absolute()
-    remedy = f"give another {option}"
     try:
-        for part in place.parts:
-            if len(os.fsencode(part)) > 255:
-                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-
-        # The part that exists
-        while not os.path.lexists(place):
+        while not place.exists():
             place = place.parent
-        if not place.is_dir():
-            raise InputError("is a file, and not a folder", where=_short(place, output_dir), remedy=remedy)
-
         with tempfile.TemporaryFile(dir=place) as file:  # it has no name, so a killed process leaves nothing
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be written: {reason}", where=output_dir, remedy=remedy) from None
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise InputError(what, where=output_dir, remedy="give another --output_dir") from None
     return f"output: {output_dir} can be written"
-
-
-def _short(place: Path, given: str) -> Path:
-    """A parent of the path in the user's spelling."""
-    for path in (Path(given), *Path(given).parents):
-        if path.expanduser().absolute() == place:
-            return path
-    return place
 
 
 def read_input_text(path: str | Path, remedy: str = "check the path") -> str:

@@ -20,7 +20,7 @@ from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import read_input_text
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
 _REPLACED_BY = {
@@ -158,16 +158,8 @@ class _Parser(HfArgumentParser):
         return action
 
     def error(self, message: str):
-        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message.rstrip("."))  # one of its two names
-        remedy = "--help lists every flag"
-
-        if match := re.match(r"(argument (--\w+): invalid choice: '?(.*?)'?) \(choose from", message):
-            message = match[1]
-            choices = [str(choice) for choice in self._option_string_actions[match[2]].choices or ()]
-            few = f"one of: {', '.join(choices)}" if len(choices) < 8 else remedy
-            remedy = did_you_mean(match[3], choices).strip() or few
-
-        raise InputError(message, where="command line", remedy=remedy)
+        message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message)  # one of its two names
+        raise InputError(message, where="command line", remedy="--help lists every flag")
 
     def check_known(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
         """Raises an `InputError` for the first of some unknown flags, with the most similar one as the hint."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
-from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import TrainingArguments
 from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
@@ -124,6 +123,8 @@ def keep_fp32_outputs(state: AcceleratorState) -> None:
     accelerate's policy is 16-bit throughout, and without autocast: a sum over some hundred tokens is then wrong by up
     to 0.4 %, and that of each loss by another factor. `ResumableTrainer` adds the autocast.
     """
+    from torch.distributed.fsdp import MixedPrecisionPolicy  # takes a second to import
+
     plugin: Any = getattr(state, "fsdp_plugin", None)
     policy = getattr(plugin, "mixed_precision_policy", None)
     if isinstance(policy, MixedPrecisionPolicy):

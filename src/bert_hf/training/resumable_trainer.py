@@ -9,6 +9,7 @@ The private methods of Trainer that are overridden or called are listed in `test
 """
 
 import functools
+import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
@@ -160,10 +161,11 @@ class ResumableTrainer(Trainer):
         self._check_shared_folder()
         self._saved_at = time.monotonic()
         eval_on_start = self.args.eval_on_start and checkpoint is None
+        steps = _recorded_steps(self.args, checkpoint)
         with (
             preemption.defer_signals(),
             self._explain_errors(),
-            replaced_attributes(self.args, eval_on_start=eval_on_start),
+            replaced_attributes(self.args, eval_on_start=eval_on_start, **steps),
         ):
             result = super().train(checkpoint, *args, **kwargs)
             if self._is_shutdown_requested():
@@ -488,3 +490,15 @@ def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
     return loader
+
+
+def _recorded_steps(args: TrainingArguments, checkpoint: str | None) -> dict[str, int]:
+    """Steps between log lines, evaluations and checkpoints as the resumed run counts them, where `args` name a share.
+
+    Trainer compares both, and warns that 0.25 is not 15.
+    """
+    if checkpoint is None:
+        return {}
+    state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
+    shares = {name: getattr(args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+    return {name: state[name] for name, share in shares.items() if share is not None and share < 1}
