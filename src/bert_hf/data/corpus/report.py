@@ -246,9 +246,9 @@ def find_markup(documents: Iterable[str]) -> Finding:
     for text in documents:
         number += 1
         characters += len(text)
-        found = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
-        marked += bool(found)
-        for kind, markup in found:
+        matches = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
+        marked += bool(matches)
+        for kind, markup in matches:
             of_kind[kind] += len(markup)
             examples[markup[:60]] += 1
 

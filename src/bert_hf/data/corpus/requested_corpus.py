@@ -168,10 +168,10 @@ def load_or_find_duplicates(corpus_args: CorpusArguments, inputs: list, kind: st
         return Duplicates(numbers, **content)
 
     with worker_errors():
-        found = find_duplicates(inputs, kind, corpus_args.num_proc)
+        duplicates = find_duplicates(inputs, kind, corpus_args.num_proc)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**vars(found), "numbers": {source: sorted(own) for source, own in found.items()}})
-    return found
+    write_json(path, {**vars(duplicates), "numbers": {source: sorted(own) for source, own in duplicates.items()}})
+    return duplicates
 
 
 def load_or_prepare_corpus(
