@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
 from helpers.killed_reader import KillsItsReader
-from helpers.recipe_runs import recipe
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data.corpus import requested_corpus
@@ -200,11 +199,6 @@ def test_another_text_column_is_another_corpus(words, tmp_path):
     assert made("title", "t").fingerprint == title.fingerprint
 
 
-def test_a_corpus_without_a_named_column_has_the_settings_it_always_had(documents, words, tmp_path):
-    corpus = prepare(inputs(documents), words, tmp_path / "c")
-    assert sorted(corpus.manifest["made_from"]) == ["format", "inputs", "language", "tokenizer", "vocab_size"]
-
-
 class Cut(Texts):
     """Ends in the middle, as a killed process does."""
 
@@ -382,20 +376,6 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     train, held_out = load_train_and_held_out(args, words)
     assert len(train) + len(held_out) == 20
     assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
-
-
-def test_values_out_of_range_are_refused(tmp_path, capsys):
-    for words, line in (
-        (["--num_proc", "0"], "error: --num_proc: 0 is out of range"),
-        (["--validation_split_percentage", "150"], "error: --validation_split_percentage: 150.0 is out of range"),
-        (["--max_eval_samples", "0"], "error: --max_eval_samples: 0 is out of range"),
-        (["--vocab_size", "-5"], "error: --vocab_size: -5 is out of range"),
-        (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
-        (["--shard", "0/3", "--overwrite_output_dir", "true"], "error: --overwrite_output_dir: every part would"),
-        (["--shard", "0/3", "--deduplicate", "exact", "--check", "true"], "error: --shard: --deduplicate has to see"),
-    ):
-        assert recipe("prepare")(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
-        assert capsys.readouterr().err.startswith(line)
 
 
 def test_a_missing_client_of_a_protocol_names_the_extra():

@@ -38,16 +38,6 @@ def test_the_planned_tokens_are_those_of_all_lengths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "kept"), [({}, 2), ({"save_minutes": 0.0}, 0), ({"save_strategy": "no"}, 0), ({"save_steps": 5}, 2)]
-)
-def test_checkpoints_by_time_are_counted(tmp_path, options, kept):
-    args = PreTrainingArguments(str(tmp_path), max_steps=100, use_cpu=True, bf16=False, **options)
-    model = SimpleNamespace(config=tiny_config(), num_parameters=lambda: 1000)
-    report = SimpleNamespace(args=args, example_args=ExampleArguments(), model=model)
-    assert PreTrainingReport._planned(report, from_scratch=True).checkpoints == kept
-
-
-@pytest.mark.parametrize(
     ("accuracy", "majority", "pairs", "expected"),
     [
         (0.5, 1.0, 2, "(majority 1.000: too few pairs to judge by, all 2 are of one class)"),
