@@ -333,14 +333,20 @@ def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
 
 
 def test_a_sample_is_bounded_and_spread():
-    documents = [f"{i:010d}" for i in range(1000)]
-    taken = sample(documents, 1000)
+    pieces = [Piece(f"{i:010d}") for i in range(1000)]
+    taken = sample(pieces, 1000)
     assert len(taken) == 100
-    steps = np.diff([-1, *map(int, taken), 1000])
+    steps = np.diff([-1, *(int(piece.text) for piece in taken), 1000])
     assert steps.min() > 0  # in order
     assert steps.max() <= 20  # evenly over all
-    assert sample(documents[:5], 1000) == documents[:5]
-    assert sample(["a" * 5000], 1000) == ["a" * 5000]
+    assert sample(pieces[:5], 1000) == pieces[:5]
+    assert sample([Piece("a" * 5000)], 1000) == [Piece("a" * 5000)]
+
+
+def test_a_sampled_document_stays_whole_unless_a_piece_is_dropped():
+    pieces = [Piece("a" * 10, False), Piece("b" * 10, False), Piece("c" * 10), Piece("d" * 10)]
+    assert sample(pieces, 100) == pieces
+    assert [(piece.text[0], piece.ends) for piece in sample(pieces, 20)] == [("a", True), ("c", True)]
 
 
 def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
