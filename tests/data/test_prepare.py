@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.corpora import everything, inputs
 from helpers.killed_reader import KillsItsReader
+from helpers.recipe_runs import recipe
 
 from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
 from bert_hf.data.corpus import requested_corpus
@@ -370,6 +371,18 @@ def test_the_manifest_records_its_inputs(corpus):
     assert {"documents", "sentences", "tokens", "fingerprint", "shards"} <= manifest.keys()
     assert manifest["made_from"]["inputs"] == ["texts"]
     assert {"file", "bytes", "sha256", "documents", "source"} <= manifest["shards"][0].keys()
+
+
+@pytest.mark.parametrize("words", [["--sentence_per_line", "true"], []])
+def test_the_manifest_records_the_language_that_was_named(documents, tmp_path, words):
+    """The card of a later run says it; English rules, the default, say nothing about the text."""
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    shared = ["--train_file", str(tmp_path / "a.txt"), "--vocab_size", "150", "--cache_dir", str(tmp_path / "cache")]
+    for language in (["--language", "de"], []):
+        folder = tmp_path / "-".join(["out", *language])
+        assert recipe("prepare")([*shared, *words, *language, "--output_dir", str(folder)]) == 0
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert manifest.get("text_language") == (language[1] if language else None)
 
 
 def test_a_corpus_behind_a_url(corpus, words, tmp_path):
