@@ -15,6 +15,7 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
+from bert_hf.training.checkpoints.disk_space import disk_finding
 from bert_hf.training.command_line import command_line
 from bert_hf.training.loss_curve import CurveReader
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size, optimizer_name, option_text
@@ -82,6 +83,7 @@ class PreTrainingReport:
             from_scratch=from_scratch,
         )
         print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n")
+        print(disk_finding(self.model.num_parameters(), args))
         print(*(Finding(*each) for each in examine_learning(learning)), sep="\n", flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
