@@ -263,7 +263,7 @@ def vocabulary(task: Task) -> dict:
     from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 
     before, clock = memory(), Clock()
-    texts = sample_inputs(task.sources(), task.sample_bytes)
+    texts = [piece.text for piece in sample_inputs(task.sources(), task.sample_bytes)]
     sampling = clock.read()["seconds"]
     tokenizer = train_tokenizer(texts, vocab_size=task.vocab_size)
     taken = clock.read()

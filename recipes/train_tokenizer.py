@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=TOKENIZER_FILES)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
-    texts = sample_inputs(text_sources(text_args, text_args.train_file))
+    pieces = sample_inputs(text_sources(text_args, text_args.train_file))
+    texts = [piece.text for piece in pieces]
 
     # 2. Train
     begin = time.perf_counter()

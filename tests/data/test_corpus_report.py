@@ -175,6 +175,19 @@ def test_check_says_what_it_does_with_accents(tmp_path, capsys):
     assert "  accents are kept: 100.0% of the letters are not Latin" in capsys.readouterr().out
 
 
+def test_check_examines_the_documents_that_are_trained_on(texts, tmp_path, capsys, monkeypatch):
+    """A document of several pieces is one document, so that what it does to the pairs is measured."""
+    monkeypatch.setattr("bert_hf.data.text.readers.PIECE", 2000)
+    (tmp_path / "a.txt").write_text("\n\n".join([*texts[:80], "\n".join(texts)]))
+    flags = ["--train_file", str(tmp_path / "a.txt"), "--vocab_size", "400", "--cache_dir", str(tmp_path / "cache")]
+    assert recipe("prepare")(["--check", "true", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "  81 documents" in out
+    assert "the longest holds 7" in out
+    assert recipe("prepare")([*flags, "--output_dir", str(tmp_path / "out")]) == 0
+    assert "81 documents" in capsys.readouterr().out
+
+
 class UnevenLengths(Labelled):
     """In half of the NOT_NEXT pairs B has 15 or 25 tokens, elsewhere 14, 20 or 26: mean and variance are the same."""
 

@@ -149,15 +149,6 @@ def test_a_small_input_has_the_bytes_it_always_had(documents, words, tmp_path):
         assert (tmp_path / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
 
 
-def test_an_old_corpus_of_one_huge_shard_stays_readable(documents, words, tmp_path, monkeypatch):
-    old = prepare(inputs(documents, 1), words, tmp_path / "c")
-    before = everything(tmp_path / "c")
-    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
-    again = prepare(inputs(documents, 1), words, tmp_path / "c")
-    assert everything(tmp_path / "c") == before
-    assert rows(again) == rows(Corpus.open(tmp_path / "c")) == rows(old)
-
-
 class Cut(Texts):
     """Ends after ten documents, as a killed process does."""
 

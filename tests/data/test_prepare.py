@@ -200,11 +200,6 @@ def test_another_text_column_is_another_corpus(words, tmp_path):
     assert made("title", "t").fingerprint == title.fingerprint
 
 
-def test_a_corpus_without_a_named_column_has_the_settings_it_always_had(documents, words, tmp_path):
-    corpus = prepare(inputs(documents), words, tmp_path / "c")
-    assert sorted(corpus.manifest["made_from"]) == ["format", "inputs", "language", "tokenizer", "vocab_size"]
-
-
 class Cut(Texts):
     """Ends in the middle, as a killed process does."""
 
@@ -339,14 +334,20 @@ def test_another_tokenizer_than_the_corpus_was_made_with(corpus, tokenizer):
 
 
 def test_a_sample_is_bounded_and_spread():
-    documents = [f"{i:010d}" for i in range(1000)]
-    taken = sample(documents, 1000)
+    pieces = [Piece(f"{i:010d}") for i in range(1000)]
+    taken = sample(pieces, 1000)
     assert len(taken) == 100
-    steps = np.diff([-1, *map(int, taken), 1000])
+    steps = np.diff([-1, *(int(piece.text) for piece in taken), 1000])
     assert steps.min() > 0  # in order
     assert steps.max() <= 20  # evenly over all
-    assert sample(documents[:5], 1000) == documents[:5]
-    assert sample(["a" * 5000], 1000) == ["a" * 5000]
+    assert sample(pieces[:5], 1000) == pieces[:5]
+    assert sample([Piece("a" * 5000)], 1000) == [Piece("a" * 5000)]
+
+
+def test_a_sampled_document_stays_whole_unless_a_piece_is_dropped():
+    pieces = [Piece("a" * 10, False), Piece("b" * 10, False), Piece("c" * 10), Piece("d" * 10)]
+    assert sample(pieces, 100) == pieces
+    assert [(piece.text[0], piece.ends) for piece in sample(pieces, 20)] == [("a", True), ("c", True)]
 
 
 def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
@@ -372,6 +373,18 @@ def test_the_manifest_records_its_inputs(corpus):
     assert {"file", "bytes", "sha256", "documents", "source"} <= manifest["shards"][0].keys()
 
 
+@pytest.mark.parametrize("words", [["--sentence_per_line", "true"], []])
+def test_the_manifest_records_the_language_that_was_named(documents, tmp_path, words):
+    """The card of a later run says it; English rules, the default, say nothing about the text."""
+    (tmp_path / "a.txt").write_text("\n\n".join(documents))
+    shared = ["--train_file", str(tmp_path / "a.txt"), "--vocab_size", "150", "--cache_dir", str(tmp_path / "cache")]
+    for language in (["--language", "de"], []):
+        folder = tmp_path / "-".join(["out", *language])
+        assert recipe("prepare")([*shared, *words, *language, "--output_dir", str(folder)]) == 0
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert manifest.get("text_language") == (language[1] if language else None)
+
+
 def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     for path in corpus.storage.folder.rglob("*"):
         if path.is_file():
@@ -382,23 +395,6 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     train, held_out = load_train_and_held_out(args, words)
     assert len(train) + len(held_out) == 20
     assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
-
-
-def test_values_out_of_range_are_refused(tmp_path, capsys):
-    for words, line in (
-        (["--num_proc", "0"], "error: --num_proc: 0 is out of range"),
-        (["--validation_split_percentage", "50"], "error: command line: unknown option 'validation_split_percentage'"),
-        (["--max_eval_samples", "0"], "error: --max_eval_samples: 0 is out of range"),
-        (["--vocab_size", "-5"], "error: --vocab_size: -5 is out of range"),
-        (["--shard", "3/3"], "error: --shard: '3/3' is not i/n"),
-        (
-            ["--shard", "0/3", "--overwrite_output_dir", "true"],
-            "error: --shard: no effect with --overwrite",
-        ),
-        (["--shard", "0/3", "--deduplicate", "exact"], "error: --shard: no effect with --deduplicate"),
-    ):
-        assert recipe("prepare")(["--train_file", "a.txt", "--output_dir", str(tmp_path / "out"), *words]) == 2
-        assert capsys.readouterr().err.startswith(line)
 
 
 def test_a_missing_client_of_a_protocol_names_the_extra():

@@ -70,7 +70,9 @@ def test_other_sources_are_refused(source, message, trained):
         open_corpus(source, trained)
 
 
-def test_a_folder_needs_its_own_tokenizer(documents, trained, tmp_path):
+def test_texts_need_a_tokenizer_and_a_folder_needs_its_own(documents, trained, tmp_path):
+    with pytest.raises(InputError, match="texts need a tokenizer; pass tokenizer="):
+        PreTrainingExamples(documents)
     prepare([Texts(tuple(documents))], trained, tmp_path)
     assert len(open_corpus(str(tmp_path), trained)) == 20
     with pytest.raises(InputError, match="prepared with another tokenizer; use the corpus's own, load_tokenizer"):

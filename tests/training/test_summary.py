@@ -241,6 +241,9 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
     card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "")
 
     assert card.base_model == base
+    assert card.language is None
+    corpus.manifest["text_language"] = "de"  # named when the corpus was prepared
+    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "").language == "de"
     assert card.training.get("checkpoint", "") == checkpoint
     assert ("position embeddings" in card.training) == (not checkpoint)
     assert card.source == "wikimedia/wikipedia"

@@ -17,6 +17,7 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
+from bert_hf.training.checkpoints.disk_space import disk_finding
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -74,7 +75,8 @@ class PreTrainingReport:
         )
 
     def _report_corpus(self) -> None:
-        print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n", flush=True)
+        print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n")
+        print(disk_finding(self.model.num_parameters(), self.args), flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.

@@ -36,6 +36,7 @@ def prepare(
     shard: tuple[int, int] = (0, 1),
     without: Mapping[int, frozenset[int]] | None = None,
     options: dict | None = None,
+    text_language: str | None = None,
 ) -> Corpus | None:
     """Splits the inputs into sentences and these into ids, a shard (or several) of `folder` for each input.
 
@@ -45,6 +46,7 @@ def prepare(
         shard: (i, n): make the inputs i, i + n, i + 2n, …: one of n parts of the work.
         without: {input: numbers of documents that are left out}.
         options: what decided `without`, for the recipe.
+        text_language: of the text as the user named it, for the model card; `language` may be a default or None.
 
     Returns:
         The corpus; None where other parts still have shards to make. Whichever part ends last completes the folder,
@@ -65,7 +67,7 @@ def prepare(
     part = jobs[shard[0] :: shard[1]]
     _find_finished(part, num_proc)
     _make_shards([job for job in part if not job.complete], folder, recipe, num_proc)
-    return _complete(folder, recipe, jobs, num_proc)
+    return _complete(folder, recipe, jobs, num_proc, {"text_language": text_language} if text_language else {})
 
 
 def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
@@ -109,8 +111,8 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 
-def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int) -> Corpus | None:
-    """Writes the manifest once the shards of all parts are there."""
+def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int, facts: dict) -> Corpus | None:
+    """Writes the manifest, with these further facts, once the shards of all parts are there."""
     if not all(job.all_recorded() for job in jobs):
         return None  # before anything is read: the last part alone reads the other parts' shards
 
@@ -123,7 +125,7 @@ def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int
         _remove_corpus(folder)
         raise InputError("no text in it", where=jobs[0].source.name, remedy="give files that hold text")
 
-    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], "made_from": recipe}
+    facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **facts, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
         write_manifest(folder, facts, entries)
     (folder / _LOCK).unlink(missing_ok=True)

@@ -96,11 +96,11 @@ class RemoteShards:
         for leftover in self.folder.glob(".data-*.tmp"):
             leftover.unlink()
 
-        kept = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
-        held = sum(path.stat().st_size for path in kept)
-        for path in kept:
-            if self.limit is not None and held + size > self.limit and path not in needed:
-                held -= path.stat().st_size
+        shards = sorted(self.folder.glob("data-*.arrow"), key=lambda path: path.stat().st_mtime_ns)
+        used = sum(path.stat().st_size for path in shards)
+        for path in shards:
+            if self.limit is not None and used + size > self.limit and path not in needed:
+                used -= path.stat().st_size
                 path.unlink()
 
     def _download(self, name: str, path: Path, entry: dict | None = None) -> None:

@@ -27,6 +27,7 @@ from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.pair_shortcuts import MAX_PAIRS, shortcuts
+from bert_hf.data.text.readers import documents
 from bert_hf.data.text.tokenization import backend, load_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import round_trip
 
@@ -48,13 +49,13 @@ def corpus_findings(
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(len(tokenizer))
-    sentences, documents = window_hashes(window)
+    sentences, whole = window_hashes(window)
 
     findings = [
         _size(corpus, window, counts),
         _unknown(counts, tokenizer),
         _special_tokens(counts, tokenizer),
-        _repeated_documents(documents),
+        _repeated_documents(whole),
         _repeated_sentences(window, sentences, tokenizer),
         _long_documents(window),
         _one_sentence(window),
@@ -81,14 +82,16 @@ def report_lines(
         corpus = open_prepared(corpus_args, folder)
         tokenizer = load_tokenizer(corpus.tokenizer())
     else:
-        texts = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
+        pieces = sample_inputs(text_sources(corpus_args, corpus_args.train_file), CHECKED_BYTES)
+        texts = list(documents(pieces))
         yield f"  {sum(len(text.encode()) for text in texts) / 1e6:,.1f} MB of text, spread over what was read"
 
         lines = []
         if tokenizer_args.tokenizer_name:
             tokenizer = load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
         else:
-            tokenizer = train_tokenizer(texts, **tokenizer_args.training(), log=lines.append)
+            vocabulary_text = [piece.text for piece in pieces]
+            tokenizer = train_tokenizer(vocabulary_text, **tokenizer_args.training(), log=lines.append)
         yield from (f"  {line}" for line in lines)
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
     yield from map(str, corpus_findings(corpus, tokenizer, texts))
@@ -245,9 +248,9 @@ def find_markup(documents: Iterable[str]) -> Finding:
     for text in documents:
         number += 1
         characters += len(text)
-        found = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
-        marked += bool(found)
-        for kind, markup in found:
+        matches = [(kind, match[0]) for kind, pattern in _MARKUP.items() for match in pattern.finditer(text)]
+        marked += bool(matches)
+        for kind, markup in matches:
             of_kind[kind] += len(markup)
             examples[markup[:60]] += 1
 

@@ -28,7 +28,7 @@ from bert_hf.data.corpus.worker_pool import worker_errors
 from bert_hf.data.text.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
-from bert_hf.data.text.readers import KINDS
+from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards
 from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import round_trip
@@ -90,33 +90,33 @@ def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
 
 
-def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[str]:
+def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
     """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one).
 
     Raises:
         InputError: there is no text in the sample.
     """
     order = np.random.default_rng(0).permutation(len(inputs))
-    texts = sample((piece.text for i in order for piece in inputs[i].read()), limit)
-    if not any(text.strip() for text in texts):
-        raise InputError("no text in it", where=inputs[0].name, remedy="give files that hold text")
-    return texts
+    pieces = sample((piece for i in order for piece in inputs[i].read()), limit)
+    if not any(piece.text.strip() for piece in pieces):
+        raise InputError("no text in it", where=inputs[0].name, remedy="give files that contain text")
+    return pieces
 
 
-def sample(texts: Iterable[str], limit: int) -> list[str]:
-    """Texts of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
+def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
+    """Pieces of `limit` bytes at most (but one at least), spread evenly over the first ten times as much.
 
-    A text's key is the fractional part of its number times the golden ratio: texts of small keys lie evenly among
-    all. Above the limit, the texts of the largest keys are dropped.
+    A piece's key is the fractional part of its number times the golden ratio: pieces of small keys lie evenly among
+    all. Above the limit, the pieces of the largest keys are dropped; a document ends before a piece that was dropped.
 
         number   0     1     2     3     4     5
         key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
-    kept = []  # a heap: (-key, number, bytes, text)
+    kept = []  # a heap: (-key, number, bytes, piece)
     size = read = 0
-    for number, text in enumerate(texts):
-        length = len(text.encode("utf-8", "surrogatepass"))
-        heapq.heappush(kept, (-(number * _GOLDEN % 1), number, length, text))
+    for number, piece in enumerate(pieces):
+        length = len(piece.text.encode("utf-8", "surrogatepass"))
+        heapq.heappush(kept, (-(number * _GOLDEN % 1), number, length, piece))
         size += length
         read += length
 
@@ -124,7 +124,9 @@ def sample(texts: Iterable[str], limit: int) -> list[str]:
             size -= heapq.heappop(kept)[2]
         if read > _SAMPLE_READ * limit:
             break
-    return [text for _, _, _, text in sorted(kept, key=lambda one: one[1])]
+
+    numbered = {number: piece for _, number, _, piece in sorted(kept, key=lambda one: one[1])}
+    return [piece._replace(ends=piece.ends or number + 1 not in numbered) for number, piece in numbered.items()]
 
 
 # ---- tokenizer
@@ -142,7 +144,8 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
     with _one_process_at_a_time(cached):
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
-            trained = _train_and_report(tokenizer_args, sample_inputs(inputs))
+            texts = [piece.text for piece in sample_inputs(inputs)]
+            trained = _train_and_report(tokenizer_args, texts)
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
                 os.rename(Path(temporary) / "made", cached)
@@ -170,10 +173,10 @@ def load_or_find_duplicates(corpus_args: TextArguments, inputs: list, kind: str)
         return Duplicates(numbers, **content)
 
     with worker_errors():
-        found = find_duplicates(inputs, kind, corpus_args.num_proc)
+        duplicates = find_duplicates(inputs, kind, corpus_args.num_proc)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**vars(found), "numbers": {source: sorted(own) for source, own in found.items()}})
-    return found
+    write_json(path, {**vars(duplicates), "numbers": {source: sorted(own) for source, own in duplicates.items()}})
+    return duplicates
 
 
 def load_or_prepare_corpus(

@@ -268,23 +268,23 @@ class Corpus:
         documents.
         """
         windows = []
-        held = []
-        tokens = documents = longer = 0  # of what is held; `longer`: documents of two sentences or more, at least
+        group = []
+        tokens = documents = longer = 0  # of the group; `longer`: documents of two sentences or more, at least
 
         for shard in order:
-            held.append(shard)
+            group.append(shard)
             tokens += self._entries[shard]["tokens"]
             documents += self._documents(shard)
             longer += max(0, self._documents(shard) - self._entries[shard]["one_sentence_documents"])
-            if (tokens >= WINDOW_TOKENS or len(held) >= WINDOW_SHARDS) and documents > 1 and longer:
-                windows.append(tuple(sorted(held)))
-                held = []
+            if (tokens >= WINDOW_TOKENS or len(group) >= WINDOW_SHARDS) and documents > 1 and longer:
+                windows.append(tuple(sorted(group)))
+                group = []
                 tokens = documents = longer = 0
 
-        if held:
+        if group:
             if windows and (tokens < WINDOW_TOKENS // 2 or documents < 2 or not longer):
-                held += windows.pop()
-            windows.append(tuple(sorted(held)))
+                group += windows.pop()
+            windows.append(tuple(sorted(group)))
         return windows or [()]
 
     def head(self) -> tuple[int, ...]:
@@ -333,7 +333,7 @@ class Corpus:
         """
         head = self.head()
         window = self.window(head)
-        held = _draw_documents(window.sizes, percentage, seed)
+        drawn = _draw_documents(window.sizes, percentage, seed)
 
         # For each shard: which documents of its file are held out
         masks = {}
@@ -341,19 +341,19 @@ class Corpus:
         for shard in head:
             mask = self.documents.get(shard, np.ones(self._entries[shard]["documents"], bool)).copy()
             count = int(mask.sum())
-            mask[mask] = held[first : first + count]
+            mask[mask] = drawn[first : first + count]
             masks[shard] = mask
             first += count
 
         rest = self.subset({shard: ~mask for shard, mask in masks.items()})
         held_out = Corpus(self.storage, self.manifest, list(head), self.documents).subset(masks)
-        held_out.tokens = int(window.sizes[held].sum())
+        held_out.tokens = int(window.sizes[drawn].sum())
         rest.tokens = self.tokens - held_out.tokens
         return rest, held_out
 
 
 def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarray:
-    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`, two or more, and two or more left.
+    """(documents,) bool: random ones with `percentage` % of the tokens `sizes`; two or more, and two or more are left.
 
     Where that would be more than twice the percentage, the largest documents are not drawn. (Two of the smallest are
     never more than half of the tokens.)
@@ -380,6 +380,6 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
             break
         order = np.delete(order, sizes[order].argmax())  # the largest document is trained on
 
-    held = np.zeros(documents, bool)
-    held[order[:count]] = True
-    return held
+    drawn = np.zeros(documents, bool)
+    drawn[order[:count]] = True
+    return drawn

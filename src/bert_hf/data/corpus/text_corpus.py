@@ -86,6 +86,8 @@ def open_corpus(
     if isinstance(source, Mapping):
         remedy = f"pass one of its splits: {', '.join(map(str, source))}"
         raise InputError("expected one data set, got several", where="dataset", remedy=remedy)
+    if tokenizer is None:
+        raise InputError("texts need a tokenizer", where="dataset", remedy="pass tokenizer=…, the collator's")
     return TextCorpus(texts_of(source, text_column), tokenizer, language)
 
 

@@ -183,7 +183,7 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         round 3           3 is kept: no earlier one is undecided
     """
     signatures = bands.view(np.uint8)
-    found = [numbers[:0]]
+    left_out = [numbers[:0]]
     for _ in range(_ROUNDS):
         # Which share a band with an earlier one, and which are the earlier ones
         later, shares = np.zeros((2, len(numbers)), bool)
@@ -202,9 +202,9 @@ def _alike(bands: np.ndarray, numbers: np.ndarray) -> np.ndarray:
             for some in np.array_split(compared, 1 + len(compared) // (1 << 14)):
                 same = signatures[numbers[some]] == signatures[numbers[first[some]]]
                 gone[some] = same.mean(axis=1) >= _MIN_AGREEMENT
-        found.append(numbers[gone])
+        left_out.append(numbers[gone])
         numbers = numbers[later & ~gone]
-    return np.concatenate(found)
+    return np.concatenate(left_out)
 
 
 def first_of_equal(keys: np.ndarray) -> np.ndarray:

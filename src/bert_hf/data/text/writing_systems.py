@@ -42,14 +42,14 @@ def count_characters(texts: Iterable[str]) -> np.ndarray:
 
 def _joined(texts: Iterable[str]) -> Iterator[str]:
     """The texts, one after the other, in strings of about `_COUNTED` characters."""
-    held, size = [], 0
+    batch, size = [], 0
     for text in texts:
-        held.append(text)
+        batch.append(text)
         size += len(text)
         if size >= _COUNTED:
-            yield "".join(held)
-            held, size = [], 0
-    yield "".join(held)
+            yield "".join(batch)
+            batch, size = [], 0
+    yield "".join(batch)
 
 
 @functools.lru_cache(maxsize=1 << 17)

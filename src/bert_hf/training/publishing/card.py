@@ -187,7 +187,7 @@ def pretraining_card(
         machine=machine,
         source=corpus_args.dataset_source or corpus_args.dataset_name,
         license=corpus_args.dataset_license,
-        language=corpus_args.language,
+        language=corpus_args.language or corpus.manifest.get("text_language"),
         base_model=None if not checkpoint or Path(checkpoint).exists() else checkpoint,
         corpus={
             "documents": f"{len(corpus):,}",
