@@ -14,6 +14,7 @@ from bert_hf.data.corpus.requested_corpus import check_held_out_text
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
@@ -58,6 +59,7 @@ def make_model(
 
     check_tokenizer(tokenizer, model.config.vocab_size)
     check_length(model.config, longest_length(example_args), where)
+    OBJECTIVES[example_args.nsp].check_model(model.config, where)
     return model
 
 

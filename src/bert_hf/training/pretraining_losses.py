@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX, losses_and_correct
 from bert_hf.models.modeling_bert import PreTrainingLosses
 
@@ -58,10 +59,21 @@ def with_masked_positions(inputs: dict) -> dict:
     return {**inputs, "masked_positions": positions}
 
 
-def losses_of_logits(outputs: Any, inputs: dict) -> PreTrainingLosses:
-    """Losses from the full logits of a stock model, at the masked positions (M,) alone."""
+def losses_of_logits(outputs: Any, inputs: dict, model_name: str) -> PreTrainingLosses:
+    """Losses from the full logits of a stock model, at the masked positions (M,) alone.
+
+    Raises:
+        InputError: the model has not both heads.
+    """
     losses = PreTrainingLosses()
     labels, pair_labels = map(inputs.get, LABELS)
+    for name, needed in (("prediction_logits", labels), ("seq_relationship_logits", pair_labels)):
+        if needed is not None and name not in outputs:
+            raise InputError(
+                f"{model_name} returns no {name}",
+                where="PreTrainer",
+                remedy="pass a BertForPreTraining, bert_hf's or transformers'",
+            )
 
     if labels is not None:
         positions = inputs["masked_positions"]

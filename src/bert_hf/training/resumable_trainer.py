@@ -228,7 +228,7 @@ class ResumableTrainer(Trainer):
 
         A loss that is not finite makes its gradient not finite, which `_get_grad_norm` detects.
         """
-        rows = len(next(iter(inputs.values())))
+        rows = next(len(value) for value in inputs.values() if value is not None)
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
         loss = self._finite.record_loss(loss, rows)
@@ -338,10 +338,11 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         """Model, configuration and tokenizer; the stock method also pickles the arguments, a token included."""
+        tokenizer = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if self.args.should_save:
             trainer_state.save_model(
                 self.network, Path(output_dir or self.args.output_dir), step=self.state.global_step,
-                state_dict=state_dict, tokenizer=self.processing_class,
+                state_dict=state_dict, tokenizer=tokenizer,
             )  # fmt: skip
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:

@@ -22,13 +22,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported
-from bert_hf.data.examples.objectives import OBJECTIVES
+from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
 from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
-from bert_hf.training.checkpoints.trainer_state import load_state, rank_file
+from bert_hf.training.checkpoints.trainer_state import load_logs
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
@@ -146,6 +146,12 @@ class PreTrainer(ResumableTrainer):
         return global_batch_size(self.args)
 
     @property
+    def _objective(self) -> Objective:
+        """Of the examples; next-sentence prediction for a dataset of ready rows."""
+        dataset = self.eval_dataset if self.train_dataset is None else self.train_dataset
+        return getattr(dataset, "objective", OBJECTIVES[True])
+
+    @property
     def _position(self) -> int:
         """Examples that the run has trained on, over all ranks."""
         return self.state.global_step * self.global_batch
@@ -173,9 +179,8 @@ class PreTrainer(ResumableTrainer):
         self._consumed = state["global_step"] * self.global_batch
 
         # Known lengths, so that no part of the text is opened only to count its examples. All ranks know the same.
-        file = rank_file(checkpoint, self.args.process_index)
-        log = load_state(file if file.is_file() else rank_file(checkpoint, 0))["log"]
-        self.train_dataset.lengths.update({tuple(key): length for *key, length in log["window_lengths"]})
+        lengths = load_logs(checkpoint, self._ranks)[0]["window_lengths"]
+        self.train_dataset.lengths.update({tuple(key): length for *key, length in lengths})
 
     def _get_train_sampler(self, train_dataset=None):
         if not self._numbered:
@@ -192,6 +197,7 @@ class PreTrainer(ResumableTrainer):
     # ---- training
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args, **kwargs):
+        self._objective.check_model(self.network.config)
         self._throughput.start()
         if self.args.ddp_find_unused_parameters is None:
             handler: Any = self.accelerator.ddp_handler
@@ -275,7 +281,8 @@ class PreTrainer(ResumableTrainer):
             return model(**inputs, losses_only=True)
 
         ours = ("labels", "next_sentence_label", "masked_positions", "token_positions")
-        return losses_of_logits(model(**{name: x for name, x in inputs.items() if name not in ours}), inputs)
+        outputs = model(**{name: x for name, x in inputs.items() if name not in ours})
+        return losses_of_logits(outputs, inputs, type(self.network).__name__)
 
     def _losses_to_compare(self, model: nn.Module, inputs: dict) -> PreTrainingLosses:
         """As a step computes them, for the check of the fast path; nothing is counted."""
@@ -365,9 +372,7 @@ class PreTrainer(ResumableTrainer):
 
     def _means(self, sums) -> dict[str, float]:
         """Metrics from the sums of both tasks; the label's are named by the objective of the examples."""
-        dataset = self.eval_dataset if self.train_dataset is None else self.train_dataset
-        objective = getattr(dataset, "objective", OBJECTIVES[True])
-        return mean_metrics(sums, ("mlm", objective.metric))
+        return mean_metrics(sums, ("mlm", self._objective.metric))
 
     # ---- log
 

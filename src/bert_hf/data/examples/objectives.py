@@ -6,6 +6,7 @@ of `--nsp`. The model's pair head is always `seq_relationship`, and its label `n
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -39,6 +40,15 @@ class Objective:
     def specials(self) -> int:
         """Special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
         return 3 if self.pairs else 2
+
+    def check_model(self, config: Any, where: str | None = None) -> None:
+        """Raises an `InputError` if a model of this configuration cannot tell two segments apart."""
+        if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
+            raise InputError(
+                f"sentence pairs need 2 token types, and the model has {config.type_vocab_size}",
+                where=where or "config",
+                remedy='set "type_vocab_size": 2, or pass --nsp false',
+            )
 
     def check(self, documents: DocumentBounds) -> None:
         """Raises an `InputError` if no pairs can be drawn from these documents."""

@@ -112,7 +112,7 @@ def save_model(
     state_dict: dict | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
-    """Writes model, configuration and tokenizer.
+    """Writes model, configuration and tokenizer; of a model that is not a `PreTrainedModel` all of its state.
 
     Args:
         model: unwrapped.
@@ -120,22 +120,22 @@ def save_model(
         state_dict: the gathered weights, where an engine shards them.
 
     Raises:
-        TypeError: the model is not a `PreTrainedModel`.
         RunInterrupted: a weight is not finite; nothing is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"only a PreTrainedModel can be saved, not {type(model).__name__}")
-
     for name, value in (state_dict or model.state_dict()).items():
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise RunInterrupted(f"{name} is not finite after step {step}: not saved", NOT_FINITE)
 
-    other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
-    model.save_pretrained(folder, state_dict=state_dict)
-    if other_precision:  # stock code loads weights in the precision that the configuration names
-        model.config.dtype = torch.float32
-        model.config.save_pretrained(folder)
+    if isinstance(model, PreTrainedModel):
+        other_precision = state_dict is not None and model.dtype != torch.float32  # `fp32_weights` of a 16-bit model
+        model.save_pretrained(folder, state_dict=state_dict)
+        if other_precision:  # stock code loads weights in the precision that the configuration names
+            model.config.dtype = torch.float32
+            model.config.save_pretrained(folder)
+    else:  # a plain module, or one that wraps a model (LoRA). Tied weights are written under each of their names
+        whole = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
+        save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 
