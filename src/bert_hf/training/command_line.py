@@ -1,13 +1,12 @@
 """Writes commands that can be pasted into a shell: that of a run, for its card, and the next one to give."""
 
+import contextlib
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import psutil
 
 from bert_hf.config.hardware import was_launched
 from bert_hf.data.text.input_files import is_url
@@ -36,10 +35,9 @@ def _launcher() -> list[str]:
         "accelerate.commands.launch": ["accelerate", "launch"],
         "torchrun": ["torchrun"],
     }
-    try:
-        words = psutil.Process(os.getppid()).cmdline()
-    except psutil.Error:
-        words = []
+    words: list[str] = []
+    with contextlib.suppress(OSError):  # Linux
+        words = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
 
     before = words[: words.index(sys.argv[0])] if sys.argv[0] in words else []
     for place, word in enumerate(before):

@@ -28,7 +28,6 @@ from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_options import TRAINER, check_options, defaults_of
 from bert_hf.console import logger
 from bert_hf.data.examples.samplers import LengthGroups
-from bert_hf.errors import RunInterrupted
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
@@ -165,8 +164,7 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            if self._is_shutdown_requested():
-                raise self._interruption()
+            self._end_if_asked(None)
         return result
 
     def _check_shared_folder(self) -> None:
@@ -282,17 +280,14 @@ class ResumableTrainer(Trainer):
         if (shutdown or save) and not self._is_saved():
             self.control.should_save = True
         finish_step()
-        if self._is_shutdown_requested():  # it may have come during evaluation or saving
+        self._end_if_asked(trial)  # the signal may have come during evaluation or saving
+
+    def _end_if_asked(self, trial) -> None:
+        """Saves and ends the run if a signal asked one of the ranks to. Called by all of them."""
+        if self._ranks.any(preemption.shutdown_requested() is not None):
             if not self._is_saved():
-                self._save_checkpoint(model, trial)
-            raise self._interruption()
-
-    def _is_shutdown_requested(self) -> bool:
-        """True on all ranks where one of them was asked to end. Called by all of them."""
-        return self._ranks.any(preemption.shutdown_requested() is not None)
-
-    def _interruption(self) -> RunInterrupted:
-        return preemption.interruption(self.state.global_step, self._checkpoints.folder, self._is_saved())
+                self._save_checkpoint(self.model_wrapped, trial)
+            raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def _save_is_due(self) -> bool:
         minutes = getattr(self.args, "save_minutes", 0)
@@ -352,9 +347,8 @@ class ResumableTrainer(Trainer):
                 self.state.best_model_checkpoint = str(best)
 
         weights = functools.partial(self.save_model, _internal_call=True)
-        state = [] if self.args.save_only_model else [self._write_resume_state]
         self._checkpoints.write(
-            final, [weights, *state, self._write_trainer_state],
+            final, [weights, self._write_state],
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
             keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint,
         )  # fmt: skip
@@ -362,14 +356,15 @@ class ResumableTrainer(Trainer):
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _write_trainer_state(self, folder: str) -> None:
+    def _write_state(self, folder: str) -> None:
+        """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself."""
+        place = Path(folder)
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
-            self.state.save_to_json(str(Path(folder) / "trainer_state.json"))
+            self.state.save_to_json(str(place / "trainer_state.json"))
+        if self.args.save_only_model:
+            return
 
-    def _write_resume_state(self, folder: str) -> None:
-        """Optimizer, schedule, loss scale, and what each rank keeps for itself."""
-        place = Path(folder)
         if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
             self.model_wrapped.save_checkpoint(folder)
             state = None
