@@ -239,7 +239,8 @@ def check_optimizer(args: Any) -> None:
     values = {**vars(args), "optim": OptimizerNames(name) if known else name}
     if args.learning_rate is None:  # fine-tuning chooses it later
         values["learning_rate"] = 1.0
+    small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers
     try:
-        entry.make(nn.Linear(1, 1), SimpleNamespace(**values))
+        entry.make(small, SimpleNamespace(**values))
     except (ValueError, TypeError) as error:
         raise InputError(str(error), where=f"--optim {name}", remedy="correct its options") from None
