@@ -211,7 +211,7 @@ def test_epochs_decide_the_steps(tmp_path, tokenizer):
 @shows("max_hours")
 def test_hours_end_a_run(tmp_path, tokenizer, capsys):
     assert trained(tmp_path, tokenizer, steps=-1, max_hours=1e-6).state.global_step == 1
-    assert "--max_hours 1e-06 are over" in capsys.readouterr().out
+    assert "time limit (--max_hours 1e-06) reached" in capsys.readouterr().out
 
 
 @shows("output_dir", "overwrite_output_dir")
