@@ -31,7 +31,7 @@ from bert_hf.data.examples.samplers import LengthGroups
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
-from bert_hf.training.distributed import Ranks, same_order_on_all_ranks, seed_of_rank
+from bert_hf.training.distributed import Ranks, engine_of, same_order_on_all_ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
@@ -179,12 +179,26 @@ class ResumableTrainer(Trainer):
         Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
         """
+        if self.args.world_size > 1:
+            logger.info(f"engine: {engine_of(self.model_wrapped)}, {self.args.world_size} ranks")
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self.before_first_step()
         self._finite.forget()
         if self._resumed_from is not None:
             self._restore_resume_state(self._resumed_from)
+
+    def _prepare_for_training(self, *args, **kwargs):
+        """Under FSDP2, keeps the tied embeddings and everything outside the layers in one group, that of the model.
+
+        accelerate puts the tied input and output embeddings in a group of their own, and leaves the bias that the
+        output shares with BERT's masked-LM head in another: torch then refuses the first step.
+        """
+        if not self.accelerator.is_fsdp2:
+            return super()._prepare_for_training(*args, **kwargs)
+        untied: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **untied):
+            return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, *args, **kwargs) -> None:
         if not self.control.should_training_stop:  # the checkpoint is of the last step
