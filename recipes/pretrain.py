@@ -52,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
-    run_start = start_run(args, identity)
+    run_start = start_run(args, identity, tokenizer_args, corpus_args, model_args)
     if run_start.finished:
         return 0
 

@@ -14,9 +14,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
+from torch.distributed.tensor import DTensor
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
-from bert_hf.config.hardware import engine
+from bert_hf.config.hardware import shards_weights
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
@@ -73,8 +74,12 @@ def train(
         trainer = kind(model, args, collator, examples, **optimizer)
     trainer.train()
     after = trainer.accelerator.unwrap_model(trainer.model_wrapped).state_dict()
-    update = {name: (after[name].detach().cpu() - before[name]) / lr for name in before}
+    update = {name: (_whole(after[name]).detach().cpu() - before[name]) / lr for name in before}
     return update, [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _without_positions(collator):
@@ -91,7 +96,7 @@ def main(out: str, micro: str, accumulation: str, family: str = "ours") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     parts = [("gradient", 1, LARGE, "sgd"), ("update", 20, 0.05, "sgd")]
-    if engine() != "deepspeed" and family == "ours":
+    if not shards_weights() and family == "ours":
         parts.append(("muon", 2, 0.002, "muon"))
     for name, steps, lr, optim in parts:
         update, losses = train(folder, int(micro), int(accumulation), steps, lr, family == "stock", optim)

@@ -128,6 +128,11 @@ def test_epochs_decide_the_steps(tmp_path, tokenizer):
     assert twice == pytest.approx(2 * once, abs=1)
 
 
+def test_hours_end_a_run(tmp_path, tokenizer, capsys):
+    assert trained(tmp_path, tokenizer, steps=-1, max_hours=1e-6).state.global_step == 1
+    assert "time limit (--max_hours 1e-06) reached" in capsys.readouterr().out
+
+
 def test_another_run_is_overwritten_only_when_asked(tmp_path):
     output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
     (tmp_path / "README.md").write_text("old")

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -56,6 +57,25 @@ def _rank(what: str, rank: int, event: str):
         return restart_ranks(bench, folder)
 
     return run_case
+
+
+def stopped(bench: Bench, seconds: int) -> list[Case]:
+    """One process with two loader workers, all of them stopped for some seconds, as by a laptop's lid."""
+
+    def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
+        running = fork(bench.subject.plan(folder, dataloader_num_workers=2))
+        while running.poll() is None and running.output.count(": loss ") < 10:
+            time.sleep(0.005)
+        processes = len(running.left())
+        running.kill(signal.SIGSTOP)
+        time.sleep(seconds)
+        running.kill(signal.SIGCONT)
+
+        if (code := running.wait()) != 0 or processes != 3:
+            return f"{processes} processes were stopped; exit code {code}: {last_line(running.output)}"
+        return bench.subject.differs(folder / "run")
+
+    return [Case("stopped", f"{seconds}-seconds", run_case)]
 
 
 def _loader(bench: Bench, folder: Path, rng: random.Random) -> str | None:

@@ -39,9 +39,10 @@ SIZES = {
     "disk": (64, 6, "a full or failing disk at a call that writes"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
     "ranks": (20, 4, "a rank killed, stopped or failing; a killed loader; two jobs; no folder"),
+    "stopped": (60, 5, "seconds for which a process and its loader workers are all stopped"),
     "stock": (30, 4, "for comparison: kill -9, stock Trainer"),
 }
-WITHOUT_CALLS = {"launched", "corruptions", "loads", "layouts"}  # need no C compiler
+WITHOUT_CALLS = {"launched", "corruptions", "loads", "layouts", "stopped"}  # need no C compiler
 COMPARISON = {"stock"}  # a failure there is not ours
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "RANK": "0"}
 
@@ -68,7 +69,7 @@ def case_factories() -> dict[str, Callable]:
         "launched": kills.launched, "corruptions": corruptions.detected, "fallbacks": corruptions.fallbacks,
         "loads": corruptions.valid_loads, "signals": signals.signals, "launched_signals": signals.launched_signals,
         "disk": disk.full, "layouts": layouts.layouts, "ranks": ranks.ranks,
-        "stock": stock.stock,
+        "stopped": ranks.stopped, "stock": stock.stock,
     }  # fmt: skip
 
 

@@ -20,14 +20,17 @@ from bert_hf.training.distributed import seed_of_rank
 ROOT = Path(__file__).parents[2]
 
 
-def launch(folder: Path, machine: str, *words: str) -> Path:
-    """Two ranks, on a machine of configs/accelerate; returns the folder that they wrote."""
+def launch(
+    folder: Path, machine: str | Path, *words: str, worker: str = "distributed_worker", fails: bool = False
+) -> Path:
+    """Two ranks, on a machine of configs/accelerate or another file; returns the folder that they wrote."""
+    file = machine if isinstance(machine, Path) else ROOT / f"configs/accelerate/{machine}.yaml"
     command = [
-        "--config_file", str(ROOT / f"configs/accelerate/{machine}.yaml"), "--main_process_port", "0",
-        str(ROOT / "tests/distributed_worker.py"), str(folder / "out"), *words,
+        "--config_file", str(file), "--main_process_port", "0",
+        str(ROOT / f"tests/{worker}.py"), str(folder / "out"), *words,
     ]  # fmt: skip
     done = accelerate_launch(command, folder / "log", OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
-    assert done == 0, (folder / "log").read_text()[-3000:]
+    assert bool(done) is fails, (folder / "log").read_text()[-3000:]
     return folder / "out"
 
 
@@ -103,6 +106,32 @@ def check_zero_2(folder: Path, expected: dict) -> None:
 def test_two_ranks_under_deepspeed_zero_2(layout, tmp_path):
     pytest.importorskip("deepspeed")
     check_zero_2(launch(tmp_path, "cpu_zero2"), layout)
+
+
+def fsdp2(folder: Path) -> Path:
+    """configs/accelerate/fsdp2.yaml on two CPU ranks."""
+    machine = (ROOT / "configs/accelerate/fsdp2.yaml").read_text().replace("num_processes: 8", "num_processes: 2")
+    (folder / "fsdp2.yaml").write_text(machine + "use_cpu: true\n")
+    return folder / "fsdp2.yaml"
+
+
+def test_two_ranks_under_fsdp2(layout, tmp_path):
+    """Through accelerate's own preparation, with the shipped file; see helpers/fsdp_on_cpu.py for what it lacks."""
+    out = launch(tmp_path, fsdp2(tmp_path), worker="fsdp_worker")
+    compare(load_file(out / "layout/result.safetensors"), layout)
+    assert "engine: FSDP2, 2 ranks" in (tmp_path / "log").read_text()
+
+    for name in ("model", "optimizer"):  # torch returns the betas as a list when it has loaded them: the tensors count
+        whole, resumed = (load_file(out / run / f"checkpoint-4/{name}.safetensors") for run in ("whole", "resumed"))
+        assert whole.keys() == resumed.keys()
+        assert all(torch.equal(value, resumed[key]) for key, value in whole.items()), name
+
+
+def test_fsdp_that_accelerate_ignores_is_refused(tmp_path):
+    launch(tmp_path, fsdp2(tmp_path), "ignored", worker="fsdp_worker", fails=True)
+    log = (tmp_path / "log").read_text()
+    assert "accelerate ignores FSDP here: the model is wrapped by DistributedDataParallel" in log
+    assert not (tmp_path / "out/checkpoint-2").exists()
 
 
 @pytest.mark.slow

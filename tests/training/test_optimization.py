@@ -5,7 +5,13 @@ from torch.utils._pytree import tree_leaves
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.training.optimization.optimizers import BertAdam, make_optimizer, parameter_groups
+from bert_hf.training.optimization.optimizers import (
+    OPTIMIZERS,
+    BertAdam,
+    check_optimizer,
+    make_optimizer,
+    parameter_groups,
+)
 
 
 def arguments(folder, name):
@@ -117,3 +123,11 @@ def test_a_gradient_that_is_not_finite_is_left_out_on_the_device(tmp_path, confi
     first = step(0.5, 0.0)
     assert all(torch.equal(x, y) for x, y in zip(first, step(bad, 1.0), strict=True))
     assert not any(torch.equal(x, y) for x, y in zip(first, step(0.25, 0.0), strict=True))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_check_of_an_optimizer_draws_no_random_numbers(tmp_path, name):
+    """A trainer checks its optimizer after the model is made: a draw would change every dropout mask."""
+    before = torch.random.get_rng_state()
+    check_optimizer(arguments(tmp_path, name))
+    assert torch.equal(torch.random.get_rng_state(), before)

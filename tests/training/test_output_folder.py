@@ -1,6 +1,7 @@
 """The output folder of a run: what is removed from it."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,7 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import output_folder
 from bert_hf.training.checkpoints import checkpoint_files
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 
 
 def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
@@ -28,6 +30,68 @@ def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
 
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"notes.tsv", "predictions.md", output_folder.RUN_RECORD, output_folder.LOCK}
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Starts a run in a folder that holds a finished one; returns how it begins."""
+    output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
+    (tmp_path / "model.safetensors").write_text("weights")
+
+    def start(seed, options=(), **changes):
+        args = PreTrainingArguments(str(tmp_path), use_cpu=True, bf16=False, overwrite_output_dir=True, **changes)
+        try:
+            return output_folder.start(args, {"seed": seed}, options)
+        finally:
+            output_folder.release_lock()
+
+    return start
+
+
+def test_overwriting_keeps_the_run_of_the_same_command(tmp_path, begin):
+    assert begin(1).finished
+    assert (tmp_path / "model.safetensors").exists()
+
+    assert begin(2).checkpoint is None  # another run, whose folder this now is
+    assert not (tmp_path / "model.safetensors").exists()
+    (tmp_path / "temporary").mkdir()
+    facts = {"step": 3, "world_size": 1, "identity": {"seed": 2}}
+    checkpoint_files.commit(tmp_path / "temporary", tmp_path / "checkpoint-3", facts)
+    assert begin(2).checkpoint == str(tmp_path / "checkpoint-3")
+
+
+@pytest.mark.parametrize("name", ["model_name_or_path", "train_file", "resume_from_checkpoint"])
+def test_overwriting_never_removes_an_input(tmp_path, begin, name):
+    (tmp_path / "temporary").mkdir()
+    facts = {"step": 3, "world_size": 1, "identity": {"seed": 2}}
+    checkpoint_files.commit(tmp_path / "temporary", tmp_path / "checkpoint-3", facts)
+    inputs = {
+        "model_name_or_path": str(tmp_path),
+        "train_file": [f"{tmp_path}/*.safetensors"],
+        "resume_from_checkpoint": str(tmp_path / "checkpoint-3"),
+    }
+
+    with pytest.raises(InputError, match=f"--{name}: .* lies in the output folder"):
+        begin(2, [SimpleNamespace(**{name: inputs[name]})])
+    assert (tmp_path / "model.safetensors").exists()
+    assert (tmp_path / "checkpoint-3").exists()
+
+
+def test_overwriting_checks_the_named_checkpoint_first(tmp_path, begin):
+    with pytest.raises(InputError, match="nowhere"):
+        begin(2, resume_from_checkpoint=str(tmp_path.parent / "nowhere/checkpoint-3"))
+    assert (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("changes", "known"), [({}, True), ({"learning_rate": 1e-3}, False), ({"seed": 5}, False)])
+def test_an_overwriting_command_knows_its_own_run(tmp_path, changes, known):
+    """Before the whole identity is known, it asks for the precision and the planned steps of its run."""
+    common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, "overwrite_output_dir": True}
+    args = PreTrainingArguments(**common)
+    identity = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer_identity(args)}
+    output_folder.write_record(tmp_path, identity, finished=False)
+    found = output_folder.recorded_by_this_run(PreTrainingArguments(**common, **changes))
+    assert (found is not None) is known
 
 
 def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):

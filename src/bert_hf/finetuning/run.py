@@ -113,7 +113,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
     line = choose_best_metric(args, task)
 
-    run_start = run.start_run(args, identity_of(task, args, model))
+    run_start = run.start_run(args, identity_of(task, args, model), task_args)
     if not run_start.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
         rate = f"learning rate {args.learning_rate:g}, {length}"

@@ -1,5 +1,6 @@
 """Writes commands that can be pasted into a shell: that of a run, for its card, and the next one to give."""
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -34,10 +35,9 @@ def _launcher() -> list[str]:
         "accelerate.commands.launch": ["accelerate", "launch"],
         "torchrun": ["torchrun"],
     }
-    try:
+    words: list[str] = []
+    with contextlib.suppress(OSError):  # Linux
         words = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
-    except OSError:  # no Linux
-        words = []
 
     before = words[: words.index(sys.argv[0])] if sys.argv[0] in words else []
     for place, word in enumerate(before):

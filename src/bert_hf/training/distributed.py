@@ -11,8 +11,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from accelerate.utils import broadcast_object_list
+from torch.distributed.fsdp import FSDPModule
 from transformers import TrainingArguments
 
+from bert_hf.config.hardware import engine, shards_weights
 from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
 
 
@@ -41,6 +43,24 @@ def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
+
+
+def engine_of(model: Any) -> str:
+    """The engine that distributes a model, by the class that wraps it: DDP, FSDP2 or DeepSpeed.
+
+    Raises:
+        InputError: the launcher asks for FSDP, and accelerate has ignored that, as it does on CPU ranks.
+    """
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    if isinstance(model, FSDPModule):
+        return "FSDP2"
+    if shards_weights() and engine() != "deepspeed":
+        raise InputError(
+            f"accelerate ignores FSDP here: the model is wrapped by {type(model).__name__}",
+            where="distributed_type: FSDP",
+            remedy="use it on GPUs with fsdp_version: 2, or use DDP (configs/accelerate/cpu_ddp.yaml)",
+        )
+    return {"DistributedDataParallel": "DDP", "DeepSpeedEngine": "DeepSpeed"}.get(type(model).__name__, "one rank")
 
 
 class Ranks:

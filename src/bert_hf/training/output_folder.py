@@ -3,15 +3,18 @@
 import contextlib
 import errno
 import fcntl
+import glob
+import itertools
 import json
 import os
 import re
 import shutil
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from transformers import TrainingArguments, set_seed
 
@@ -23,6 +26,7 @@ from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.checkpoints.checkpoint_files import step_of
 from bert_hf.training.checkpoints.trainer_state import check_checkpoint_compatible
 from bert_hf.training.distributed import rank0_value
+from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.run_fingerprint import describe, differences
 
 FORMAT_VERSION = 2  # of the record and of the checkpoints
@@ -44,6 +48,12 @@ _FILES = (
     f"{RUN_RECORD}"
 ).split()
 
+# Options that name inputs
+_INPUTS = (
+    "model_name_or_path config_name tokenizer_name train_file validation_file test_file dataset_name "
+    "resume_from_checkpoint"
+).split()
+
 _lock: TextIO | None = None  # the open lock file; the kernel releases the lock when the process ends in any way
 
 
@@ -59,22 +69,26 @@ class RunStart:
     push_to: str | None = None  # repository on the Hub
 
 
-def start(args: RunArguments, identity: dict) -> RunStart:
+def start(args: RunArguments, identity: dict, options: Iterable[Any] = ()) -> RunStart:
     """Inspects and locks the output folder, and seeds the generators. Called by all ranks together.
+
+    With --overwrite_output_dir another run's files are removed here, once: afterwards the folder holds this run.
 
     Args:
         identity: what makes two runs the same one: model shape, tokenizer, data, seed, global batch, optimizer,
             schedule. JSON values, or groups of them by name (see `run_fingerprint`).
+        options: dataclasses whose fields name the inputs of the run.
 
     Raises:
-        InputError: the folder holds another run (the keys that differ are named) or files that are not ours.
+        InputError: the folder holds another run (the keys that differ are named) or files that are not ours; or an
+            input of this run lies in the folder of another run that would be removed.
     """
     identity = json.loads(json.dumps(identity))
 
     run_start = None
     if args.process_index == 0:
         try:
-            run_start = _inspect_output_dir(folder_of(args), args, identity)
+            run_start = _inspect_output_dir(folder_of(args), args, identity, options)
         except (InputError, OSError) as error:
             run_start = error
     run_start = rank0_value(run_start, args)
@@ -91,7 +105,7 @@ def folder_of(args: TrainingArguments) -> Path:
     return Path(args.output_dir)
 
 
-def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> RunStart:
+def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, options: Iterable[Any]) -> RunStart:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
     if read_record(folder / RUN_RECORD) is None:
         refuse_foreign_files(folder, args.overwrite_output_dir)
@@ -99,18 +113,17 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
     take_lock(folder)
     _remove_temporary_files(folder)
 
-    # A new run
+    # A new run, in place of another one if that is asked for
     record = read_record(folder / RUN_RECORD)  # again: another process may have written it before the lock was taken
-    if args.overwrite_output_dir and record is not None:
-        _remove_run(folder)
-        record = None
-    if record is None:
+    if record is None or _is_another_run(folder, record, identity, args.overwrite_output_dir):
         named = _verified_named_checkpoint(args, identity)
+        if record is not None:
+            _refuse_inputs_inside(folder, (args, *options))
+            _remove_run(folder)
         write_record(folder, identity, finished=False)
         return RunStart(named)
 
     # A complete run
-    _refuse_another_run(folder, record, identity)
     if record["finished"]:
         logger.info(f"{folder} holds this run, already complete. Its metrics: {folder / 'all_results.json'}")
         return RunStart(finished=True)
@@ -128,17 +141,33 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict) -> Run
     return RunStart(str(newest))
 
 
-def _refuse_another_run(folder: Path, record: dict, identity: dict) -> None:
-    """Refuses a folder whose record is that of another run than `identity`."""
+def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool) -> bool:
+    """True if the record is that of another run than `identity`, which is refused unless it may be overwritten."""
     if record.get("format_version") != FORMAT_VERSION:
-        problem, hint = "holds a run of another version of bert_hf", "use another --output_dir"
+        problem = "holds a run of another version of bert_hf"
+    elif different := differences(record["identity"], identity):
+        problem = f"the output folder holds another run: {describe(different)}"
+    else:
+        return False
+
+    if not overwrite:
+        hint = "use another --output_dir, or --overwrite_output_dir to lose that run"
         raise InputError(problem, where=folder, remedy=hint)
-    if different := differences(record["identity"], identity):
-        raise InputError(
-            f"the output folder holds another run: {describe(different)}",
-            where=folder,
-            remedy="give another --output_dir, or --overwrite_output_dir to lose that run",
-        )
+    return True
+
+
+def _refuse_inputs_inside(folder: Path, options: Iterable[Any]) -> None:
+    """Refuses a run that would remove its own inputs."""
+    for each, name in itertools.product(options, _INPUTS):
+        value = getattr(each, name, None)
+        for path in [value] if isinstance(value, str) else value or []:
+            places = map(Path, glob.glob(path) or [path])
+            if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
+                raise InputError(
+                    f"{path} lies in the output folder, whose run would be removed",
+                    where=f"--{name}",
+                    remedy="use another --output_dir",
+                )
 
 
 def _check_best(checkpoint: Path) -> None:
@@ -206,6 +235,23 @@ def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
     """The identity of the run that a folder holds; None where it holds none."""
     record = read_record(folder / file)
     return record["identity"] if record else None
+
+
+def recorded_by_this_run(args: RunArguments) -> dict | None:
+    """The identity in the output folder, whose precision and number of steps a resumed run keeps.
+
+    With --overwrite_output_dir the folder may hold another run, which is told by its seed, batch and optimizer: the
+    whole identity of this run is not known when this is asked.
+    """
+    identity = recorded(folder_of(args))
+    if identity is None or not args.overwrite_output_dir:
+        return identity
+
+    optimizer = {name: value for name, value in optimizer_identity(args).items() if value is not None}
+    now = {"seed": args.seed, "global_batch": global_batch_size(args), "optimizer": optimizer}
+    recorded_optimizer = identity.get("optimizer") or {}
+    before = {**identity, "optimizer": {name: recorded_optimizer.get(name) for name in optimizer}}
+    return None if differences(before, json.loads(json.dumps(now))) else identity
 
 
 def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | None = None) -> None:

@@ -151,14 +151,11 @@ class TimeLimit:
 # ---- the line with which a run ends
 
 
-def interruption(step: int, folder: Path, saved: bool) -> RunInterrupted:
-    """The exception that ends a run after a step. `saved`: that step is in a checkpoint."""
+def interruption(step: int, folder: Path) -> RunInterrupted:
+    """The exception that ends a run after a step that is in a checkpoint."""
     reason = shutdown_requested() or "another rank was asked to"
-    if saved:
-        then = f"after step {step}, which is saved in {folder}/checkpoint-{step}; the same command resumes from it"
-    else:
-        then = "before the first step; the same command starts from the beginning"
-    return RunInterrupted(f"{reason}, {then}", STOPPED)
+    where = f"after step {step}, which is saved in {folder}/checkpoint-{step}"
+    return RunInterrupted(f"{reason}, {where}; the same command resumes from it", STOPPED)
 
 
 @contextlib.contextmanager

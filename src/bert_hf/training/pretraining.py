@@ -33,10 +33,10 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # ---- model
 
 
-def hidden_size(model_args: ModelArguments) -> int:
-    """Width of the network that is trained, by the configuration that is named."""
+def planned_config(model_args: ModelArguments) -> BertConfig:
+    """The configuration of the network that is trained; its vocabulary may still be another one."""
     where = model_args.model_name_or_path
-    return (config_of_checkpoint(where) if where else config_from_json(model_args.config_name)).hidden_size
+    return config_of_checkpoint(where) if where else config_from_json(model_args.config_name)
 
 
 def make_model(

@@ -29,11 +29,10 @@ from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported
 from bert_hf.console import logger
 from bert_hf.data.examples.samplers import LengthGroups
-from bert_hf.errors import RunInterrupted
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
-from bert_hf.training.distributed import Ranks, same_order_on_all_ranks, seed_of_rank
+from bert_hf.training.distributed import Ranks, engine_of, same_order_on_all_ranks, seed_of_rank
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
@@ -168,8 +167,7 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start, **steps),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            if self._is_shutdown_requested():
-                raise self._interruption()
+            self._end_if_asked(None)
         return result
 
     def _check_shared_folder(self) -> None:
@@ -184,12 +182,26 @@ class ResumableTrainer(Trainer):
         Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
         """
+        if self.args.world_size > 1:
+            logger.info(f"engine: {engine_of(self.model_wrapped)}, {self.args.world_size} ranks")
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self.before_first_step()
         self._finite.forget()
         if self._resumed_from is not None:
             self._restore_resume_state(self._resumed_from)
+
+    def _prepare_for_training(self, *args, **kwargs):
+        """Under FSDP2, keeps the tied embeddings and everything outside the layers in one group, that of the model.
+
+        accelerate puts the tied input and output embeddings in a group of their own, and leaves the bias that the
+        output shares with BERT's masked-LM head in another: torch then refuses the first step.
+        """
+        if not self.accelerator.is_fsdp2:
+            return super()._prepare_for_training(*args, **kwargs)
+        untied: dict[str, Any] = dict.fromkeys(("get_input_embeddings", "get_output_embeddings"), lambda: None)
+        with replaced_attributes(self.model, **untied):
+            return super()._prepare_for_training(*args, **kwargs)
 
     def _run_epoch(self, *args, **kwargs) -> None:
         if not self.control.should_training_stop:  # the checkpoint is of the last step
@@ -285,17 +297,14 @@ class ResumableTrainer(Trainer):
         if (shutdown or save) and not self._is_saved():
             self.control.should_save = True
         finish_step()
-        if self._is_shutdown_requested():  # it may have come during evaluation or saving
+        self._end_if_asked(trial)  # the signal may have come during evaluation or saving
+
+    def _end_if_asked(self, trial) -> None:
+        """Saves and ends the run if a signal asked one of the ranks to. Called by all of them."""
+        if self._ranks.any(preemption.shutdown_requested() is not None):
             if not self._is_saved():
-                self._save_checkpoint(model, trial)
-            raise self._interruption()
-
-    def _is_shutdown_requested(self) -> bool:
-        """True on all ranks where one of them was asked to end. Called by all of them."""
-        return self._ranks.any(preemption.shutdown_requested() is not None)
-
-    def _interruption(self) -> RunInterrupted:
-        return preemption.interruption(self.state.global_step, self._checkpoints.folder, self._is_saved())
+                self._save_checkpoint(self.model_wrapped, trial)
+            raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def _save_is_due(self) -> bool:
         minutes = getattr(self.args, "save_minutes", 0)
@@ -356,9 +365,8 @@ class ResumableTrainer(Trainer):
                 self.state.best_model_checkpoint = str(best)
 
         weights = functools.partial(self.save_model, _internal_call=True)
-        state = [] if self.args.save_only_model else [self._write_resume_state]
         self._checkpoints.write(
-            final, [weights, *state, self._write_trainer_state],
+            final, [weights, self._write_state],
             facts={"step": self.state.global_step, **trainer_state.layout(self.args), **self.facts},
             keep=self.args.save_total_limit, spared=self.state.best_model_checkpoint,
         )  # fmt: skip
@@ -366,14 +374,15 @@ class ResumableTrainer(Trainer):
         self._saved_step = self.state.global_step
         self._saved_at = time.monotonic()
 
-    def _write_trainer_state(self, folder: str) -> None:
+    def _write_state(self, folder: str) -> None:
+        """Trainer's state; optimizer, schedule, loss scale; and what each rank keeps for itself."""
+        place = Path(folder)
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
-            self.state.save_to_json(str(Path(folder) / "trainer_state.json"))
+            self.state.save_to_json(str(place / "trainer_state.json"))
+        if self.args.save_only_model:
+            return
 
-    def _write_resume_state(self, folder: str) -> None:
-        """Optimizer, schedule, loss scale, and what each rank keeps for itself."""
-        place = Path(folder)
         if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
             self.model_wrapped.save_checkpoint(folder)
             state = None

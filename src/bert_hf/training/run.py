@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -25,6 +26,7 @@ from bert_hf.training.output_folder import (
     named_checkpoint,
     read_record,
     recorded,
+    recorded_by_this_run,
     release_lock,
     write_record,
 )
@@ -48,12 +50,15 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
     return one_line_errors(guarded)
 
 
-def start_run(args: RunArguments, identity: dict) -> output_folder.RunStart:
+def start_run(args: RunArguments, identity: dict, *options: Any) -> output_folder.RunStart:
     """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer.
 
     A run that is already complete is pushed here, as it was saved.
+
+    Args:
+        options: the recipe's other dataclasses of options, which name the inputs of the run.
     """
-    run_start = output_folder.start(args, identity)
+    run_start = output_folder.start(args, identity, options)
     run_start.push_to = take_over_push(args)
     if run_start.finished and run_start.push_to and args.process_index == 0:
         _push_finished(args, run_start.push_to)
@@ -73,7 +78,7 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
 
 def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
-    identity = None if args.overwrite_output_dir else recorded(folder_of(args))
+    identity = recorded_by_this_run(args)
     if identity is None and (named := named_checkpoint(args)):
         identity = recorded(Path(named), checkpoint_files.MANIFEST)
     return identity.get("precision") if identity else None

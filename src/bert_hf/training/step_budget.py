@@ -1,6 +1,7 @@
 """Computes how many steps a run has: given, from its epochs, or as many as fit into its hours."""
 
 import copy
+import json
 import tempfile
 import time
 
@@ -18,7 +19,7 @@ from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.pretraining import hidden_size, make_collator, make_model, training_examples
+from bert_hf.training.pretraining import make_collator, make_model, planned_config, training_examples
 from bert_hf.training.trainer import PreTrainer
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
@@ -34,7 +35,7 @@ def resolve_steps(
     tokenizer: PreTrainedTokenizerBase,
 ) -> tuple[Phase, ...]:
     """Sets the precision and the number of steps if the command gives neither; returns the run's phases."""
-    run.choose_precision(args, hidden_size(model_args))  # first, because it decides the speed
+    run.choose_precision(args, planned_config(model_args).hidden_size)  # first, because it decides the speed
     if args.max_hours is not None:
         args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
     elif args.max_steps <= 0:
@@ -68,7 +69,7 @@ def planned_steps(
     Raises:
         InputError: not even one step fits.
     """
-    if (recorded := _recorded_steps(args)) is not None:
+    if (recorded := _recorded_steps(args, example_args, model_args)) is not None:
         return recorded
 
     # Seconds of a step and of an evaluation, which is a third of a step per example. Longer held-out examples, which
@@ -102,13 +103,19 @@ def planned_steps(
     return steps
 
 
-def _recorded_steps(args: PreTrainingArguments) -> int | None:
-    """The number of steps of the run in the output folder, if it was planned for the same hours."""
-    folder = output_folder.folder_of(args)
-    identity = rank0_value(None if args.overwrite_output_dir else output_folder.recorded(folder), args)
+def _recorded_steps(
+    args: PreTrainingArguments, example_args: ExampleArguments, model_args: ModelArguments
+) -> int | None:
+    """The number of steps of the run in the output folder, if it was planned for the same hours and the same work."""
+    identity = rank0_value(output_folder.recorded_by_this_run(args), args)
     if not identity or identity.get("max_hours") != args.max_hours:
         return None
-    return identity["schedule"]["max_steps"]
+
+    config = planned_config(model_args)
+    shape = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+    same_model = all(identity["model"].get(name) == getattr(config, name) for name in shape)
+    same_examples = identity["examples"] == json.loads(json.dumps(vars(example_args)))
+    return identity["schedule"]["max_steps"] if same_model and same_examples else None
 
 
 def _seconds_per_step(

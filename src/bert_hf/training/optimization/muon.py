@@ -7,7 +7,6 @@ matrices alone; the update here is the same, in the precision of the run.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -94,15 +93,6 @@ def encoder_matrices(model: nn.Module) -> list[str]:
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and parameter.ndim == 2 and ".layer." in f".{name}"
     ]
-
-
-def describe_matrices(model: nn.Module) -> str:
-    """A line that names the parameters that Muon updates, those of all layers together."""
-    parameters = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    matrices = encoder_matrices(model)
-    share = sum(parameters[name] for name in matrices) / sum(parameters.values())
-    names = dict.fromkeys(re.sub(r"\.layer\.\d+\.", ".layer.*.", name) for name in matrices)
-    return f"Muon updates {len(matrices)} matrices ({share:.0%} of the parameters): {', '.join(names)}"
 
 
 class MuonWithAdamW(torch.optim.Optimizer):

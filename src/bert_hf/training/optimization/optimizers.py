@@ -13,9 +13,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.training_args import OptimizerNames
 
 from bert_hf.config.hardware import shards_weights
-from bert_hf.console import logger
 from bert_hf.errors import InputError, check_known
-from bert_hf.training.optimization.muon import MuonWithAdamW, describe_matrices, encoder_matrices
+from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 from bert_hf.training.run_fingerprint import settings
 
 _CORRECTED = 2.0**30  # steps after which no bias correction is left: 0.999^2³⁰ is 0
@@ -159,8 +158,6 @@ def _muon(model: nn.Module, args: Any) -> MuonWithAdamW:
         parameters = [parameter for parameter in group["params"] if id(parameter) not in matrices]
         by_adamw.append({**group, "params": parameters, "lr": args.learning_rate})
 
-    if by_muon:
-        logger.info(describe_matrices(model))
     return MuonWithAdamW(
         [{"params": by_muon, "lr": args.muon_learning_rate, "weight_decay": args.weight_decay}],
         by_adamw,
@@ -242,7 +239,8 @@ def check_optimizer(args: Any) -> None:
     values = {**vars(args), "optim": OptimizerNames(name) if known else name}
     if args.learning_rate is None:  # fine-tuning chooses it later
         values["learning_rate"] = 1.0
+    small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers
     try:
-        entry.make(nn.Linear(1, 1), SimpleNamespace(**values))
+        entry.make(small, SimpleNamespace(**values))
     except (ValueError, TypeError) as error:
         raise InputError(str(error), where=f"--optim {name}", remedy="correct its options") from None
