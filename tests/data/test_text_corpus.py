@@ -60,7 +60,7 @@ def test_texts_of_every_kind(documents, kind):
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
         ([{"input_ids": [1]}], "row 0 of the dataset: it is tokenized already; give the dataset to the trainer"),
         ([{"text": "a b."}, {"text": 7}], "row 1 of the dataset: no text in column 'text'"),
-        ([{"title": "a", "body": "b"}], "row 0 of the dataset: which column holds the text"),
+        ([{"title": "a", "name": "b"}], "row 0 of the dataset: which column holds the text"),
         ([1.5], "row 0 of the dataset: a float, and not a text"),
         (["", " "], "no text in it"),
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),

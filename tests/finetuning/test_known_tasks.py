@@ -176,7 +176,7 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path):
         (
             "rte",
             {"dev": FILES["mrpc"]["dev"]},
-            "dev.tsv:1: no column 'sentence1'; --text_column, one of: Quality, #1 ID",
+            "dev.tsv:1: no column 'sentence1'; pass --text_column, one of: Quality, #1 ID",
         ),
         (
             "stsb",

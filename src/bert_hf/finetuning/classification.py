@@ -71,7 +71,7 @@ class ClassificationTask(DownstreamTask):
         problem = "regression" if self.regression else None
         given = dict.fromkeys(["train", *self.task_args.files()])
         lines = [f"{part}: {self.parts[part].line(problem)}" for part in given]
-        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line(self.positions)])])
+        return "\n".join([*lines, *filter(None, [self.inputs("train").cut.line()])])
 
     def targets(self, part: str) -> np.ndarray | None:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""

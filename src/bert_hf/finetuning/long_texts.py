@@ -19,7 +19,7 @@ from bert_hf.finetuning.labelled_texts import LabelledTexts
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510
 OVERLAP = 0.25  # share of a window that is also in the next one, so that no sentence is seen only in two halves
-_SAID_FROM = 0.01  # share of cut rows or tokens above which it is said
+_WARN_ABOVE = 0.01  # share of cut rows or tokens
 
 
 class CutTexts(NamedTuple):
@@ -30,7 +30,6 @@ class CutTexts(NamedTuple):
         tokens, cut_tokens: number of tokens without special tokens, and of those that are in no input.
         features: number of inputs.
         length: tokens of the longest input allowed, special tokens included.
-        needed: tokens of an input that holds 99 of 100 rows whole.
     """
 
     rows: int
@@ -39,32 +38,21 @@ class CutTexts(NamedTuple):
     cut_tokens: int
     features: int
     length: int
-    needed: int
 
-    def line(self, longest: int = 512) -> str | None:
+    def line(self) -> str | None:
         """How much is cut, and the remedy; None where it is 1 % or less of rows and tokens, and no row has windows.
 
         In windows only the shorter text of a pair is cut, which is in all of them.
-
-        Args:
-            longest: number of positions of the model.
         """
         rows, tokens = self.cut_rows / max(1, self.rows), self.cut_tokens / max(1, self.tokens)
-        said = rows > _SAID_FROM or tokens > _SAID_FROM
-        longer = f"--max_seq_length {min(longest, -(-self.needed // 64) * 64)}" if self.length < longest else None
+        cut = f"{rows:.0%} of the rows are cut to {self.length} tokens and lose {tokens:.0%} of all tokens; "
+        cut = f"{cut}a larger --max_seq_length or --long_texts windows keeps more"
+        many = max(rows, tokens) > _WARN_ABOVE
+        if self.features == self.rows:
+            return cut if many else None
 
-        if self.features > self.rows:
-            line = f"{self.rows:,} rows are read in {self.features:,} windows of up to {self.length} tokens"
-            if not said:
-                return line
-            line += f"; of {rows:.0%} of them the shorter text is cut: {tokens:.0%} of all tokens"
-            return line if longer is None else f"{line}; {longer} keeps more"
-
-        if not said:
-            return None
-        remedies = [remedy for remedy in (longer, "--long_texts windows") if remedy is not None]
-        cut = f"{rows:.0%} of the rows are longer than {self.length} tokens and are cut: {tokens:.0%} of all tokens"
-        return f"{cut}; {', or '.join(remedies)} keeps more"
+        windows = f"{self.rows:,} rows are read in {self.features:,} windows of up to {self.length} tokens"
+        return f"{windows}; {cut}" if many else windows
 
 
 class EncodedTexts(NamedTuple):
@@ -100,37 +88,38 @@ def encode_texts(
     Raises:
         InputError: too few tokens for a text.
     """
-    template = _Template(tokenizer, rows.pairs is not None)
-    available = max_seq_length - template.special
+    special = 2 if rows.pairs is None else 3  # [CLS] first [SEP] second [SEP]
+    available = max_seq_length - special
     if available < 2:
         what = f"{max_seq_length} tokens leave {max(0, available)} for the text"
-        raise InputError(what, where="--max_seq_length", remedy=f"give {template.special + 2} or more")
+        raise InputError(what, where="--max_seq_length", remedy=f"give {special + 2} or more")
 
     firsts = _token_ids(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else _token_ids(rows.pairs, tokenizer)
-    features: dict[str, list] = {name: [] for name in (*template.inputs, "length")}
+    features: dict[str, list] = {name: [] for name in ("input_ids", "token_type_ids", "attention_mask", "length")}
     row_of_feature: list[int] = []
     left = np.zeros(len(rows), np.int64)  # tokens of a row that are in no input
-    for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        parts, left[row] = _parts(first, second, available, long_texts)
-        for part in parts:
-            for name, values in template.filled(*part).items():
-                features[name].append(values)
+    for row, texts in enumerate(zip(firsts, seconds, strict=True)):
+        parts, left[row] = _parts(*texts, available, long_texts)
         row_of_feature += [row] * len(parts)
+        for first, second in parts:
+            ids = [tokenizer.cls_token_id, *first, tokenizer.sep_token_id]
+            if rows.pairs is not None:
+                ids += [*second, tokenizer.sep_token_id]
+            features["input_ids"].append(ids)
+            features["token_type_ids"].append([0] * (len(first) + 2) + [1] * (len(ids) - len(first) - 2))
+            features["attention_mask"].append([1] * len(ids))
+            features["length"].append(len(ids))
 
-    features["length"] = [len(ids) for ids in features["input_ids"]]
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
-    lengths = np.array([len(first) + len(second) for first, second in zip(firsts, seconds, strict=True)])
-    needed = int(np.quantile(lengths, 0.99, method="higher")) + template.special if len(rows) else 0
     cut = CutTexts(
         rows=len(rows),
         cut_rows=int((left > 0).sum()),
-        tokens=int(lengths.sum()),
+        tokens=sum(map(len, firsts)) + sum(map(len, seconds)),
         cut_tokens=int(left.sum()),
         features=len(row_of_feature),
         length=max_seq_length,
-        needed=needed,
     )
     return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), cut)
 
@@ -149,39 +138,6 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
     np.add.at(sums, row_of_feature, logits.astype(np.float64))
     counts = np.bincount(row_of_feature, minlength=rows)
     return sums / counts.reshape(-1, *[1] * (logits.ndim - 1))
-
-
-# ---- special tokens
-
-
-class _Template:
-    """The special tokens of a tokenizer and their places: [CLS] first [SEP] second [SEP]."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, pair: bool):
-        sample = tokenizer("a", "a" if pair else None)
-        self.inputs = tuple(name for name in tokenizer.model_input_names if name in sample)
-        types = sample.get("token_type_ids", [0] * len(sample["input_ids"]))
-        self.tokens = list(zip(sample.sequence_ids(), sample["input_ids"], types, strict=True))
-        self.special = sum(sequence is None for sequence, _, _ in self.tokens)
-
-    def filled(self, first: list[int], second: list[int]) -> dict[str, list[int]]:
-        """The inputs of the model for two lists of token ids, the second empty for single texts."""
-        ids: list[int] = []
-        types: list[int] = []
-        written: set[int] = set()
-        for sequence, token, kind in self.tokens:
-            if sequence is None:
-                added = [token]
-            elif sequence in written:  # the sample has several tokens here
-                continue
-            else:
-                written.add(sequence)
-                added = (first, second)[sequence]
-            ids += added
-            types += [kind] * len(added)
-
-        made = {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * len(ids)}
-        return {name: made[name] for name in self.inputs}
 
 
 def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

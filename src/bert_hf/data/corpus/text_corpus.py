@@ -128,10 +128,9 @@ def _column(row: Any, name: str | None, number: int) -> str | None:
         remedy = "give the dataset to the trainer itself, with DataCollatorForPreTraining"
         raise InputError("it is tokenized already", where=where, remedy=remedy)
 
-    strings = [column for column, value in row.items() if isinstance(value, str | None)]  # null may be text later
-    name = name or choose_column(list(row), strings, where)
+    name = name or choose_column(row, where)
     text = row.get(name, 0)
     if not isinstance(text, str | None):
-        remedy = f"pass text_column=…, one of: {', '.join(strings)}"
+        remedy = f"pass text_column=…, one of: {', '.join(row)}"
         raise InputError(f"no text in column {name!r}", where=where, remedy=remedy)
     return text
