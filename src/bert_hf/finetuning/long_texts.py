@@ -19,6 +19,7 @@ from bert_hf.finetuning.labelled_texts import LabelledTexts
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510
 OVERLAP = 0.25  # share of a window that is also in the next one, so that no sentence is seen only in two halves
+_COLUMNS = ("input_ids", "token_type_ids", "attention_mask", "length")
 _WARN_ABOVE = 0.01  # share of cut rows or tokens
 
 
@@ -96,21 +97,15 @@ def encode_texts(
 
     firsts = _token_ids(rows.texts, tokenizer)
     seconds = [[]] * len(rows) if rows.pairs is None else _token_ids(rows.pairs, tokenizer)
-    features: dict[str, list] = {name: [] for name in ("input_ids", "token_type_ids", "attention_mask", "length")}
+    inputs: list[dict] = []
     row_of_feature: list[int] = []
     left = np.zeros(len(rows), np.int64)  # tokens of a row that are in no input
     for row, texts in enumerate(zip(firsts, seconds, strict=True)):
         parts, left[row] = _parts(*texts, available, long_texts)
+        inputs += (_with_special_tokens(first, second, rows.pairs is not None, tokenizer) for first, second in parts)
         row_of_feature += [row] * len(parts)
-        for first, second in parts:
-            ids = [tokenizer.cls_token_id, *first, tokenizer.sep_token_id]
-            if rows.pairs is not None:
-                ids += [*second, tokenizer.sep_token_id]
-            features["input_ids"].append(ids)
-            features["token_type_ids"].append([0] * (len(first) + 2) + [1] * (len(ids) - len(first) - 2))
-            features["attention_mask"].append([1] * len(ids))
-            features["length"].append(len(ids))
 
+    features = {name: [each[name] for each in inputs] for name in _COLUMNS}
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
     cut = CutTexts(
@@ -122,6 +117,19 @@ def encode_texts(
         length=max_seq_length,
     )
     return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), cut)
+
+
+def _with_special_tokens(first: list[int], second: list[int], pair: bool, tokenizer: PreTrainedTokenizerBase) -> dict:
+    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]."""
+    head = [tokenizer.cls_token_id, *first, tokenizer.sep_token_id]
+    tail = [*second, tokenizer.sep_token_id] if pair else []
+    length = len(head) + len(tail)
+    return {
+        "input_ids": head + tail,
+        "token_type_ids": [0] * len(head) + [1] * len(tail),
+        "attention_mask": [1] * length,
+        "length": length,
+    }
 
 
 def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
+from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, is_tag, to_iob2
 
 DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
@@ -72,13 +71,7 @@ class TaggedSentences:
 # ---- files
 
 
-class _Sentence(NamedTuple):
-    """Words and tags, the number of the document within its file, and the line of each word."""
-
-    words: list[str]
-    tags: list[str]
-    document: int
-    lines: list[int]
+_Sentence = tuple[list[str], list[str], int, list[int]]  # words, tags, number of the document, line of each word
 
 
 def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedSentences:
@@ -115,14 +108,28 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
 
 
 def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) -> None:
-    """Appends the sentences of a file (or Hub split) and checks them."""
-    before = len(tagged)
-    offset = tagged.documents[-1] + 1 if before else 0
+    """Appends the sentences of a file (or Hub split), checks their tags, and turns IOB1 into IOB2."""
+    begin = len(tagged)
+    offset = tagged.documents[-1] + 1 if begin else 0
     for words, tags, document, lines in sentences:
+        for word, tag in enumerate(tags):
+            if not is_tag(tag):
+                what, line = (
+                    f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE",
+                    lines[word] if lines else None,
+                )
+                raise InputError(what, where=where, line=line, remedy=_REMEDY)
         tagged.add(words, tags, offset + document, where, lines)
-    if len(tagged) == before:
+    if len(tagged) == begin:
         raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
-    _check_and_convert(tagged, before)
+
+    tags_of_file = tagged.tags[begin:]
+    inside = sum(map(begins_with_inside, tags_of_file))
+    if inside and is_iob1(tags_of_file):
+        tagged.tags[begin:] = map(to_iob2, tags_of_file)
+        tagged.notes.append(f"{where}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
+    elif inside:
+        tagged.notes.append(f"{where}: {inside:,} entities begin with I-, which is read as conlleval does")
 
 
 def _read_conll(path: str) -> Iterator[_Sentence]:
@@ -138,14 +145,14 @@ def _read_conll(path: str) -> Iterator[_Sentence]:
         starts_document = line.startswith(DOCUMENT_START)
         if starts_document or not line.strip():
             if words:
-                yield _Sentence(words, tags, document, lines)
+                yield words, tags, document, lines
                 words, tags, lines, used = [], [], [], True
             if starts_document and used:
                 document, used = document + 1, False
             continue
 
         fields = _columns(line)
-        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and _is_tag(fields[-1])):
+        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and is_tag(fields[-1])):
             continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
         if len(fields) < 2 or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
             what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
@@ -162,14 +169,6 @@ def _columns(line: str) -> list[str]:
     if "\t" in line:
         return [column.strip(" ") for column in line.split("\t")]
     return [column for column in line.split(" ") if column]
-
-
-def _is_tag(text: str) -> bool:
-    try:
-        split_tag(text)
-    except ValueError:
-        return False
-    return True
 
 
 # ---- rows
@@ -189,7 +188,7 @@ def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None, notes: list
         words, tags = _words_and_tags(row, word_column, tag_column, names)
         empty += not words
         if words:
-            yield _Sentence(words, tags, document, [] if row.line is None else [row.line] * len(words))
+            yield words, tags, document, [] if row.line is None else [row.line] * len(words)
     if empty:
         notes.append(f"{rows[0].where}: {empty:,} rows have no words and are left out")
 
@@ -224,29 +223,6 @@ def _words_and_tags(
             raise row.error(f"label {tag!r} has no name", remedy)
         named.append(tag if isinstance(tag, str) else by_number[tag])
     return [whole_text(word) for word in words], named
-
-
-# ---- schemes
-
-
-def _check_and_convert(rows: TaggedSentences, begin: int) -> None:
-    """Checks the tags of the sentences from `begin` on, which are one file, and turns IOB1 into IOB2."""
-    for sentence in range(begin, len(rows)):
-        for word, tag in enumerate(rows.tags[sentence]):
-            try:
-                split_tag(tag)
-            except ValueError as error:
-                where, line = rows.place(sentence, word)
-                raise InputError(str(error), where=where, line=line, remedy=_REMEDY) from None
-
-    tags = rows.tags[begin:]
-    where = rows.files[begin]
-    inside = sum(map(begins_with_inside, tags))
-    if inside and is_iob1(tags):
-        rows.tags[begin:] = [to_iob2(sentence) for sentence in tags]
-        rows.notes.append(f"{where}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
-    elif inside:
-        rows.notes.append(f"{where}: {inside:,} entities begin with I-, which is read as conlleval does")
 
 
 # ---- labels
