@@ -13,6 +13,7 @@ from bert_hf.finetuning.tagging.conll import (
     label_names,
     read_tagged,
     read_tagged_hub,
+    unify_schemes,
     write_tagged,
 )
 
@@ -100,20 +101,31 @@ def test_document_column_of_json_lines(tmp_path):
     assert read_tagged(write(tmp_path, "a.jsonl", content)).documents == [0, 0, 1, 2, 2]
 
 
-def test_an_iob1_file_gives_the_rows_of_its_iob2_twin(tmp_path):
-    iob1 = write(tmp_path, "one.conll", "a I-X\nb I-X\nc B-X\nd O\ne I-Y\nf I-X\n\ng I-X\n")
-    iob2 = write(tmp_path, "two.conll", "a B-X\nb I-X\nc B-X\nd O\ne B-Y\nf B-X\n\ng B-X\n")
-    assert pairs(read_tagged(iob1)) == pairs(read_tagged(iob2))
+IOB1 = "a I-X\nb I-X\nc B-X\nd O\ne I-Y\nf I-X\n\ng I-X\n"
 
 
-def test_what_was_changed_is_said(tmp_path):
-    files = write(tmp_path, "one.conll", "a I-X\nb B-X\n")
-    files += write(tmp_path, "two.conll", "a B-X\nb O\nc I-X\n")
-    files += write(tmp_path, "three.jsonl", '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}')
-    one, two, three = read_tagged(files).notes
-    assert one.endswith("one.conll: IOB1 labels, turned into IOB2: 1 entities that begin with I- get B-")
-    assert two.endswith("two.conll: 1 entities begin with I-, which is read as conlleval does")
-    assert three.endswith("three.jsonl: 1 rows have no words and are left out")
+def test_iob1_files_give_the_rows_of_their_iob2_twins(tmp_path):
+    iob2 = read_tagged(write(tmp_path, "two.conll", "a B-X\nb I-X\nc B-X\nd O\ne B-Y\nf B-X\n\ng B-X\n"))
+    parts = {"train": read_tagged(write(tmp_path, "one.conll", IOB1)), "test": read_tagged([f"{tmp_path}/one.conll"])}
+    unify_schemes(parts)
+    assert pairs(parts["train"]) == pairs(parts["test"]) == pairs(iob2)
+    assert parts["test"].notes == ["IOB1 labels, turned into IOB2: 4 entities that begin with I- get B-"]
+
+
+def test_the_scheme_is_one_decision_for_all_parts(tmp_path):
+    """One `B-` that IOB1 does not need, in one part, must not leave the parts in two schemes."""
+    train = read_tagged(write(tmp_path, "train.conll", IOB1 + "\nh B-Y\n"))
+    validation = read_tagged(write(tmp_path, "validation.conll", IOB1))
+    before = pairs(validation)
+    unify_schemes({"train": train, "validation": validation})
+    assert pairs(validation) == before == pairs(train)[:-1]
+    assert validation.notes == ["4 entities begin with I-, which is read as conlleval does"]
+
+
+def test_rows_without_words_are_counted(tmp_path):
+    content = '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}'
+    (note,) = read_tagged(write(tmp_path, "a.jsonl", content)).notes
+    assert note.endswith("a.jsonl: 1 rows have no words and are left out")
 
 
 ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'

@@ -80,7 +80,7 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
     CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
     has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document. Rows:
     one sentence each, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
-    `document_id`. A file in IOB1 is turned into IOB2.
+    `document_id`.
 
     Raises:
         InputError: with file and line.
@@ -108,7 +108,7 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
 
 
 def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) -> None:
-    """Appends the sentences of a file (or Hub split), checks their tags, and turns IOB1 into IOB2."""
+    """Appends the sentences of a file (or Hub split) and checks their tags."""
     begin = len(tagged)
     offset = tagged.documents[-1] + 1 if begin else 0
     for words, tags, document, lines in sentences:
@@ -123,13 +123,17 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
     if len(tagged) == begin:
         raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
 
-    tags_of_file = tagged.tags[begin:]
-    inside = sum(map(begins_with_inside, tags_of_file))
-    if inside and is_iob1(tags_of_file):
-        tagged.tags[begin:] = map(to_iob2, tags_of_file)
-        tagged.notes.append(f"{where}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
-    elif inside:
-        tagged.notes.append(f"{where}: {inside:,} entities begin with I-, which is read as conlleval does")
+
+def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
+    """Turns IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
+    iob1 = is_iob1(tags for rows in parts.values() for tags in rows.tags)
+    for rows in parts.values():
+        inside = sum(map(begins_with_inside, rows.tags))
+        if iob1:
+            rows.tags = [to_iob2(tags) for tags in rows.tags]
+            rows.notes.append(f"IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
+        elif inside:
+            rows.notes.append(f"{inside:,} entities begin with I-, which is read as conlleval does")
 
 
 def _read_conll(path: str) -> Iterator[_Sentence]:
