@@ -95,6 +95,13 @@ def test_places_name_the_line_of_each_word(tmp_path):
     assert rows.take([1]).place(0, 0)[1] == 6
 
 
+def test_sentences_that_are_not_neighbours_are_of_different_documents(tmp_path):
+    """`--document_context` fills a window with neighbours, also where --max_train_samples draws sentences."""
+    rows = read_tagged(write(tmp_path, "a.conll", "".join(f"{word} O\n\n" for word in "abcd") + "-DOCSTART- O\ne O\n"))
+    assert rows.take([0, 1, 3, 4]).documents == [0, 0, 3, 4]
+    assert rows.take(range(5)).documents == [0, 0, 0, 0, 4]
+
+
 def test_document_column_of_json_lines(tmp_path):
     rows = [{"tokens": ["a"], "ner_tags": ["O"], "document_id": name} for name in "xxyzz"]
     content = "".join(json.dumps(row) + "\n" for row in rows)

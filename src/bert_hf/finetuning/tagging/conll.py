@@ -56,10 +56,17 @@ class TaggedSentences:
         self.lines.append(lines)
 
     def take(self, rows: Iterable[int] | np.ndarray) -> "TaggedSentences":
-        """Some of the sentences, by number."""
+        """Some of the sentences, by ascending number; a document ends where the next sentence is not among them.
+
+        Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
+        """
         taken = TaggedSentences(notes=list(self.notes), held_out=self.held_out)
-        for row in rows:
-            taken.add(self.words[row], self.tags[row], self.documents[row], self.files[row], self.lines[row])
+        document, previous = -1, -2
+        for row in map(int, rows):
+            if row != previous + 1 or self.documents[row] != self.documents[previous]:
+                document = row
+            taken.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
+            previous = row
         return taken
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
