@@ -76,6 +76,17 @@ def test_numbers_as_labels_get_their_names(tmp_path):
     assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.jsonl", "a.parquet"])
+def test_names_for_labels_that_are_names_are_refused(tmp_path, name):
+    """They would have no effect."""
+    rows = {"tokens": [["EU"]], "ner_tags": [["B-ORG"]]}
+    datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "a.parquet")
+    write(tmp_path, "a.conll", "EU B-ORG\n")
+    write(tmp_path, "a.jsonl", json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG"]}))
+    with pytest.raises(InputError, match="--tag_names: the labels of the data are names already; leave it out"):
+        read_tagged([str(tmp_path / name)], ["O", "B-ORG"])
+
+
 def test_half_a_surrogate_pair_becomes_a_character(tmp_path):
     content = '{"tokens": ["so", "\\ud83d"], "ner_tags": ["O", "O"]}'
     assert read_tagged(write(tmp_path, "a.jsonl", content)).words == [["so", "\ufffd"]]

@@ -59,7 +59,7 @@ class TokenClassificationTask(DownstreamTask):
         if task_args.train_file:
             parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
         else:
-            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
+            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name, task_args.tag_names)
         unify_schemes(parts)
 
         if "validation" not in parts:

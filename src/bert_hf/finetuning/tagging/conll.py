@@ -97,12 +97,22 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
         if kind_of(path) in (".jsonl", ".json", ".parquet"):
             _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
         else:
+            _refuse_names(names)
             _add(tagged, path, _read_conll(path))
     return tagged
 
 
-def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]:
+def _refuse_names(names: Sequence[str] | None) -> None:
+    """Refuses --tag_names for labels that are names already."""
+    if names:
+        raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
+
+
+def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
     """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
+
+    Args:
+        names: see `read_tagged`.
 
     Raises:
         InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
@@ -110,7 +120,7 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
-        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, None, parts[split].notes))
+        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, names, parts[split].notes))
     return parts
 
 
@@ -227,6 +237,8 @@ def _words_and_tags(
         raise row.error(what, _REMEDY)
 
     by_number = dict(enumerate(names or ()))
+    if any(isinstance(tag, str) for tag in tags):
+        _refuse_names(names)
     named: list[str] = []
     for tag in tags:
         if not isinstance(tag, str) and tag not in by_number:
