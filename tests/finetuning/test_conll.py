@@ -87,6 +87,12 @@ def test_names_for_labels_that_are_names_are_refused(tmp_path, name):
         read_tagged([str(tmp_path / name)], ["O", "B-ORG"])
 
 
+def test_a_label_is_one_line(tmp_path):
+    """It stands in the model card and in the file of predictions."""
+    content = json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG\n\n# A heading\t"]})
+    assert read_tagged(write(tmp_path, "a.jsonl", content)).tags == [["B-ORG # A heading"]]
+
+
 def test_half_a_surrogate_pair_becomes_a_character(tmp_path):
     content = '{"tokens": ["so", "\\ud83d"], "ner_tags": ["O", "O"]}'
     assert read_tagged(write(tmp_path, "a.jsonl", content)).words == [["so", "\ufffd"]]

@@ -118,6 +118,13 @@ def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
     assert one.labels == other.labels == ["1", "0", "1"]
 
 
+def test_a_label_is_one_line(tmp_path):
+    """It stands in the model card and in the file of predictions."""
+    content = json.dumps({"text": "x", "label": "ham\n\n# A heading\t[link]"})
+    (label,) = read_labelled(write(tmp_path, "a.jsonl", content)).labels
+    assert label == "ham # A heading [link]"
+
+
 def test_take_keeps_pairs_and_places_together():
     places = [("f", line) for line in range(4)]
     rows = LabelledTexts(list("abcd"), list("1234"), places, list("wxyz"))

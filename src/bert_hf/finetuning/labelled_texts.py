@@ -334,7 +334,10 @@ def _text(row: Row, column: str) -> str:
 
 
 def _label_name(row: Row, column: str) -> str:
-    """The name of a row's label on one line: "1" for 1, 1.0 and " 1"; "" for null, NaN and blanks."""
+    """The name of a row's label on one line, as cards and predictions need it.
+
+    "1" for 1, 1.0 and " 1"; "a b" for "a\\n\\n b"; "" for null, NaN and blanks.
+    """
     value = row.values.get(column)
     if isinstance(value, list | dict):
         raise row.error(f"{column!r} is neither a name nor a number", "give each row one label")
@@ -342,7 +345,7 @@ def _label_name(row: Row, column: str) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return whole_text(str(value)).strip()
+    return " ".join(whole_text(str(value)).split())
 
 
 def _check_not_measured(labels: list[str], columns: Columns, first: Row) -> None:

@@ -244,7 +244,7 @@ def _words_and_tags(
         if not isinstance(tag, str) and tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise row.error(f"label {tag!r} has no name", remedy)
-        named.append(tag if isinstance(tag, str) else by_number[tag])
+        named.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
     return [whole_text(word) for word in words], named
 
 
