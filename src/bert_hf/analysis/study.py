@@ -36,7 +36,7 @@ from bert_hf.analysis.study_report import (
 from bert_hf.config.arguments import option
 from bert_hf.config.files import check_input_file, read_json_object, write_durably
 from bert_hf.data.corpus.checksums import file_checksum
-from bert_hf.errors import InputError, check_known, error_context
+from bert_hf.errors import InputError, check_known, error_context, mask_secrets
 from bert_hf.training.output_folder import RUN_RECORD, refuse_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; what was asked
@@ -250,7 +250,8 @@ class Study:
         self.root.mkdir(parents=True, exist_ok=True)
 
         asked = {**vars(self.args), "passed_on": self.recipe_argv}
-        write_durably(self.root / STUDY, json.dumps({"bert_hf": version("bert-hf"), "asked": asked}, indent=2) + "\n")
+        text = json.dumps({"bert_hf": version("bert-hf"), "asked": asked}, indent=2)
+        write_durably(self.root / STUDY, mask_secrets(text) + "\n")
         self.report(self._size())
 
     def _refuse_foreign_folder(self) -> None:
@@ -278,7 +279,7 @@ class Study:
             self._write_subset(cell)
         folder = self.folder(cell)
         argv = self.argv(cell)
-        record = {"argv": argv, "inputs": self._inputs(cell)}
+        record = {"argv": list(map(mask_secrets, argv)), "inputs": self._inputs(cell)}
         before = read_json_object(folder / CELL)
         if before is not None and before.get("inputs") != record["inputs"]:
             hint = "give another --output_dir, or remove this folder"
@@ -375,11 +376,11 @@ class Study:
 
     def _description(self) -> list[str]:
         data = f"the folds in `{self.args.folds_dir}`" if self.args.folds_dir else "the data that its options name"
-        options = " ".join(self.recipe_argv) or "none"
+        options = mask_secrets(" ".join(self.recipe_argv)) or "none"
         lines = [f"- recipe `{self.args.recipe}` on {data}; options for every cell: `{options}`"]
         for model in self.models:
             kind = f"the shape of `{model.path}` with random weights" if model.from_scratch else f"`{model.path}`"
-            own = f", `{' '.join(model.argv)}`" if model.argv else ""
+            own = f", `{mask_secrets(' '.join(model.argv))}`" if model.argv else ""
             lines.append(f"- {model.name}: {kind}{own}")
         if self.sizes != (None,):
             lines.append(

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from bert_hf.config.files import parse_json
 from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
 from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines, whole_text
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, did_you_mean, mask_secrets
 
 TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
 LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
     Attributes:
         values: by column.
-        where, line: its file and line, or its Hub dataset and None.
+        where, line: its file (without secrets) and line, or its Hub dataset and None.
     """
 
     values: dict[str, Any]
@@ -65,7 +65,7 @@ def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str]
     for path in expand(files):
         before = len(rows)
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows += (Row(values, path, line) for line, values in read_rows(path, encoding, like))
+            rows += (Row(values, mask_secrets(path), line) for line, values in read_rows(path, encoding, like))
         if len(rows) == before:
             raise InputError("no rows in it", where=path, remedy="give a file with rows")
     return rows

@@ -13,7 +13,7 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, did_you_mean, mask_secrets
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, is_tag, to_iob2
 
 DOCUMENT_START = "-DOCSTART-"
@@ -126,7 +126,7 @@ def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None =
 
 def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) -> None:
     """Appends the sentences of a file (or Hub split) and checks their tags."""
-    begin = len(tagged)
+    begin, where = len(tagged), mask_secrets(where)
     offset = tagged.documents[-1] + 1 if begin else 0
     for words, tags, document, lines in sentences:
         for word, tag in enumerate(tags):

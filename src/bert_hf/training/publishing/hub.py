@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from bert_hf.config.files import write_durably
 from bert_hf.console import shorten_list
-from bert_hf.errors import InputError, first_line
+from bert_hf.errors import InputError, first_line, mask_secrets
 
 PUSHED = (
     "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
@@ -27,7 +27,6 @@ _OWN = ("eval_", "test_")  # beginnings of the names of a model's own metrics
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 _TOKEN_FLAG = re.compile(r"(--(?:push_to_)?hub_token[ =])\s*\S+")
-_IN_URL = re.compile(r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.I)
 # Licences of texts that the Hub knows; it refuses a card with any other, except as `other` with a name.
 _LICENCES = (
     "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
@@ -164,8 +163,7 @@ def replace_repository(folder: Path, name: str, repo_id: str) -> None:
 
 def _without_tokens(text: str) -> str:
     """Replaces tokens and passwords, which the command or a URL may contain."""
-    text = _TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text))
-    text = _IN_URL.sub(lambda found: f"{found[1]}(token)@" if found[1] else f"{found[2]}(token)", text)
+    text = mask_secrets(_TOKEN.sub("(token)", _TOKEN_FLAG.sub(r"\1(token)", text)))
     if token := huggingface_hub.get_token():
         text = text.replace(token, "(token)")
     return text
