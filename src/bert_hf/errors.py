@@ -50,8 +50,21 @@ class InputError(Exception):
 
 
 def _one_line(text: str) -> str:
-    """Whatever a file name or a nested message holds, an error is one line."""
-    return " ".join(text.split())
+    """Whatever a file name or a nested message holds, an error is one line without secrets."""
+    return " ".join(mask_secrets(text).split())
+
+
+_SECRET_IN_URL = re.compile(
+    r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.IGNORECASE
+)
+
+
+def mask_secrets(text: str) -> str:
+    """Replaces the credentials of URLs, wherever a source of data is printed or written.
+
+    https://user:word@host/a.csv?token=x → https://(token)@host/a.csv?token=(token)
+    """
+    return _SECRET_IN_URL.sub(lambda match: f"{match[1]}(token)@" if match[1] else f"{match[2]}(token)", text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -57,7 +57,7 @@ def test_parquet_and_globs(tmp_path):
     for name in "ba":
         pq.write_table(pa.table({"id": [1, 2], "body": [f"{name}1", f"{name}2"]}), tmp_path / f"{name}.parquet")
     assert list(read_documents([str(tmp_path / "*.parquet")])) == ["a1", "a2", "b1", "b2"]
-    with pytest.raises(InputError, match="no column 'text'"):
+    with pytest.raises(InputError, match="no text in column 'text'"):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
 
 
@@ -81,8 +81,8 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2:10: not JSON"),
         ("a.jsonl", b"[1]\n", "a.jsonl: not a JSON object"),
         ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: which column holds the text?; pass --text_column, one of"),
-        ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no column 'text'"),
-        ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: column 'text' is not text"),
+        ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no text in column 'text'"),
+        ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: no text in column 'text'"),
         ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
         ("a.txt.xz", b"plain", "a.txt.xz:1: cannot be decompressed"),
         (
@@ -206,7 +206,7 @@ def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("one,two\np,q\n")
     with pytest.raises(InputError, match="which column holds the text"):
         read_documents([str(tmp_path / "a.csv")])
-    with pytest.raises(InputError, match="no column 'three'"):
+    with pytest.raises(InputError, match="no text in column 'three'"):
         list(TextFile(str(tmp_path / "a.csv"), "three").read())
 
 
@@ -260,7 +260,11 @@ def test_the_text_of_a_table(tmp_path, content, column, texts):
         ("Hello\none two.\n", None, "a.csv:1: which column holds the text?; pass --text_column, one of: Hello"),
         ("Win,spam\nGo home.,ham\nWin,spam\n", None, "which column holds the text?; pass --text_column, one of: Win,"),
         ("text\tlabel\none\tham\n", None, "which column holds the text?"),
-        ("ham,Nein.\nspam,Ja.\nham,Doch.\n", "message", "no column 'message'; --text_column, one of: label, text"),
+        (
+            "ham,Nein.\nspam,Ja.\nham,Doch.\n",
+            "message",
+            "no text in column 'message'; pass --text_column, one of: label, text",
+        ),
     ],
 )
 def test_neither_a_label_nor_a_name_becomes_the_text_nor_is_a_text_lost(tmp_path, content, column, message):

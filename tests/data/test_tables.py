@@ -200,6 +200,18 @@ def test_urls_are_read_like_files():
         file_rows(["memory://tables/none.csv"])
 
 
+def test_secrets_of_a_url_are_not_named():
+    """In no message, prediction or split."""
+    with fsspec.open("memory://tables/b.csv?token=s3cr3t", "wb") as file:
+        file.write(separated(ROWS).encode())
+    path = "memory://tables/b.csv?token=s3cr3t"
+    assert {row.where for row in file_rows([path])} == {"memory:///tables/b.csv?token=(token)"}
+    with pytest.raises(InputError) as caught:
+        file_rows(["memory://user:s3cr3t@tables/none.csv?key=s3cr3t"])
+    assert "memory://(token)@tables/none.csv?key=(token)" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+
+
 # ---- errors
 
 

@@ -122,6 +122,12 @@ def test_only_test_rows_may_lack_labels(tmp_path):
         read(tmp_path, "a.jsonl", unlabelled)
 
 
+def test_given_validation_rows_leave_the_training_rows_whole(tmp_path):
+    (tmp_path / "validation.jsonl").write_text(swag_lines())
+    parts = read(tmp_path, "a.jsonl", swag_lines(), validation_file=[str(tmp_path / "validation.jsonl")])
+    assert {part: len(rows) for part, rows in parts.items()} == {"train": 10, "validation": 10}
+
+
 def test_rows_are_split_by_context(tmp_path):
     contexts = [f"{a} {b} {a} one {b}" for a in "red blue green black white".split() for b in "ham egg oil".split()]
     rows = [ChoiceRow(context, f"Question {n}", ("x", "y"), 0) for context in contexts for n in range(4)]
@@ -199,7 +205,7 @@ def test_near_duplicates_of_training_rows_are_counted(tmp_path, words):
     files = [str(tmp_path / "rows.jsonl")]
     task_args = TaskArguments(train_file=files, validation_file=files, max_seq_length=32)
     *_, line = ChoiceTask(task_args, words).describe().splitlines()
-    assert line == "near-duplicates of training rows: 8 of 10 validation rows, 0 of 2 test rows"
+    assert line == "near-duplicates of training rows: 10 of 10 validation rows"
 
 
 def test_accuracy_counts_labelled_rows(task):

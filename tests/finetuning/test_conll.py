@@ -13,6 +13,7 @@ from bert_hf.finetuning.tagging.conll import (
     label_names,
     read_tagged,
     read_tagged_hub,
+    unify_schemes,
     write_tagged,
 )
 
@@ -75,6 +76,23 @@ def test_numbers_as_labels_get_their_names(tmp_path):
     assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.jsonl", "a.parquet"])
+def test_names_for_labels_that_are_names_are_refused(tmp_path, name):
+    """They would have no effect."""
+    rows = {"tokens": [["EU"]], "ner_tags": [["B-ORG"]]}
+    datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "a.parquet")
+    write(tmp_path, "a.conll", "EU B-ORG\n")
+    write(tmp_path, "a.jsonl", json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG"]}))
+    with pytest.raises(InputError, match="--tag_names: the labels of the data are names already; leave it out"):
+        read_tagged([str(tmp_path / name)], ["O", "B-ORG"])
+
+
+def test_a_label_is_one_line(tmp_path):
+    """It stands in the model card and in the file of predictions."""
+    content = json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG\n\n# A heading\t"]})
+    assert read_tagged(write(tmp_path, "a.jsonl", content)).tags == [["B-ORG # A heading"]]
+
+
 def test_half_a_surrogate_pair_becomes_a_character(tmp_path):
     content = '{"tokens": ["so", "\\ud83d"], "ner_tags": ["O", "O"]}'
     assert read_tagged(write(tmp_path, "a.jsonl", content)).words == [["so", "\ufffd"]]
@@ -94,26 +112,44 @@ def test_places_name_the_line_of_each_word(tmp_path):
     assert rows.take([1]).place(0, 0)[1] == 6
 
 
+def test_sentences_that_are_not_neighbours_are_of_different_documents(tmp_path):
+    """`--document_context` fills a window with neighbours, also where --max_train_samples draws sentences."""
+    rows = read_tagged(write(tmp_path, "a.conll", "".join(f"{word} O\n\n" for word in "abcd") + "-DOCSTART- O\ne O\n"))
+    assert rows.take([0, 1, 3, 4]).documents == [0, 0, 3, 4]
+    assert rows.take(range(5)).documents == [0, 0, 0, 0, 4]
+
+
 def test_document_column_of_json_lines(tmp_path):
     rows = [{"tokens": ["a"], "ner_tags": ["O"], "document_id": name} for name in "xxyzz"]
     content = "".join(json.dumps(row) + "\n" for row in rows)
     assert read_tagged(write(tmp_path, "a.jsonl", content)).documents == [0, 0, 1, 2, 2]
 
 
-def test_an_iob1_file_gives_the_rows_of_its_iob2_twin(tmp_path):
-    iob1 = write(tmp_path, "one.conll", "a I-X\nb I-X\nc B-X\nd O\ne I-Y\nf I-X\n\ng I-X\n")
-    iob2 = write(tmp_path, "two.conll", "a B-X\nb I-X\nc B-X\nd O\ne B-Y\nf B-X\n\ng B-X\n")
-    assert pairs(read_tagged(iob1)) == pairs(read_tagged(iob2))
+IOB1 = "a I-X\nb I-X\nc B-X\nd O\ne I-Y\nf I-X\n\ng I-X\n"
 
 
-def test_what_was_changed_is_said(tmp_path):
-    files = write(tmp_path, "one.conll", "a I-X\nb B-X\n")
-    files += write(tmp_path, "two.conll", "a B-X\nb O\nc I-X\n")
-    files += write(tmp_path, "three.jsonl", '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}')
-    one, two, three = read_tagged(files).notes
-    assert one.endswith("one.conll: IOB1 labels, turned into IOB2: 1 entities that begin with I- get B-")
-    assert two.endswith("two.conll: 1 entities begin with I-, which is read as conlleval does")
-    assert three.endswith("three.jsonl: 1 rows have no words and are left out")
+def test_iob1_files_give_the_rows_of_their_iob2_twins(tmp_path):
+    iob2 = read_tagged(write(tmp_path, "two.conll", "a B-X\nb I-X\nc B-X\nd O\ne B-Y\nf B-X\n\ng B-X\n"))
+    parts = {"train": read_tagged(write(tmp_path, "one.conll", IOB1)), "test": read_tagged([f"{tmp_path}/one.conll"])}
+    unify_schemes(parts)
+    assert pairs(parts["train"]) == pairs(parts["test"]) == pairs(iob2)
+    assert parts["test"].notes == ["IOB1 labels, turned into IOB2: 4 entities that begin with I- get B-"]
+
+
+def test_the_scheme_is_one_decision_for_all_parts(tmp_path):
+    """One `B-` that IOB1 does not need, in one part, must not leave the parts in two schemes."""
+    train = read_tagged(write(tmp_path, "train.conll", IOB1 + "\nh B-Y\n"))
+    validation = read_tagged(write(tmp_path, "validation.conll", IOB1))
+    before = pairs(validation)
+    unify_schemes({"train": train, "validation": validation})
+    assert pairs(validation) == before == pairs(train)[:-1]
+    assert validation.notes == ["4 entities begin with I-, which is read as conlleval does"]
+
+
+def test_rows_without_words_are_counted(tmp_path):
+    content = '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}'
+    (note,) = read_tagged(write(tmp_path, "a.jsonl", content)).notes
+    assert note.endswith("a.jsonl: 1 rows have no words and are left out")
 
 
 ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
@@ -125,7 +161,7 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "a O\nb\n", "a.conll:2: 1 columns instead of 2"),
         ("a.conll", "a\tO\n\tO\n", "a.conll:2: 2 columns instead of 2: a word first, its label last"),
         ("a.conll", "a NN O\nb O\n", "a.conll:2: 2 columns instead of 3"),
-        ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is neither O nor one of B-TYPE"),
+        ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
         ("a.conll", "\n\n", "a.conll: no sentences in it"),
         ("a.conll", "-DOCSTART- O\n", "a.conll: no sentences in it"),
         (

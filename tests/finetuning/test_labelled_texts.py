@@ -78,7 +78,7 @@ def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
         ("text topic", {}, "a.csv:1: which column holds the label?; pass --label_column, one of: text, topic"),
         ("text category type", {}, "a.csv:1: which column holds the label?"),
         ("text label", {"pair": "text_b"}, "a.csv:1: no column 'text_b'; did you mean 'text'?"),
-        ("text label", {"label": "kind"}, "a.csv:1: no column 'kind'; --label_column, one of: text, label"),
+        ("text label", {"label": "kind"}, "a.csv:1: no column 'kind'; pass --label_column, one of: text, label"),
     ],
 )
 def test_other_columns_are_asked_about(columns, options, expected):
@@ -118,6 +118,13 @@ def test_labels_have_one_name_in_every_kind_of_file(tmp_path):
     assert one.labels == other.labels == ["1", "0", "1"]
 
 
+def test_a_label_is_one_line(tmp_path):
+    """It stands in the model card and in the file of predictions."""
+    content = json.dumps({"text": "x", "label": "ham\n\n# A heading\t[link]"})
+    (label,) = read_labelled(write(tmp_path, "a.jsonl", content)).labels
+    assert label == "ham # A heading [link]"
+
+
 def test_take_keeps_pairs_and_places_together():
     places = [("f", line) for line in range(4)]
     rows = LabelledTexts(list("abcd"), list("1234"), places, list("wxyz"))
@@ -132,8 +139,9 @@ def test_take_keeps_pairs_and_places_together():
     ("name", "content", "options", "expected"),
     [
         ("a.tsv", "text\tlabel\nx\t1\ny\t\n", {}, "a.tsv:3: the row has no 'label'; label it or remove it"),
-        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: column 'text' is not"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
+        ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
         ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: no row has a text"),
         ("a.csv", "text,label\nx,0.5\ny,1\n", {}, "a.csv:2: the labels in column 'label' look like measured numbers; "
          "pass --problem_type regression"),
@@ -292,7 +300,7 @@ def test_a_dataset_of_the_hub_is_read_like_a_file(monkeypatch):
     assert parts["test"] == LabelledTexts(["a", "b", "c"], None, pairs=["x", "y", ""])
     assert list(parts) == ["train", "test"]
     with pytest.raises(
-        InputError, match=r"some/pairs \(train\): no column 'text'; --text_column, one of: sentence1, "
+        InputError, match=r"some/pairs \(train\): no column 'text'; pass --text_column, one of: sentence1, "
     ):
         read_given_parts(ClassificationArguments(dataset_name="some/pairs", text_column="text"))
 

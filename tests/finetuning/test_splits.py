@@ -3,11 +3,13 @@
 from collections import Counter
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 
-from bert_hf.config.finetuning_arguments import ClassificationArguments
+from bert_hf.config.finetuning_arguments import ClassificationArguments, SplitArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning import fold_files
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import (
@@ -183,3 +185,13 @@ def test_the_messages_of_the_project():
     labels = Counter(label for rows in parts.values() for label in rows.class_names())
     assert labels == {"ham": 228, "spam": 156}
     assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384
+
+
+def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):
+    made = [three_parts(rows_of(rng, {"ham": 60, "spam": 40}), 10, 20, seed=0)]
+    with fsspec.open("memory://rows/a.csv?token=s3cr3t", "wb") as file:
+        file.write(b"text,label\n")
+    fold_files.write_folds(tmp_path, made, SplitArguments(train_file=["memory://rows/a.csv?token=s3cr3t"], folds=1))
+    text = (tmp_path / "split.json").read_text()
+    assert "a.csv?token=(token)" in text
+    assert "s3cr3t" not in text

@@ -317,7 +317,7 @@ def test_the_validation_split_of_a_hub_data_set_adds_no_labels(tmp_path, monkeyp
     for part, content in tagged.items():
         (tmp_path / f"{part}.conll").write_text(content)
     splits = {part: read_tagged([str(tmp_path / f"{part}.conll")]) for part in tagged}
-    monkeypatch.setattr(words, "read_tagged_hub", lambda name, config: dict(splits))
+    monkeypatch.setattr(words, "read_tagged_hub", lambda name, config, names: dict(splits))
     task_args = TokenClassificationArguments(dataset_name="some/words", max_seq_length=16)
     with pytest.raises(InputError, match=r"validation\.conll:3: label 'B-product' is not in the training rows"):
         TokenClassificationTask.read(task_args)

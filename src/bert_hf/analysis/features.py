@@ -80,8 +80,8 @@ def _lines(path: str) -> Iterator[Text]:
 def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterator[Text]:
     for line, row in read_rows(path):
         if text_column is None:
-            strings = [name for name, value in row.items() if isinstance(value, str | None) and name != pair_column]
-            text_column = choose_column(list(row), strings, path, line)
+            others = {name: value for name, value in row.items() if name != pair_column}
+            text_column = choose_column(others, path, line)
         for column in (text_column, pair_column):
             if column is not None and not isinstance(row.get(column, 0), str | None):
                 hint = f"--text_column, --text_pair_column: one of {', '.join(row)}"

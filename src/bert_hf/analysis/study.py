@@ -36,7 +36,7 @@ from bert_hf.analysis.study_report import (
 from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum
-from bert_hf.errors import InputError, check_known, error_context
+from bert_hf.errors import InputError, check_known, error_context, mask_secrets
 from bert_hf.training.output_folder import refuse_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
@@ -210,7 +210,7 @@ class Study:
 
         self.root.mkdir(parents=True, exist_ok=True)
         record = {"bert_hf": version("bert-hf"), "options": asdict(self.args), "recipe_argv": self.recipe_argv}
-        write_durably(self.root / STUDY, json.dumps(record, indent=2) + "\n")
+        write_durably(self.root / STUDY, mask_secrets(json.dumps(record, indent=2)) + "\n")
         return 0
 
     def _check_models(self) -> int:
@@ -253,7 +253,7 @@ class Study:
     def _record(self, cell: Cell) -> None:
         """Writes the command and the inputs of a cell, or compares them with those that it began with."""
         path = self.folder(cell) / CELL
-        record = {"argv": self.argv(cell), "inputs": self._inputs(cell)}
+        record = {"argv": list(map(mask_secrets, self.argv(cell))), "inputs": self._inputs(cell)}
         before = read_json_object(path)
         if before is None:
             path.parent.mkdir(parents=True, exist_ok=True)

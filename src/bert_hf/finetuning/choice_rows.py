@@ -47,7 +47,7 @@ class ChoiceRow(NamedTuple):
 
 
 def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
-    """`train`, `validation` and `test` of a multiple-choice task; missing parts are split off the training rows.
+    """The parts of a multiple-choice task; see `labelled_parts.read_all_parts` for those that are split off.
 
     Raises:
         InputError: with file and line.
@@ -59,14 +59,13 @@ def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
     parts = {part: list(map(choice_row, rows_of_part)) for part, rows_of_part in rows.items()}
     _check_choices(parts)
 
-    rest = 100.0
-    for part, share in (
-        ("test", task_args.test_split_percentage),
-        ("validation", task_args.validation_split_percentage),
-    ):
-        if part not in parts:
-            parts["train"], parts[part] = split_choices(parts["train"], share * 100 / rest, task_args.split_seed)
-            rest -= share
+    if "validation" in parts:
+        return parts
+    share, seed = task_args.validation_split_percentage, task_args.split_seed
+    if "test" not in parts:
+        parts["train"], parts["test"] = split_choices(parts["train"], task_args.test_split_percentage, seed)
+        share *= 100 / (100 - task_args.test_split_percentage)
+    parts["train"], parts["validation"] = split_choices(parts["train"], share, seed)
     return {part: parts[part] for part in ("train", "validation", "test")}
 
 

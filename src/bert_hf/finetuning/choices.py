@@ -133,7 +133,8 @@ number, probabilities = choose(model, tokenizer, context, choices, max_seq_lengt
 
     def baselines(self) -> dict[str, float]:
         """Accuracy of the choice that is right most often in the training rows, wherever it is placed."""
-        known = [row.label for row in self.parts["test"] if row.label is not None]
+        judged = self.parts.get("test", self.parts["validation"])
+        known = [row.label for row in judged if row.label is not None]
         if not known:
             return {}
         counts = np.bincount([row.label for row in self.parts["train"]])

@@ -21,7 +21,7 @@ from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.data.text.input_files import expand, is_url
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, mask_secrets
 from bert_hf.finetuning.labelled_texts import REGRESSION, LabelledTexts, NamedColumns, as_number, read_labelled
 from bert_hf.finetuning.splits import folds, three_parts
 from bert_hf.training.output_folder import claim_output_dir, require_output_dir
@@ -144,7 +144,7 @@ def _checksums(patterns: list[str]) -> dict[str, str | None]:
     names = Counter(Path(path).name for path in paths)
     found: dict[str, str | None] = {}
     for path in paths:
-        name = Path(path).name if names[Path(path).name] == 1 else path
+        name = mask_secrets(Path(path).name if names[Path(path).name] == 1 else path)
         found[name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
     return found
 

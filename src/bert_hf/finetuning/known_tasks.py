@@ -12,6 +12,7 @@ is part of a text. Test files have no labels.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,14 @@ from bert_hf.config.files import check_input_file, write_durably
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, NamedColumns, as_number, labelled_rows
+from bert_hf.finetuning.labelled_texts import (
+    REGRESSION,
+    Columns,
+    LabelledTexts,
+    NamedColumns,
+    as_number,
+    labelled_rows,
+)
 from bert_hf.finetuning.metrics import (
     AccuracyAndF1Metric,
     AccuracyMetric,
@@ -48,12 +56,10 @@ class TaskData:
     """Where the data of a downstream task are, and what they hold.
 
     Attributes:
-        hub_id: dataset on the Hub, used where no file is given.
+        hub_id, config: dataset on the Hub, used where no file is given.
         columns: its text, second text (or None) and label.
         labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
-        config: configuration of the Hub dataset.
         metric: the benchmark's; its first metric is the one by which a model is selected.
-        regression: labels are numbers.
         splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
@@ -63,7 +69,6 @@ class TaskData:
         incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
         score_range: of a regression's submission: predictions are clipped to it.
-        test_has_labels: test metrics can be computed here, and not only by the benchmark's server.
         note: printed when the task is run.
     """
 
@@ -72,7 +77,6 @@ class TaskData:
     labels: tuple[str, ...]
     config: str | None = None
     metric: type[LocalMetric] = ClassificationMetric
-    regression: bool = False
     splits: dict[str, str] = field(default_factory=lambda: _SPLITS)
     benchmark: str | None = None
     file_columns: tuple[str, str | None, str] | None = None
@@ -80,9 +84,13 @@ class TaskData:
     single_file: tuple[str, str] | None = None
     incomplete_rows: bool = False
     labels_are_ids: bool = False
-    score_range: tuple[float, float] | None = None
-    test_has_labels: bool = False
+    score_range: tuple[float, float] = (-math.inf, math.inf)
     note: str = ""
+
+    @property
+    def regression(self) -> bool:
+        """Whether labels are numbers."""
+        return not self.labels
 
     @property
     def submissions(self) -> dict[str, str]:
@@ -121,7 +129,7 @@ TASKS = {
         file_columns=("question1", "question2", "is_duplicate"), incomplete_rows=True, labels_are_ids=True,
     ),
     "stsb": _glue(
-        "stsb", "STS-B", _PAIR, (), metric=CorrelationMetric, regression=True, score_range=(0.0, 5.0),
+        "stsb", "STS-B", _PAIR, (), metric=CorrelationMetric, score_range=(0.0, 5.0),
         file_columns=("sentence1", "sentence2", "score"),
     ),
     # Inference
@@ -141,16 +149,15 @@ TASKS = {
     # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
     "sick": TaskData(
         "RobZamp/sick", ("sentence_A", "sentence_B", "label"), ("entailment", "neutral", "contradiction"),
-        metric=AccuracyMetric, test_has_labels=True,
-        file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
+        metric=AccuracyMetric, file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
     ),
     "sick_relatedness": TaskData(
         "RobZamp/sick", ("sentence_A", "sentence_B", "relatedness_score"), (),
-        metric=CorrelationMetric, regression=True, test_has_labels=True,
+        metric=CorrelationMetric,
         file_columns=("sentence_A", "sentence_B", "relatedness_score"), single_file=_SICK,
     ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
-    "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam"), test_has_labels=True),
+    "spam": TaskData("ucirvine/sms_spam", ("sms", None, "label"), ("ham", "spam")),
 }  # fmt: skip
 
 _POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
@@ -197,27 +204,24 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
         path = _existing(named if named.is_dir() else Path(folder), f"{stem}.tsv")
         labelled = not part.startswith("test")
-        skipped: list[int] | None = [] if data.incomplete_rows and labelled else None
-        rows = list(_file_rows(path, data.file_header if labelled else (), skipped))
-        parts[part] = _labelled(data, rows, path, labelled)
+        rows = list(_file_rows(path, data.file_header if labelled else ()))
 
         # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
-        if skipped:
-            note = f"{path}: skipped {len(skipped):,} incomplete rows, the first in line {skipped[0]:,}"
-            parts[part].notes.append(note)
+        whole = [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
+        parts[part] = _labelled(data, whole, path, labelled)
+        if len(whole) < len(rows):
+            parts[part].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
     return parts
 
 
 def _read_single_file(data: TaskData, name: str, column: str, folder: Path) -> dict[str, LabelledTexts]:
     """The parts of SICK, which are in one file."""
     path = _existing(folder, name)
-    parts: dict[str, list[Row]] = {part: [] for part in _SICK_PARTS.values()}
-    for row in _file_rows(path):
-        part = _SICK_PARTS.get(row.values.get(column, ""))
-        if part is None:
-            raise row.error(f"no {column} of {', '.join(_SICK_PARTS)}", _REMEDY)
-        parts[part].append(row)
-    return {part: _labelled(data, rows, path) for part, rows in parts.items()}
+    rows = list(_file_rows(path))
+    return {
+        part: _labelled(data, [row for row in rows if row.values.get(column) == value], path)
+        for value, part in _SICK_PARTS.items()
+    }
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -229,40 +233,40 @@ def _existing(folder: Path, name: str) -> Path:
     return check_input_file(folder / name, remedy)
 
 
-def _file_rows(path: Path, columns: Sequence[str] = (), skipped: list[int] | None = None) -> Iterator[Row]:
-    """The rows of a tab-separated file without quoting; empty lines are skipped.
+def _file_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of a tab-separated file without quoting; empty lines are skipped. A row may lack its last fields.
 
     Args:
         columns: of a file without a header.
-        skipped: takes the line numbers of rows with too few fields; None: these are errors, too.
     """
     for number, line in read_lines(path):
         fields = line.split("\t")
         if not line:
             continue
-
         if not columns:
             columns = fields
-        elif len(fields) == len(columns):
-            yield Row(dict(zip(columns, fields, strict=True)), str(path), number)
-        elif len(fields) < len(columns) and skipped is not None:
-            skipped.append(number)
-        else:
-            what = f"{len(fields)} fields instead of {len(columns)}"
-            raise InputError(what, where=path, line=number, remedy=_REMEDY)
+            continue
+        row = Row(dict(zip_longest(columns, fields)), str(path), number)
+        if len(fields) > len(columns):
+            raise row.error(f"{len(fields)} fields instead of {len(columns)}", _REMEDY)
+        yield row
 
 
 def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool = True) -> LabelledTexts:
     """The rows as labelled texts, with the task's names of classes.
 
     Raises:
-        InputError: there are none, a column is missing, or a label is not one of the task's.
+        InputError: there are none, a row or a column is not complete, or a label is not one of the task's.
     """
     if not rows:
         raise InputError("no rows of each part in it", where=path, remedy="fetch the file again")
-    text, pair, label = data.file_columns or data.columns
-    named = NamedColumns(text, pair, label if labelled else None, "regression")
-    texts = labelled_rows(rows, named, needs_labels=labelled)
+    for row in rows:
+        if None in row.values.values():
+            raise row.error("too few fields", _REMEDY)
+
+    assert data.file_columns is not None
+    text, pair, label = data.file_columns
+    texts = labelled_rows(rows, NamedColumns(text, pair, label if labelled else None, REGRESSION), None, labelled)
     if not labelled:
         texts.labels, texts.columns = None, Columns(text, pair, None)
         return texts
@@ -270,11 +274,12 @@ def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool = True
         texts.numbers()
         return texts
 
-    by_id = {str(number) if data.labels_are_ids else name: name for number, name in enumerate(data.labels)}
-    for row, value in zip(rows, texts.class_names(), strict=True):
-        if value.lower() not in by_id:  # SICK has capitals
-            raise row.error(f"{label} is {value!r}, not one of {', '.join(by_id)}", _REMEDY)
-    texts.labels = [by_id[value.lower()] for value in texts.class_names()]
+    names = {str(number) if data.labels_are_ids else name: name for number, name in enumerate(data.labels)}
+    labels = [value.lower() for value in texts.class_names()]  # SICK has capitals
+    for row, value in zip(rows, labels, strict=True):
+        if value not in names:
+            raise row.error(f"{label} is {value!r}, not one of {', '.join(names)}", _REMEDY)
+    texts.labels = [names[value] for value in labels]
     return texts
 
 
@@ -293,8 +298,7 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
     """
     data = TASKS[task]
     if data.regression:
-        low, high = data.score_range or (-math.inf, math.inf)
-        values = [f"{score:.3f}" for score in np.clip(predictions, low, high)]
+        values = [f"{score:.3f}" for score in np.clip(predictions, *data.score_range)]
     elif data.labels_are_ids:
         values = [str(int(label)) for label in predictions]
     else:

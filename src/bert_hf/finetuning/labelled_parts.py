@@ -105,7 +105,7 @@ def _read(task_args: ClassificationArguments) -> dict[str, LabelledTexts]:
         if split not in rows:
             continue
         read = labelled_rows(rows[split], named, like, needs_labels=not part.startswith("test"))
-        if task is not None and task.benchmark and not task.test_has_labels and part.startswith("test"):
+        if task is not None and task.benchmark and part.startswith("test"):
             read.labels = None  # the Hub has -1, which is a number like others in a regression
         parts[part] = without_empty(read)
         like = parts["train"].columns
@@ -138,25 +138,26 @@ def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> No
 
 
 def read_all_parts(task_args: ClassificationArguments) -> dict[str, LabelledTexts]:
-    """`train`, `validation` and `test`, and further parts of the task; those that are not given are split off.
+    """`train`, `validation` and `test`, and further parts of the task.
+
+    Validation rows that are not given are split off the training rows, and so are test rows where neither are given: a
+    run with validation rows alone is judged by these.
 
     Raises:
         InputError: see `read_given_parts`; or there are too few rows to split off.
     """
-    given = read_given_parts(task_args)
-    train = given["train"]
-    if others := {name: rows.joined() for name, rows in given.items() if name != "train"}:
+    parts = read_given_parts(task_args)
+    train = parts["train"]
+    if others := {name: rows.joined() for name, rows in parts.items() if name != "train"}:
         train.notes.append(describe_overlap(train.joined(), others))
-    regression = is_regression(task_args)
-    shares = {"validation": task_args.validation_split_percentage, "test": task_args.test_split_percentage}
+    if "validation" in parts:
+        return parts
 
-    missing = [part for part in shares if part not in given]
-    split = {"train": train}
-    if len(missing) == 2:
-        split = three_parts(train, shares["validation"], shares["test"], task_args.split_seed, regression)
-    elif missing:
-        (part,) = missing
-        split["train"], split[part] = split_off(train, shares[part], task_args.split_seed, regression)
-
-    split["train"].notes = train.notes
-    return {"train": split["train"], **{name: rows for name, rows in (given | split).items() if name != "train"}}
+    seed, regression = task_args.split_seed, is_regression(task_args)
+    percentage = task_args.validation_split_percentage
+    if "test" in parts:
+        parts["train"], parts["validation"] = split_off(train, percentage, seed, regression)
+    else:
+        parts |= three_parts(train, percentage, task_args.test_split_percentage, seed, regression)
+    parts["train"].notes = train.notes
+    return {name: parts[name] for name in sorted(parts, key=("train", "validation", "test").index)}

@@ -22,8 +22,8 @@ import numpy as np
 
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import KINDS, read_lines, whole_text
-from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, no_column, usual_column
-from bert_hf.errors import InputError
+from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, no_text, usual_column
+from bert_hf.errors import InputError, did_you_mean
 
 REGRESSION, CLASSES = "regression", "single_label_classification"  # values of `BertConfig.problem_type`
 _PAIR_NAMES = (
@@ -74,7 +74,7 @@ class LabelledTexts:
         labels: (N,) names of classes, or numbers as they are written in the file; None: the rows have no labels.
         places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
         pairs: (N,) the second texts; None: the rows are single texts.
-        columns: that were read; None for the texts of a folder.
+        columns: that were read.
         notes: remarks for `line`, such as the number of empty texts.
     """
 
@@ -213,30 +213,12 @@ def read_labelled(
     Raises:
         InputError: with file and line.
     """
-    several: list[LabelledTexts] = []
+    rows: list[Row] = []
+    names = like.names if like else ()
     for path in expand(files, folders=True):
-        if Path(path).is_dir():
-            several.append(without_empty(_read_folder(Path(path), encoding)))
-            continue
-        rows = file_rows([path], encoding, like.names if like else ())
-        texts = labelled_rows(rows, named or NamedColumns(), like, needs_labels)
-        like = like or texts.columns
-        several.append(without_empty(texts))
-    return _join(several)
-
-
-def _join(several: list[LabelledTexts]) -> LabelledTexts:
-    """The rows of several files, with labels (and second texts) where all have some."""
-    labels = [rows.labels for rows in several]
-    pairs = [rows.pairs for rows in several]
-    return LabelledTexts(
-        texts=[text for rows in several for text in rows.texts],
-        labels=None if None in labels else [label for rows in labels for label in rows or ()],
-        places=[place for rows in several for place in rows.places],
-        pairs=None if None in pairs else [text for rows in pairs for text in rows or ()],
-        columns=several[0].columns,
-        notes=[note for rows in several for note in rows.notes],
-    )
+        rows += _folder_rows(Path(path), encoding) if Path(path).is_dir() else file_rows([path], encoding, names)
+        names = tuple(rows[0].values)
+    return without_empty(labelled_rows(rows, named or NamedColumns(), like, needs_labels))
 
 
 def files_of_parts(files: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -255,22 +237,20 @@ def files_of_parts(files: dict[str, list[str]]) -> dict[str, list[str]]:
     return {part: parts[part] for part in ("train", "validation", "test") if part in parts}
 
 
-def _read_folder(folder: Path, encoding: str | None) -> LabelledTexts:
+def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     """The text of each file in the subfolders; its label is the name of the subfolder."""
     tables = set(KINDS) - {".txt"}
     classes = [path for path in _visible(folder) if path.is_dir()]
-    labelled = [
-        (path.name, file)
+    rows = [
+        Row({"text": "\n".join(line for _, line in read_lines(file, encoding)), "label": path.name}, str(file), 1)
         for path in classes
         for file in sorted(path.rglob("*"))
         if file.is_file() and not file.name.startswith(".") and kind_of(file) not in tables
     ]
-    if not labelled:
+    if not rows:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
         raise InputError("no train file and no subfolders of texts in it", where=folder, remedy=remedy)
-
-    texts = ["\n".join(line for _, line in read_lines(file, encoding)).strip() for _, file in labelled]
-    return LabelledTexts(texts, [name for name, _ in labelled], [(str(file), 1) for _, file in labelled])
+    return rows
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -324,7 +304,8 @@ def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Col
     for flag, name in flags.items():
         optional = flag == "--label_column" and not needs_label
         if name is not None and name not in columns and not optional:
-            raise no_column(name, columns, flag, row.where, line)
+            remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
+            raise InputError(f"no column {name!r}", where=row.where, line=line, remedy=remedy)
 
     texts = (named.text, named.pair)
     label = named.label or usual_column([name for name in columns if name not in texts], LABEL_NAMES)
@@ -334,26 +315,29 @@ def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Col
         remedy = f"pass --label_column, one of: {', '.join(columns)}"
         raise InputError("which column holds the label?", where=row.where, line=line, remedy=remedy)
 
-    free = [name for name in columns if name not in (label, named.pair)]
+    free = {name: value for name, value in row.values.items() if name not in (label, named.pair)}
     if named.text is not None:
         return Columns(named.text, named.pair, label, columns)
     by_name = {name.lower(): name for name in free}
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
     if named.pair is None and len(pairs) == 1:
         return Columns(*pairs[0], label, columns)
-    return Columns(choose_column(free, [], row.where, line), named.pair, label, columns)
+    return Columns(choose_column(free, row.where, line, only_strings=False), named.pair, label, columns)
 
 
 def _text(row: Row, column: str) -> str:
     """The text of a row without white space at its ends; "" for null."""
-    value = row.values.get(column)
+    value = row.values.get(column, 0)
     if not isinstance(value, str | None):
-        raise row.error(f"column {column!r} is not text", "correct it, or pass another --text_column")
+        raise no_text(column, row.values, row.where, row.line)
     return whole_text(value or "").strip()
 
 
 def _label_name(row: Row, column: str) -> str:
-    """The name of a row's label on one line: "1" for 1, 1.0 and " 1"; "" for null, NaN and blanks."""
+    """The name of a row's label on one line, as cards and predictions need it.
+
+    "1" for 1, 1.0 and " 1"; "a b" for "a\\n\\n b"; "" for null, NaN and blanks.
+    """
     value = row.values.get(column)
     if isinstance(value, list | dict):
         raise row.error(f"{column!r} is neither a name nor a number", "give each row one label")
@@ -361,7 +345,7 @@ def _label_name(row: Row, column: str) -> str:
         return ""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return whole_text(str(value)).strip()
+    return " ".join(whole_text(str(value)).split())
 
 
 def _check_not_measured(labels: list[str], columns: Columns, first: Row) -> None:

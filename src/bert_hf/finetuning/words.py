@@ -25,6 +25,7 @@ from bert_hf.finetuning.tagging.conll import (
     label_names,
     read_tagged,
     read_tagged_hub,
+    unify_schemes,
     write_tagged,
 )
 from bert_hf.finetuning.tagging.entities import OUTSIDE, entity_table, tagging_metrics
@@ -57,7 +58,8 @@ class TokenClassificationTask(DownstreamTask):
         if task_args.train_file:
             parts = {part: read_tagged(files, task_args.tag_names) for part, files in task_args.files().items()}
         else:
-            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name)
+            parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name, task_args.tag_names)
+        unify_schemes(parts)
 
         if "validation" not in parts:
             percentage = task_args.validation_split_percentage

@@ -17,7 +17,7 @@ from bert_hf.data.corpus.checksums import file_checksum, json_checksum, text_che
 from bert_hf.data.text.input_files import access_errors, is_url, kind_of, path_without_query
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, mask_secrets
 
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
@@ -76,7 +76,7 @@ class TextFile:
     def stamp(self) -> list:
         """Enough to notice that the file changed, without reading it: path, size, modification time."""
         if is_url(self.path):
-            return [self.path, self.checksum()]
+            return [mask_secrets(self.path), self.checksum()]
         stat = Path(self.path).stat()
         return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
 

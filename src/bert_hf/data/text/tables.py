@@ -13,7 +13,7 @@ import csv
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from bert_hf.config.files import parse_json
 from bert_hf.data.text.input_files import access_errors, compression, expand, is_url, kind_of, open_bytes
 from bert_hf.data.text.readers import DAMAGED, KINDS, PIECE, read_lines, whole_text
-from bert_hf.errors import InputError, did_you_mean
+from bert_hf.errors import InputError, did_you_mean, mask_secrets
 
 TEXT_NAMES = ("text", "sentence", "content", "message", "question", "comment", "body", "review", "sms")
 LABEL_NAMES = ("label", "labels", "class", "category", "kind", "type", "target")
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
     Attributes:
         values: by column.
-        where, line: its file and line, or its Hub dataset and None.
+        where, line: its file (without secrets) and line, or its Hub dataset and None.
     """
 
     values: dict[str, Any]
@@ -65,7 +65,7 @@ def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str]
     for path in expand(files):
         before = len(rows)
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows += (Row(values, path, line) for line, values in read_rows(path, encoding, like))
+            rows += (Row(values, mask_secrets(path), line) for line, values in read_rows(path, encoding, like))
         if len(rows) == before:
             raise InputError("no rows in it", where=path, remedy="give a file with rows")
     return rows
@@ -100,14 +100,20 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     Raises:
         InputError: see `read_rows` and `choose_column`.
     """
-    if kind_of(path) == ".parquet":
-        return _parquet_texts(path, text_column)
-    texts = row_texts(read_rows(path), text_column, path, only_strings=kind_of(path) in _JSON)
-    return texts if kind_of(path) in _JSON else filter(str.strip, texts)
+    kind = kind_of(path)
+    if kind == ".parquet":  # of the other columns only the first row is read
+        _, row = next(read_rows(path), (1, {}))
+        text_column = text_column or choose_column(row, path)
+        yield from row_texts(_parquet_rows(path, text_column), text_column, path)
+    elif kind in _JSON:
+        yield from row_texts(read_rows(path), text_column, path)
+    else:
+        texts = row_texts(read_rows(path), text_column, path, only_strings=False)
+        yield from filter(str.strip, texts)
 
 
 def row_texts(
-    rows: Iterable[NumberedRow], text_column: str | None, where: str | Path, only_strings: bool = True
+    rows: Iterable[NumberedRow], text_column: str | None, where: str, only_strings: bool = True
 ) -> Iterator[str]:
     """The text of each row; rows whose text is null are skipped.
 
@@ -116,16 +122,13 @@ def row_texts(
     """
     for line, row in rows:
         if text_column is None:
-            strings = [name for name, value in row.items() if isinstance(value, str | None)]  # null may be text later
-            header = None if line is None else 1
-            text_column = choose_column(list(row), strings if only_strings else [], where, header)
+            text_column = choose_column(row, where, None if line is None else 1, only_strings)
 
         text = row.get(text_column, 0)
-        if text is None:
-            continue
-        if not isinstance(text, str):
-            raise _no_text(text_column, list(row), where, line)
-        yield whole_text(text)
+        if isinstance(text, str):
+            yield whole_text(text)
+        elif text is not None:
+            raise no_text(text_column, row, where, line)
 
 
 # ---- columns
@@ -139,33 +142,30 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
     return usual[0] if len(usual) == 1 else None
 
 
-def choose_column(columns: list[str], strings: list[str], where: Path | str, line: int | None = None) -> str:
+def choose_column(
+    row: Mapping[str, Any], where: str | Path, line: int | None = None, only_strings: bool = True
+) -> str:
     """The column of the text: by its name, or the only one of strings.
+
+    Args:
+        row: the first one. only_strings: False: by its name alone.
 
     Raises:
         InputError: there is no such column.
     """
-    if column := usual_column(columns, TEXT_NAMES):
+    if column := usual_column(row, TEXT_NAMES):
         return column
-    if len(strings) == 1:
+    strings = [name for name, value in row.items() if isinstance(value, str | None)]  # null may be text later
+    if only_strings and len(strings) == 1:
         return strings[0]
-    remedy = f"pass --text_column, one of: {', '.join(columns)}"
+    remedy = f"pass --text_column, one of: {', '.join(row)}"
     raise InputError("which column holds the text?", where=where, line=line, remedy=remedy)
 
 
-def no_column(
-    column: str, columns: Iterable[str], flag: str, where: Path | str, line: int | None = None
-) -> InputError:
-    """The error for a column, named by an option, that does not exist."""
-    remedy = f"{did_you_mean(column, columns)}{flag}, one of: {', '.join(columns)}"
-    return InputError(f"no column {column!r}", where=where, line=line, remedy=remedy)
-
-
-def _no_text(column: str, columns: list[str], where: Path | str, line: int | None = None) -> InputError:
-    if column not in columns:
-        return no_column(column, columns, "--text_column", where, line)
-    remedy = "put text there, or pass another --text_column"
-    return InputError(f"column {column!r} is not text", where=where, line=line, remedy=remedy)
+def no_text(column: str, columns: Iterable[str], where: str | Path, line: int | None = None) -> InputError:
+    """The error for a row that has no text in this column."""
+    remedy = f"{did_you_mean(column, columns)}pass --text_column, one of: {', '.join(columns)}"
+    return InputError(f"no text in column {column!r}", where=where, line=line, remedy=remedy)
 
 
 # ---- separated fields
@@ -289,14 +289,20 @@ def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
         raise InputError(what, where=path, remedy="fetch it again") from None
 
 
-def _parquet_rows(path: str) -> Iterator[NumberedRow]:
-    import datasets
-
+def _parquet_rows(path: str, column: str | None = None) -> Iterator[NumberedRow]:
+    """The rows, or only one column of them, without names of classes."""
     with _open_parquet(path) as file:
+        columns = None if column is None else [column]
+        batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
+        numbered = enumerate(itertools.chain.from_iterable(batches), 1)
+        if columns is not None:
+            yield from numbered
+            return
+
+        import datasets
+
         features = datasets.Features.from_arrow_schema(file.schema_arrow)
-        batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256))
-        for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
-            yield number, with_class_names(row, features)
+        yield from ((number, with_class_names(row, features)) for number, row in numbered)
 
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
@@ -313,22 +319,3 @@ def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
             value = row[column]
             named[column] = list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
     return named
-
-
-def _parquet_texts(path: str, text_column: str | None) -> Iterator[str]:
-    with _open_parquet(path) as file:
-        schema = file.schema_arrow
-        strings = [field.name for field in schema if _is_text(field.type)]
-        column = text_column or choose_column(schema.names, strings, path)
-        if column not in strings:
-            raise _no_text(column, schema.names, path)
-
-        for batch in file.iter_batches(batch_size=256, columns=[column]):
-            yield from (text for text in batch.column(0).to_pylist() if text is not None)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds strings, in any form that Arrow has for them."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)

@@ -12,7 +12,7 @@ from bert_hf.data.text.input_files import access_errors, expand, is_url, kind_of
 from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, mask_secrets
 
 _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or rows of id, context, question, answers"
 
@@ -94,15 +94,15 @@ def _holds_lines(path: str) -> bool:
 
 def _official_rows(path: str) -> Iterator[Row]:
     """The questions of SQuAD's JSON as rows; flat rows under `data`, or in a list, remain as they are."""
-    content = read_json(path)
+    content, where = read_json(path), mask_secrets(path)
     try:
         for article in content["data"] if isinstance(content, dict) else content:
             if "paragraphs" not in article:
-                yield Row(dict(article), path)
+                yield Row(dict(article), where)
                 continue
             for paragraph in article["paragraphs"]:
                 shared = {"context": paragraph["context"], "title": article.get("title", "")}
-                yield from (Row({**fields, **shared}, path) for fields in paragraph["qas"])
+                yield from (Row({**fields, **shared}, where) for fields in paragraph["qas"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"not SQuAD's JSON: {error!r}", where=path, remedy=_SHAPE) from None
 

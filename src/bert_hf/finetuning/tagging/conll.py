@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,8 @@ from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
-from bert_hf.errors import InputError, did_you_mean
-from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, split_tag, to_iob2
+from bert_hf.errors import InputError, did_you_mean, mask_secrets
+from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, is_tag, to_iob2
 
 DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
@@ -57,10 +56,17 @@ class TaggedSentences:
         self.lines.append(lines)
 
     def take(self, rows: Iterable[int] | np.ndarray) -> "TaggedSentences":
-        """Some of the sentences, by number."""
+        """Some of the sentences, by ascending number; a document ends where the next sentence is not among them.
+
+        Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
+        """
         taken = TaggedSentences(notes=list(self.notes), held_out=self.held_out)
-        for row in rows:
-            taken.add(self.words[row], self.tags[row], self.documents[row], self.files[row], self.lines[row])
+        document, previous = -1, -2
+        for row in map(int, rows):
+            if row != previous + 1 or self.documents[row] != self.documents[previous]:
+                document = row
+            taken.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
+            previous = row
         return taken
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
@@ -72,13 +78,7 @@ class TaggedSentences:
 # ---- files
 
 
-class _Sentence(NamedTuple):
-    """Words and tags, the number of the document within its file, and the line of each word."""
-
-    words: list[str]
-    tags: list[str]
-    document: int
-    lines: list[int]
+_Sentence = tuple[list[str], list[str], int, list[int]]  # words, tags, number of the document, line of each word
 
 
 def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedSentences:
@@ -87,7 +87,7 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
     CoNLL: one word per line, in two or more columns (the word first, its tag last), which tabs separate where the line
     has one, else spaces; a blank line ends a sentence, a line that begins with `-DOCSTART-` starts a document. Rows:
     one sentence each, `tokens` and `ner_tags`, which are names, or numbers that `names` explains; optionally
-    `document_id`. A file in IOB1 is turned into IOB2.
+    `document_id`.
 
     Raises:
         InputError: with file and line.
@@ -97,12 +97,22 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
         if kind_of(path) in (".jsonl", ".json", ".parquet"):
             _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
         else:
+            _refuse_names(names)
             _add(tagged, path, _read_conll(path))
     return tagged
 
 
-def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]:
+def _refuse_names(names: Sequence[str] | None) -> None:
+    """Refuses --tag_names for labels that are names already."""
+    if names:
+        raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
+
+
+def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
     """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
+
+    Args:
+        names: see `read_tagged`.
 
     Raises:
         InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
@@ -110,19 +120,37 @@ def read_tagged_hub(name: str, config: str | None) -> dict[str, TaggedSentences]
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
-        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, None, parts[split].notes))
+        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, names, parts[split].notes))
     return parts
 
 
 def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) -> None:
-    """Appends the sentences of a file (or Hub split) and checks them."""
-    before = len(tagged)
-    offset = tagged.documents[-1] + 1 if before else 0
+    """Appends the sentences of a file (or Hub split) and checks their tags."""
+    begin, where = len(tagged), mask_secrets(where)
+    offset = tagged.documents[-1] + 1 if begin else 0
     for words, tags, document, lines in sentences:
+        for word, tag in enumerate(tags):
+            if not is_tag(tag):
+                what, line = (
+                    f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE",
+                    lines[word] if lines else None,
+                )
+                raise InputError(what, where=where, line=line, remedy=_REMEDY)
         tagged.add(words, tags, offset + document, where, lines)
-    if len(tagged) == before:
+    if len(tagged) == begin:
         raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
-    _check_and_convert(tagged, before)
+
+
+def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
+    """Turns IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
+    iob1 = is_iob1(tags for rows in parts.values() for tags in rows.tags)
+    for rows in parts.values():
+        inside = sum(map(begins_with_inside, rows.tags))
+        if iob1:
+            rows.tags = [to_iob2(tags) for tags in rows.tags]
+            rows.notes.append(f"IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
+        elif inside:
+            rows.notes.append(f"{inside:,} entities begin with I-, which is read as conlleval does")
 
 
 def _read_conll(path: str) -> Iterator[_Sentence]:
@@ -138,14 +166,14 @@ def _read_conll(path: str) -> Iterator[_Sentence]:
         starts_document = line.startswith(DOCUMENT_START)
         if starts_document or not line.strip():
             if words:
-                yield _Sentence(words, tags, document, lines)
+                yield words, tags, document, lines
                 words, tags, lines, used = [], [], [], True
             if starts_document and used:
                 document, used = document + 1, False
             continue
 
         fields = _columns(line)
-        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and _is_tag(fields[-1])):
+        if line.startswith("# ") and not words and not (len(fields) == (columns or 2) and is_tag(fields[-1])):
             continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
         if len(fields) < 2 or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
             what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
@@ -162,14 +190,6 @@ def _columns(line: str) -> list[str]:
     if "\t" in line:
         return [column.strip(" ") for column in line.split("\t")]
     return [column for column in line.split(" ") if column]
-
-
-def _is_tag(text: str) -> bool:
-    try:
-        split_tag(text)
-    except ValueError:
-        return False
-    return True
 
 
 # ---- rows
@@ -189,7 +209,7 @@ def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None, notes: list
         words, tags = _words_and_tags(row, word_column, tag_column, names)
         empty += not words
         if words:
-            yield _Sentence(words, tags, document, [] if row.line is None else [row.line] * len(words))
+            yield words, tags, document, [] if row.line is None else [row.line] * len(words)
     if empty:
         notes.append(f"{rows[0].where}: {empty:,} rows have no words and are left out")
 
@@ -217,36 +237,15 @@ def _words_and_tags(
         raise row.error(what, _REMEDY)
 
     by_number = dict(enumerate(names or ()))
+    if any(isinstance(tag, str) for tag in tags):
+        _refuse_names(names)
     named: list[str] = []
     for tag in tags:
         if not isinstance(tag, str) and tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise row.error(f"label {tag!r} has no name", remedy)
-        named.append(tag if isinstance(tag, str) else by_number[tag])
+        named.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
     return [whole_text(word) for word in words], named
-
-
-# ---- schemes
-
-
-def _check_and_convert(rows: TaggedSentences, begin: int) -> None:
-    """Checks the tags of the sentences from `begin` on, which are one file, and turns IOB1 into IOB2."""
-    for sentence in range(begin, len(rows)):
-        for word, tag in enumerate(rows.tags[sentence]):
-            try:
-                split_tag(tag)
-            except ValueError as error:
-                where, line = rows.place(sentence, word)
-                raise InputError(str(error), where=where, line=line, remedy=_REMEDY) from None
-
-    tags = rows.tags[begin:]
-    where = rows.files[begin]
-    inside = sum(map(begins_with_inside, tags))
-    if inside and is_iob1(tags):
-        rows.tags[begin:] = [to_iob2(sentence) for sentence in tags]
-        rows.notes.append(f"{where}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
-    elif inside:
-        rows.notes.append(f"{where}: {inside:,} entities begin with I-, which is read as conlleval does")
 
 
 # ---- labels

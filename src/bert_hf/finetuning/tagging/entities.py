@@ -35,9 +35,14 @@ def split_tag(tag: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, _, kind = tag.partition("-")
-    if prefix not in PREFIXES:
+    if not is_tag(tag):
         raise ValueError(f"label {tag!r} is neither O nor one of {', '.join(f'{p}-TYPE' for p in PREFIXES)}")
     return prefix, kind or _NO_TYPE
+
+
+def is_tag(tag: str) -> bool:
+    """Whether it is `O`, or begins with one of the prefixes."""
+    return tag == OUTSIDE or tag.partition("-")[0] in PREFIXES
 
 
 def begins_entity(previous: str, tag: str) -> bool:

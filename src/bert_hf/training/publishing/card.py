@@ -16,6 +16,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.files import write_durably
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import shorten_list
+from bert_hf.errors import mask_secrets
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
 
@@ -26,7 +27,6 @@ STOCK = "A BERT that stock transformers loads, with no custom code:"
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 _OWN = ("eval_", "test_")  # beginnings of the names of a model's own metrics
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
-_IN_URL = re.compile(r"(://)[^/\s@'\"]+@|([?&][\w-]*(?:token|key|sig|signature|secret|password)=)[^&\s'\"]+", re.I)
 # Licences of texts that the Hub knows; it refuses a card with any other, except as `other` with a name.
 _LICENCES = (
     "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
@@ -100,8 +100,7 @@ def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
 
 def _without_tokens(text: str) -> str:
     """Replaces tokens and passwords."""
-    text = _TOKEN.sub("(token)", text)
-    text = _IN_URL.sub(lambda found: f"{found[1]}(token)@" if found[1] else f"{found[2]}(token)", text)
+    text = mask_secrets(_TOKEN.sub("(token)", text))
     if token := huggingface_hub.get_token():
         text = text.replace(token, "(token)")
     return text
