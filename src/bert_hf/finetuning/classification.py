@@ -102,9 +102,6 @@ class ClassificationTask(DownstreamTask):
             return squared_errors(outputs["logits"], inputs["labels"])
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
 
-    def count(self, labels: Tensor) -> Tensor:
-        return torch.ones_like(labels, dtype=torch.long) if self.regression else super().count(labels)
-
     # ---- predictions
 
     @classmethod
