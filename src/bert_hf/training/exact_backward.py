@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import Trainer
+from transformers.trainer_utils import has_length
 
 from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
@@ -94,12 +95,13 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = args.per_device_train_batch_size
-    last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches, on all ranks
-    own = min(max(0, last - args.process_index * size), size)
-    for batch in batches:
-        fills = args.world_size > 1 and own < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, size, own) if fills else batch
+    size = own = args.per_device_train_batch_size
+    if args.world_size > 1 and has_length(dataset):
+        last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
+        own = min(max(0, last - args.process_index * size), size)
+    for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
+        filled = own < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, size, own) if filled else batch
 
 
 def _first_rows(batch: dict, size: int, rows: int) -> dict:
