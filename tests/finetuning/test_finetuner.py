@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.downstream import RandomTask, Tokens, collate, make_finetuner
 from tiny import tiny_config
-from transformers import BertForSequenceClassification
+from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
@@ -208,6 +208,13 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert "The metrics are those of rows held out of the same data. " in card
     assert "widget" not in card
     assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
+
+    # A stock pipeline reads no position that was not trained
+    assert AutoTokenizer.from_pretrained(tmp_path / "run").model_max_length == 32
+    config = json.loads((tmp_path / "run/sentence_bert_config.json").read_text())
+    assert config == {"max_seq_length": 32, "do_lower_case": False}
+    classify = pipeline("text-classification", model=str(tmp_path / "run"))
+    assert classify("w1 " * 300, truncation=True) == classify("w1 " * 30)
 
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
     with pytest.raises(InputError, match="another run: early_stopping_patience"):

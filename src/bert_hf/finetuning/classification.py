@@ -160,7 +160,7 @@ class ClassificationTask(DownstreamTask):
         return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", model="{model}")
-classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  # as in training"""
+classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
 
     def settings(self) -> dict:
         kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}

@@ -1,5 +1,6 @@
 """The path of every fine-tuning run: network, defaults, identity, training, metrics of each part, card, report."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
 
+from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.config.precision import precision_name
 from bert_hf.console import logger
@@ -23,6 +25,7 @@ from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing import hub
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
+SENTENCE_CONFIG = "sentence_bert_config.json"  # where text-embeddings-inference reads the length of inputs
 FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_epsilon", "optim", "bf16", "fp16")
@@ -156,6 +159,7 @@ class EarlyStop(TrainerCallback):
 
 def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
     """The trainer of a run that `start_finetuning` has started."""
+    task.tokenizer.model_max_length = task.task_args.max_seq_length  # saved: longer inputs would reach new positions
     patience = task.task_args.early_stopping_patience
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}
@@ -181,6 +185,10 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         tests = [part for part in trainer.kept if part.startswith("test")]
         for part in tests or ["validation"]:
             task.write_predictions(folder_of(args), part, trainer.kept[part])
+
+    if args.process_index == 0 and task.pipeline_tag == "text-classification":
+        sizes = {"max_seq_length": task.task_args.max_seq_length, "do_lower_case": False}
+        write_durably(folder_of(args) / SENTENCE_CONFIG, json.dumps(sizes) + "\n")
 
     tested = "test_loss" in metrics["test"]
     baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}

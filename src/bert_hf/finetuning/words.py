@@ -197,7 +197,6 @@ class TokenClassificationTask(DownstreamTask):
         return f"""from transformers import pipeline
 
 tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={longest // 4})
-tagger.tokenizer.model_max_length = {longest}  # as in training; a longer text is read in windows
 tagger("Anna Smith lives in London.")"""
 
     def settings(self) -> dict:

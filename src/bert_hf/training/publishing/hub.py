@@ -20,6 +20,7 @@ from bert_hf.errors import InputError, first_line
 
 PUSHED = (
     "config.json *.safetensors model.safetensors.index.json tokenizer.json tokenizer_config.json vocab.txt README.md "
+    "sentence_bert_config.json "
     "*_results.json trainer_state.json loss.png log_history.csv"
 ).split()
 STOCK = "A BERT that stock transformers loads, with no custom code:"
