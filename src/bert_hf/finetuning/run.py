@@ -106,7 +106,8 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
         raise InputError(
             f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
         )
-    args.greater_is_better = not metric.endswith("loss")
+    if not args.direction_is_given:
+        args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
 
 
@@ -174,7 +175,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
 
     # Metrics: validation (the weights that are kept), its further parts, test
-    metrics = {"eval": trainer.evaluate(), "test": {}}
+    metrics = {"eval": _final_evaluation(trainer), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
     for part in _other_parts(trainer):
@@ -206,6 +207,19 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
         lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
+
+
+def _final_evaluation(trainer: FineTuner) -> dict[str, float]:
+    """Validation metrics of the weights that are kept.
+
+    They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
+    would end in a second value for its last step, which may be that of other weights.
+    """
+    step = trainer.state.global_step
+    logged = any("eval_loss" in log and log["step"] == step for log in trainer.state.log_history)
+    if logged or trainer.args.load_best_model_at_end:
+        return trainer.predict_part("validation", "eval")
+    return trainer.evaluate()
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:
