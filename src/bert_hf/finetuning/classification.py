@@ -63,10 +63,13 @@ class ClassificationTask(DownstreamTask):
     def source(cls, task_args: Any) -> str:
         return source_of(task_args)
 
+    @classmethod
+    def describe_rows(cls, rows: LabelledTexts, task_args: Any) -> str:
+        return rows.line("regression" if is_regression(task_args) else None)
+
     def describe(self) -> str:
-        problem = "regression" if self.regression else None
         given = dict.fromkeys(["train", *self.task_args.files()])
-        lines = [f"{part}: {self.parts[part].line(problem)}" for part in given]
+        lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in given]
         return "\n".join([*lines, *filter(None, [self.inputs("train").note])])
 
     def targets(self, part: str) -> np.ndarray | None:
@@ -200,6 +203,9 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
+        if baselines and self.task_args.long_texts != "windows":
+            longest = self.task_args.max_seq_length
+            lines.append(f"The baselines read at most {longest} tokens of a text, as the model does.")
         if predictions is not None and not self.regression:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
             lines.append(one_class_warning(guesses, self.labels))

@@ -68,6 +68,10 @@ class TokenClassificationTask(DownstreamTask):
         return parts
 
     @classmethod
+    def describe_rows(cls, rows: TaggedSentences, task_args: Any) -> str:
+        return f"{len(rows):,} sentences; labels {', '.join(label_names(rows.tags))}"
+
+    @classmethod
     def class_names(cls, task_args: Any, parts: dict) -> tuple[str, ...]:
         tags = list(parts["train"].tags)
         if parts["validation"].held_out:  # split off the training rows: the split must not decide which labels exist

@@ -188,8 +188,7 @@ def check_labelled_rows(task: type[DownstreamTask], task_args: TaskArguments) ->
     size = sum(Path(path).stat().st_size for path in files if Path(path).is_file())
     if size > _READ_WHOLE or any(map(is_url, files)) or not (files or getattr(task_args, "data_dir", None)):
         return f"rows: {size:,} bytes" if files else f"rows: {source}"
-    parts = task.read(task_args)
-    return "rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
+    return "\n".join(task.check_rows(task_args))
 
 
 def _refuse_rows_seen_before_the_test(task_args: TaskArguments) -> None:
