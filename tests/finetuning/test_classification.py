@@ -33,7 +33,9 @@ def test_the_card_cuts_a_text_as_training_does(tmp_path, pairs):
     torch.manual_seed(0)
     model = BertForSequenceClassification(tiny_config(initializer_range=0.5)).eval()
     model.save_pretrained(tmp_path / "model")
-    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = 16  # as a run saves it
+    tokenizer.save_pretrained(tmp_path / "model")
 
     long_text = "w5 w6 w7 " * 100
     code = made_task(tmp_path, pairs).usage(str(tmp_path / "model"))
@@ -66,4 +68,12 @@ def test_a_constant_classifier_is_warned_about(tmp_path):
     warning = "warning: the model predicts 'yes' for all 40 rows; train for longer"
     assert warning in task.report(metrics, {}, logits)
     logits[0] = [1.0, 0.0]
-    assert "warning" not in task.report(metrics, {}, logits)
+    said = task.report(metrics, {"baseline_words_f1": 0.6}, logits)
+    assert "warning" not in said
+    assert "The baselines read at most 16 tokens of a text" in said
+
+
+def test_a_check_names_columns_and_classes(tmp_path):
+    task_args = made_task(tmp_path).task_args
+    line = ClassificationTask.check_rows(task_args)[0]
+    assert line.startswith("train: text: text, label: label, 40 rows; no 20, yes 20")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.downstream import RandomTask, Tokens, collate, make_finetuner
 from tiny import tiny_config
-from transformers import BertForSequenceClassification
+from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
@@ -114,6 +114,15 @@ def test_the_best_weights_are_saved_between_two_checkpoints(tmp_path):
     assert (tmp_path / "checkpoint-2").is_dir()
 
 
+def test_a_given_direction_is_kept(tmp_path):
+    args = FineTuningArguments(
+        str(tmp_path), use_cpu=True, report_to="none", bf16=False, metric_for_best_model="share_of_class_0",
+        greater_is_better=False,
+    )  # fmt: skip
+    run.choose_best_metric(args, make_finetuner(tmp_path).task)
+    assert args.greater_is_better is False
+
+
 @pytest.mark.parametrize(("rows", "metric"), [(199, "loss"), (200, "share_of_class_0")])
 def test_few_validation_rows_are_judged_by_the_loss(tmp_path, rows, metric):
     trainer = make_finetuner(tmp_path)
@@ -203,11 +212,24 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert {"eval_loss", "eval_share_of_class_0", "test_loss", "test_share_of_class_0", "train_loss"} <= set(metrics)
     assert len((tmp_path / "run/test.txt").read_text().split()) == 18
+
+    # Each step is evaluated once in the log; all_results.json has the metrics of the weights that are kept
+    logs = json.loads((tmp_path / "run/trainer_state.json").read_text())["log_history"]
+    by_step = {log["step"]: log["eval_loss"] for log in logs if "eval_loss" in log}
+    assert len(by_step) == sum("eval_loss" in log for log in logs) == 4
+    assert metrics["eval_loss"] == pytest.approx(min(by_step.values()), rel=1e-5)
     card = (tmp_path / "run/README.md").read_text()
     assert "# run" in card
     assert "The metrics are those of rows held out of the same data. " in card
     assert "widget" not in card
     assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
+
+    # A stock pipeline reads no position that was not trained
+    assert AutoTokenizer.from_pretrained(tmp_path / "run").model_max_length == 32
+    config = json.loads((tmp_path / "run/sentence_bert_config.json").read_text())
+    assert config == {"max_seq_length": 32, "do_lower_case": False}
+    classify = pipeline("text-classification", model=str(tmp_path / "run"))
+    assert classify("w1 " * 300, truncation=True) == classify("w1 " * 30)
 
     assert fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
     with pytest.raises(InputError, match="another run: early_stopping_patience"):

@@ -197,6 +197,11 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     assert task.predicted_tags("validation", gold) == rows.tags
 
 
+def test_noise_in_embeddings_is_not_part_of_a_run_with_frozen_ones(tmp_path):
+    noisy = trainer_of(tmp_path, neftune_noise_alpha=5.0)
+    assert noisy.facts["identity"]["neftune_noise"] is None
+
+
 def test_features_are_computed_once(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path)
     path = trainer.task.collator().path

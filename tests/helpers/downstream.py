@@ -82,9 +82,6 @@ class Regression(RandomTask):
     def losses(self, inputs, outputs, label_smoothing=0.0):
         return squared_errors(outputs["logits"], inputs["labels"])
 
-    def count(self, labels):
-        return torch.ones_like(labels, dtype=torch.long)
-
 
 class Tokens(RandomTask):
     auto_class = AutoModelForTokenClassification

@@ -72,8 +72,10 @@ def results(place, folder):
 
 def test_squad_1(place, capsys):
     assert fine_tune(place, "squad", *files_of(place, "")) == 0
-    said = capsys.readouterr().out
+    captured = capsys.readouterr()
+    said = captured.out
     assert "newly initialized: qa_outputs.bias, qa_outputs.weight" in said
+    assert "LOAD REPORT" not in said + captured.err
     assert "\ntrain: 80 windows, " in f"\n{said}"
     assert "the best loss on 12 validation rows decides" in said
 

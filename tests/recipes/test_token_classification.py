@@ -203,4 +203,4 @@ def test_two_layers_have_no_last_four(tmp_path, capsys):
 
 def test_check_reads_the_rows(place, capsys):
     assert tune(place, "refused", "--check", "true") == 0
-    assert "rows: 60 train, 20 validation, 20 test" in capsys.readouterr().out
+    assert "train: 60 sentences; labels O, B-person, I-person, B-place" in capsys.readouterr().out

@@ -63,6 +63,7 @@ class FineTuningArguments(RunArguments):
 
     def __post_init__(self):
         self.best_metric_is_given = self.metric_for_best_model is not None  # the stock class fills in the loss
+        self.direction_is_given = self.greater_is_better is not None
         self.epochs_are_given = self.num_train_epochs is not None
         super().__post_init__()
 

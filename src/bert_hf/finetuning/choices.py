@@ -54,10 +54,8 @@ class ChoiceTask(DownstreamTask):
 
     def describe(self) -> str:
         line = f"{self.choices} choices"
-        for part, (_, contexts, choices) in self._encoded.items():
-            cut = [f"{count:,} {name}" for name, count in (("contexts", contexts), ("choices", choices)) if count]
-            if cut:
-                line += f"; {' and '.join(cut)} of {part} were cut to {self.task_args.max_seq_length} tokens"
+        for part, (_, cut) in self._encoded.items():
+            line += f"; {cut:,} rows of {part} are cut to {self.task_args.max_seq_length} tokens" if cut else ""
 
         texts = {
             part: [" ".join([row.context, row.question, *row.choices]) for row in rows]
@@ -145,11 +143,10 @@ number, probabilities = choose(model, tokenizer, context, choices, max_seq_lengt
 
 
 class EncodedChoices(NamedTuple):
-    """Features of rows, and how many of their contexts and choices were cut."""
+    """Features of rows, and how many of the rows were cut."""
 
     features: datasets.Dataset
-    cut_contexts: int
-    cut_choices: int
+    cut: int
 
 
 def encode_choices(
@@ -177,11 +174,10 @@ def encode_choices(
     capacity = max_seq_length - 3
 
     inputs, segments, lengths = [], [], []
-    cut_contexts = cut_choices = 0
+    cut = 0
     for number, context in enumerate(contexts):
         own = choices[number * count : (number + 1) * count]
-        cut_choices += sum(len(choice) > capacity for choice in own)
-        cut_contexts += any(len(context) + min(len(choice), capacity) > capacity for choice in own)
+        cut += any(len(context) + len(choice) > capacity for choice in own)
         for choice in own:
             kept = context[: max(0, capacity - len(choice))]
             inputs.append(np.array([cls, *kept, sep, *choice[:capacity], sep], np.int32))
@@ -196,7 +192,7 @@ def encode_choices(
     }
     if any(row.label is not None for row in rows):
         columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
-    return EncodedChoices(datasets.Dataset.from_dict(columns), cut_contexts, cut_choices)
+    return EncodedChoices(datasets.Dataset.from_dict(columns), cut)
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:

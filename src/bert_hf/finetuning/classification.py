@@ -62,10 +62,13 @@ class ClassificationTask(DownstreamTask):
     def source(cls, task_args: Any) -> str:
         return source_of(task_args)
 
+    @classmethod
+    def describe_rows(cls, rows: LabelledTexts, task_args: Any) -> str:
+        return rows.line("regression" if is_regression(task_args) else None)
+
     def describe(self) -> str:
-        problem = "regression" if self.regression else None
         given = dict.fromkeys(["train", *self.task_args.files()])
-        lines = [f"{part}: {self.parts[part].line(problem)}" for part in given]
+        lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in given]
         return "\n".join([*lines, *filter(None, [self.inputs("train").note])])
 
     def targets(self, part: str) -> np.ndarray | None:
@@ -100,9 +103,6 @@ class ClassificationTask(DownstreamTask):
         if self.regression:
             return squared_errors(outputs["logits"], inputs["labels"])
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)
-
-    def count(self, labels: Tensor) -> Tensor:
-        return torch.ones_like(labels, dtype=torch.long) if self.regression else super().count(labels)
 
     # ---- predictions
 
@@ -162,7 +162,7 @@ class ClassificationTask(DownstreamTask):
         return f"""from transformers import pipeline
 
 classify = pipeline("text-classification", model="{model}")
-classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  # as in training"""
+classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, as in training"""
 
     def settings(self) -> dict:
         kind = {"target": "a number"} if self.regression else {"labels": ", ".join(self.labels)}
@@ -202,6 +202,9 @@ classify({text}, truncation=True, max_length={self.task_args.max_seq_length})  #
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
+        if baselines and self.task_args.long_texts != "windows":
+            longest = self.task_args.max_seq_length
+            lines.append(f"The baselines read at most {longest} tokens of a text, as the model does.")
         if predictions is not None and not self.regression:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
             lines.append(one_class_warning(guesses, self.labels))

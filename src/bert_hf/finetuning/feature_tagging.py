@@ -295,6 +295,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
         args.num_train_epochs = EPOCHS if args.num_train_epochs is None else args.num_train_epochs
         args.bf16 = False if args.bf16 is None else args.bf16
+        args.neftune_noise_alpha = None  # it would disturb embeddings that are not computed again
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 

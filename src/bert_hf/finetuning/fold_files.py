@@ -125,35 +125,22 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
 
 
 def _manifest(made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> dict:
-    regression = split_args.problem_type == REGRESSION
+    """What the folds are made of: the checksum of each file (None of a folder or URL), the options, the rows."""
+    paths = expand(split_args.train_file or [], folders=True)
+    checksums = {path: None if is_url(path) or Path(path).is_dir() else file_checksum(path) for path in paths}
+    names = ("folds", "validation_split_percentage", "test_split_percentage", "split_seed")
     return {
         "bert_hf": version("bert-hf"),
-        "files": _checksums(split_args.train_file or []),
-        "options": {
-            "validation_split_percentage": split_args.validation_split_percentage,
-            "test_split_percentage": split_args.test_split_percentage,
-            "split_seed": split_args.split_seed,
-        },
-        "folds": [{name: _counts(rows, regression) for name, rows in parts.items()} for parts in made],
+        "files": {mask_secrets(path): checksum for path, checksum in checksums.items()},
+        "options": {name: getattr(split_args, name) for name in names},
+        "folds": [{name: _counts(rows, split_args.problem_type) for name, rows in parts.items()} for parts in made],
     }
 
 
-def _checksums(patterns: list[str]) -> dict[str, str | None]:
-    """The checksum of each file by its name, with its folders where two have the same; None of a folder or URL."""
-    paths = expand(patterns, folders=True)
-    names = Counter(Path(path).name for path in paths)
-    found: dict[str, str | None] = {}
-    for path in paths:
-        name = mask_secrets(Path(path).name if names[Path(path).name] == 1 else path)
-        found[name] = None if is_url(path) or Path(path).is_dir() else file_checksum(path)
-    return found
-
-
-def _counts(rows: LabelledTexts, regression: bool) -> dict:
+def _counts(rows: LabelledTexts, problem_type: str | None) -> dict:
     """Rows, and rows of each class."""
-    if regression:
-        return {"rows": len(rows)}
-    return {"rows": len(rows), "classes": dict(sorted(Counter(rows.class_names()).items()))}
+    classes = {} if problem_type == REGRESSION else {"classes": dict(sorted(Counter(rows.class_names()).items()))}
+    return {"rows": len(rows), **classes}
 
 
 def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:

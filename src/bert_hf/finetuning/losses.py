@@ -13,8 +13,9 @@ from bert_hf.models.functional import IGNORE_INDEX
 
 
 def count_labels(labels: Tensor) -> Tensor:
-    """(B,) labels of each model input that are trained on."""
-    return (labels != IGNORE_INDEX).reshape(len(labels), -1).sum(1)
+    """(B,) labels of each model input that are trained on: classes but `IGNORE_INDEX`, or numbers but NaN."""
+    known = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
+    return known.reshape(len(labels), -1).sum(1)
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -33,8 +34,9 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
 
 
 def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,); every number is a label."""
-    return (logits.float().squeeze(-1) - labels.float()).square()
+    """(B,) squared differences of the predicted numbers (B, 1) and the labels (B,); NaN adds nothing."""
+    differences = logits.float().squeeze(-1) - labels.float()
+    return differences.masked_fill(labels.isnan(), 0.0).square()
 
 
 def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The path of every fine-tuning run: network, defaults, identity, training, metrics of each part, card, report."""
 
 import functools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
+from transformers.utils import logging
 
+from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.config.parser import parse
 from bert_hf.config.precision import precision_name
@@ -29,6 +32,7 @@ from bert_hf.training.publishing.card import Card, held_out_text
 from bert_hf.training.run_checks import check_run
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
+SENTENCE_CONFIG = "sentence_bert_config.json"  # where text-embeddings-inference reads the length of inputs
 FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
@@ -44,6 +48,9 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     task_args = task.task_args
     where = str(task_args.model_name_or_path)
     set_seed(seed)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # of transformers: its load report; new layers are named below
+    logging.disable_progress_bar()
     try:
         folder = find_checkpoint(where, weights=not task_args.from_scratch)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
@@ -58,6 +65,8 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         what = f"no model can be loaded: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
+    finally:
+        logging.set_verbosity(verbosity)
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
     return model, line
@@ -85,8 +94,7 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
-    parts = task.read(task_args)
-    yield "rows: " + ", ".join(f"{len(rows):,} {part}" for part, rows in parts.items())
+    yield from task.check_rows(task_args)
 
     checkpoint = str(task_args.model_name_or_path)
     tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
@@ -138,7 +146,8 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
         raise InputError(
             f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
         )
-    args.greater_is_better = not metric.endswith("loss")
+    if not args.direction_is_given:
+        args.greater_is_better = not metric.endswith("loss")
     return f"the best {metric} on {rows:,} validation rows decides"
 
 
@@ -191,6 +200,7 @@ class EarlyStop(TrainerCallback):
 
 def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
     """The trainer of a run that `start_finetuning` has started."""
+    task.tokenizer.model_max_length = task.task_args.max_seq_length  # saved: longer inputs would reach new positions
     patience = task.task_args.early_stopping_patience
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}
@@ -206,7 +216,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
-    metrics = {"eval": trainer.evaluate(), "test": {}}
+    metrics = {"eval": _final_evaluation(trainer), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
     for part in _other_parts(trainer):
@@ -217,6 +227,10 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         tests = [part for part in trainer.kept if part.startswith("test")]
         for part in tests or ["validation"]:
             task.write_predictions(folder_of(args), part, trainer.kept[part])
+
+    if args.process_index == 0 and task.pipeline_tag == "text-classification":
+        sizes = {"max_seq_length": task.task_args.max_seq_length, "do_lower_case": False}
+        write_durably(folder_of(args) / SENTENCE_CONFIG, json.dumps(sizes) + "\n")
 
     tested = "test_loss" in metrics["test"]
     baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
@@ -234,6 +248,19 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
         lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
+
+
+def _final_evaluation(trainer: FineTuner) -> dict[str, float]:
+    """Validation metrics of the weights that are kept.
+
+    They are logged only where the last weights are kept and were not evaluated yet: otherwise the curve of the run
+    would end in a second value for its last step, which may be that of other weights.
+    """
+    step = trainer.state.global_step
+    logged = any("eval_loss" in log and log["step"] == step for log in trainer.state.log_history)
+    if logged or trainer.args.load_best_model_at_end:
+        return trainer.predict_part("validation", "eval")
+    return trainer.evaluate()
 
 
 def _other_parts(trainer: FineTuner) -> list[str]:

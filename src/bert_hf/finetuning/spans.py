@@ -209,21 +209,11 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
         return found if self.threshold is None else {**found, "threshold of the null odds": f"{self.threshold:.4f}"}
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
-        lines = ["".ljust(24) + "".join(name.rjust(12) for name in ("exact", "F1", "questions"))]
-        for prefix, part in (("eval", "validation"), ("test", "test")):
-            for group, name in (("", ""), ("HasAns_", ", with answer"), ("NoAns_", ", without")):
-                total = metrics.get(f"{prefix}_{group}total")
-                if total is None or (group == "HasAns_" and total == metrics[f"{prefix}_total"]):
-                    continue
-                exact, f1 = (metrics[f"{prefix}_{group}{metric}"] for metric in ("exact", "f1"))
-                lines.append(f"{(part + name).ljust(24)}{exact:12.4f}{f1:12.4f}{total:12,.0f}")
-
-        if self.threshold is not None:
-            exact, f1 = metrics["eval_best_exact"], metrics["eval_best_f1"]
-            lines.append(f"{'validation, best'.ljust(24)}{exact:12.4f}{f1:12.4f}")
-            origin = "given" if self.task_args.null_score_diff_threshold is not None else "best F1 of the validation"
-            lines.append(f"threshold of the null odds: {self.threshold:.4f} ({origin})")
-        return "\n".join(lines)
+        lines = super().report(metrics, baselines, predictions)
+        if self.threshold is None:
+            return lines
+        origin = "given" if self.task_args.null_score_diff_threshold is not None else "best F1 of the validation"
+        return f"{lines}\nthreshold of the null odds: {self.threshold:.4f} ({origin})"
 
 
 def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, list[Question]]) -> None:

@@ -56,6 +56,20 @@ class DownstreamTask(ABC):
         """
 
     @classmethod
+    def check_rows(cls, task_args: TaskArguments) -> list[str]:
+        """Reads all rows as a run does; a line on each part, for `--check`.
+
+        Raises:
+            InputError: with file and line.
+        """
+        return [f"{part}: {cls.describe_rows(rows, task_args)}" for part, rows in cls.read(task_args).items()]
+
+    @classmethod
+    def describe_rows(cls, rows: Any, task_args: TaskArguments) -> str:
+        """Describes the rows of a part: number, columns, classes."""
+        return f"{len(rows):,} rows"
+
+    @classmethod
     def class_names(cls, task_args: TaskArguments, parts: dict[str, Any]) -> tuple[str, ...]:
         """Class names by id, of all rows that were read."""
         return ()

@@ -1,7 +1,7 @@
 """transformers' Trainer for the tasks of fine-tuning: exact loss for each head, and predictions in the rows' order."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import datasets
@@ -14,7 +14,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.finetuning.task import Arrays, DownstreamTask
-from bert_hf.training.exact_backward import check_training_step, exact_training_step
+from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
@@ -67,6 +67,9 @@ class FineTuner(ResumableTrainer):
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         return exact_training_step(self, super().forward_backward, model, inputs, num_items_in_batch)
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
+        return super().get_batch_samples(without_repeated_rows(self, epoch_iterator), num_batches, device)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """Labels of the optimizer step, over all micro-batches and ranks."""

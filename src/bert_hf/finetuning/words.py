@@ -70,6 +70,10 @@ class TokenClassificationTask(DownstreamTask):
         return parts
 
     @classmethod
+    def describe_rows(cls, rows: TaggedSentences, task_args: Any) -> str:
+        return f"{len(rows):,} sentences; labels {', '.join(label_names(rows.tags))}"
+
+    @classmethod
     def class_names(cls, task_args: Any, parts: dict) -> tuple[str, ...]:
         tags = list(parts["train"].tags)
         if parts["validation"].held_out:  # split off the training rows: the split must not decide which labels exist
@@ -199,7 +203,6 @@ class TokenClassificationTask(DownstreamTask):
         return f"""from transformers import pipeline
 
 tagger = pipeline("token-classification", model="{model}", aggregation_strategy="first", stride={longest // 4})
-tagger.tokenizer.model_max_length = {longest}  # as in training; a longer text is read in windows
 tagger("Anna Smith lives in London.")"""
 
     def settings(self) -> dict:

@@ -1,8 +1,9 @@
-"""Runs backward on exactly the loss that was computed, whatever the installed Trainer does to it, and checks that.
+"""Runs backward on exactly the loss of the rows of a step, whatever the installed Trainer and accelerate do to it.
 
 `Trainer.training_step` divides the loss by the accumulation steps unless it is told that this was done already. How
 it is told differs between versions (`loss_is_scaled_for_ga` exists from transformers 5.19 on), and a version without
-that name divides silently. A loss that is a share of the whole global batch must never be divided.
+that name divides silently. A loss that is a share of the whole global batch must never be divided. accelerate repeats
+rows of an epoch so that its last batch is full on every rank; they must not count.
 """
 
 import contextlib
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import Trainer
+from transformers.trainer_utils import has_length
 
 from bert_hf.errors import InputError
+from bert_hf.models.functional import IGNORE_INDEX
 
 _ACCUMULATION = 4  # accumulation steps that the trial step claims to be one of
 
@@ -80,6 +83,42 @@ def check_training_step(trainer: Trainer) -> None:
             where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
             remedy="install versions that bert_hf allows, and no other code that changes Trainer",
         )
+
+
+def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator[dict]:
+    """The micro-batches of an epoch, without the rows that accelerate repeats to fill the last ones on every rank.
+
+    Of 17 rows, in batches of eight on two ranks, the last batches are made of the rows
+
+        rank 0    16, 0, 1, 2, 3, 4, 5, 6     →  16
+        rank 1    7, 8, 9, 10, 11, 12, 13, 14 →  7, without labels, since every rank takes part in each step
+    """
+    args: Any = trainer.args
+    dataset: Any = trainer.train_dataset
+    size = own = args.per_device_train_batch_size
+    if args.world_size > 1 and has_length(dataset):
+        last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
+        own = min(max(0, last - args.process_index * size), size)
+    for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
+        filled = own < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, size, own) if filled else batch
+
+
+def _first_rows(batch: dict, size: int, rows: int) -> dict:
+    """The first rows of a batch of `size` rows; of no rows the first one without its labels."""
+    kept = max(1, rows)
+    result = dict(batch)
+    for name, value in batch.items():
+        if name in ("masked_positions", "token_positions"):  # indices into the flattened batch (B·L)
+            result[name] = value[value < kept * batch["input_ids"].shape[1]]
+        elif isinstance(value, Tensor) and value.dim() and len(value) == size:
+            result[name] = value[:kept]
+
+    for name in [name for name in result if "label" in name and not rows]:
+        result[name] = torch.full_like(result[name], torch.nan if result[name].is_floating_point() else IGNORE_INDEX)
+    if not rows and "masked_positions" in result:
+        result["masked_positions"] = result["masked_positions"][:0]
+    return result
 
 
 @contextlib.contextmanager

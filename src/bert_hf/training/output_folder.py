@@ -39,7 +39,7 @@ _TEMPORARY = re.compile(r"\..+\.tmp|\.tmp\w{6}")
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
 _FILES = (
     "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
-    "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json "
+    "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json sentence_bert_config.json "
     "train_results.json eval_results.json test_results.json all_results.json trainer_state.json "
     "loss.png log_history.csv null_odds.json *_null_odds.json "
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "

@@ -29,7 +29,12 @@ from bert_hf.models.flops import model_matmul_rate, training_flops
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.checkpoints.trainer_state import load_logs
-from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
+from bert_hf.training.exact_backward import (
+    check_training_step,
+    exact_training_step,
+    replaced_attributes,
+    without_repeated_rows,
+)
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
     TaskLosses,
@@ -255,6 +260,10 @@ class PreTrainer(ResumableTrainer):
         return list(split_micro_batch(inputs, rows))
 
     # ---- loss
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
+        batches = epoch_iterator if self._numbered else without_repeated_rows(self, epoch_iterator)
+        return super().get_batch_samples(batches, num_batches, device)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """(2,) masked tokens and pairs of the optimizer step, over all micro-batches and ranks."""

@@ -10,7 +10,7 @@ from bert_hf.errors import InputError, first_line
 
 PUSHED = [
     *("config.json", "*.safetensors", "model.safetensors.index.json", "README.md"),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "sentence_bert_config.json"),
     *("*_results.json", "trainer_state.json", "loss.png", "log_history.csv"),
 ]
 TIMEOUT = 60  # seconds without a byte; huggingface_hub has no limit
