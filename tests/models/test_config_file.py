@@ -21,7 +21,7 @@ def test_another_architecture_may_be_tuned(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**SHAPE, "model_type": "roberta"}))
     assert read_checked_config(path, bert_alone=False) is None
-    with pytest.raises(InputError, match=r"config\.json(:1)?: model_type is 'roberta', and not 'bert'"):
+    with pytest.raises(InputError, match=r"config\.json(:1)?: model_type is 'roberta', not 'bert'"):
         read_checked_config(path)
 
 
@@ -30,5 +30,5 @@ def test_a_value_of_another_type_is_one_line(tmp_path, wrong):
     path = tmp_path / "m.json"
     path.write_text(json.dumps({**SHAPE, **wrong}))
     for read in (read_checked_config, lambda path: config_from_json(str(path))):
-        with pytest.raises(InputError, match=r"m\.json: no BERT's configuration: .*; correct the file$"):
+        with pytest.raises(InputError, match=r"m\.json: not a BERT's configuration: .*; correct the file$"):
             read(path)

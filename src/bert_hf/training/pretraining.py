@@ -13,8 +13,8 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.tokenization import check_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
-from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
-from bert_hf.models.loading import find_checkpoint, load_network
+from bert_hf.models.config_file import config_from_json, config_of_checkpoint
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_name
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
@@ -60,7 +60,7 @@ def make_model(
         ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_length(model.config, longest_length(example_args), where)
+    check_positions(longest_length(example_args), model.config.max_position_embeddings, where)
     return model
 
 
