@@ -20,12 +20,11 @@ _SIZES = (
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
+def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
     """The configuration in a JSON file: of a model to be made, or of a checkpoint.
 
     Args:
         longest: tokens of the longest sequence that the model will see.
-        bert_alone: another architecture is an error; otherwise None is returned for it.
 
     Raises:
         InputError: a value is wrong (with its line), or `longest` is beyond the positions.
@@ -35,9 +34,6 @@ def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = T
     values = parse_json(text, path, "correct the file")
     if not isinstance(values, dict):
         values = {"model_type": None}
-    if not bert_alone and values.get("model_type", "bert") != "bert":
-        return None
-
     if problem := _problem(values):
         name, what = problem
         raise InputError(what, where=path, line=_line_of(text, name), remedy="correct the file")
@@ -61,7 +57,6 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     config = read_checked_config(path)
-    assert config is not None  # of another architecture it is an error
     read_safe_json(Path(path))
 
     config.vocab_size = vocab_size or config.vocab_size

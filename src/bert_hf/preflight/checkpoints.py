@@ -39,13 +39,8 @@ def local_tokenizer(
     return load_or_train_tokenizer(tokenizer_args, corpus_args) if prepared else None
 
 
-def read_model_config(
-    config_name: str | None, checkpoint: str | None, longest: int, bert_alone: bool = True
-) -> BertConfig | None:
-    """The configuration of the network (see `read_checked_config`).
-
-    None where it is on the Hub or, unless `bert_alone`, not that of a BERT.
-    """
+def read_model_config(config_name: str | None, checkpoint: str | None, longest: int) -> BertConfig | None:
+    """The configuration of the network (see `read_checked_config`); None where it is on the Hub."""
     if checkpoint is None:
         if config_name is None:
             raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/mini.json")
@@ -54,4 +49,4 @@ def read_model_config(
         return None
     if not Path(checkpoint).is_dir():
         raise InputError("not a folder of a checkpoint", where=checkpoint, remedy="give the folder that holds it")
-    return read_checked_config(Path(checkpoint) / "config.json", longest, bert_alone)
+    return read_checked_config(Path(checkpoint) / "config.json", longest)

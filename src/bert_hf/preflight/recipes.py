@@ -151,7 +151,7 @@ def check_finetuning(task: type[DownstreamTask], task_args, args) -> Iterator[st
     yield check_labelled_rows(task, task_args)
 
     # Model and tokenizer
-    config = read_model_config(None, task_args.model_name_or_path, task_args.max_seq_length, bert_alone=False)
+    config = read_model_config(None, task_args.model_name_or_path, task_args.max_seq_length)
     named = task_args.tokenizer_name or task_args.model_name_or_path
     if is_here(named):
         tokenizer = load_tokenizer(named)
