@@ -25,6 +25,7 @@ def test_our_own_shapes_are_good(path):
     [
         {"is_decoder": 3}, {"id2label": [1]}, {"num_labels": "two"}, {"dtype": "float99"}, {"hidden_size": 0},
         {"hidden_size": 33}, {"hidden_dropout_prob": 1.5}, {"hidden_act": "gelo"}, {"vocab_sise": 100},
+        {"position_embedding_type": "relative_key"},
     ],
     ids=json.dumps,
 )  # fmt: skip
@@ -53,3 +54,12 @@ def test_another_architecture_is_refused_by_the_check_and_by_the_run(tmp_path, c
         assert "model_type is 'roberta', not 'bert'" in capsys.readouterr().err
     with pytest.raises(InputError, match="model_type is 'roberta', not 'bert'"):
         config_of_checkpoint(str(tmp_path / "roberta"))
+
+
+def test_a_checkpoint_with_relative_positions_is_refused(tmp_path):
+    """transformers 5 ignores the entry, so the checkpoint would be another network."""
+    config = tiny_config()
+    config.position_embedding_type = "relative_key"
+    config.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="position_embedding_type is 'relative_key', not 'absolute'"):
+        config_of_checkpoint(str(tmp_path))

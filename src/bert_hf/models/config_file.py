@@ -11,7 +11,7 @@ from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
 from bert_hf.errors import InputError, did_you_mean, first_line
-from bert_hf.models.loading import check_positions, find_checkpoint, read_safe_json
+from bert_hf.models.loading import check_positions, find_checkpoint, foreign_architecture, read_safe_json
 
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -93,8 +93,8 @@ def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
 def _problem(values: dict) -> tuple[str, str] | None:
     """(key, what is wrong with it) for what transformers accepts and BERT does not; types are left to transformers."""
     usual = BertConfig().to_dict()
-    if values.get("model_type", "bert") != "bert":
-        return "model_type", f"model_type is {values['model_type']!r}, not 'bert'"
+    if problem := foreign_architecture(values):
+        return problem
 
     # A misspelled key: an unknown one that resembles a key that is missing
     for name in values:

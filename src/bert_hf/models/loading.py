@@ -55,13 +55,21 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
     path = plain_file(folder, CONFIG)
-    if (kind := read_safe_json(path).get("model_type")) != "bert":
-        raise InputError(f"model_type is {kind!r}, not 'bert'", where=path, remedy="give a BERT checkpoint")
+    if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
+        raise InputError(problem[1], where=path, remedy="give a BERT checkpoint")
 
     if weights:
         for file in weight_files(folder):
             check_numbers(file)
     return folder
+
+
+def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
+    """(key, what is wrong with it) if a configuration describes another network than BERT. Absent keys are BERT's."""
+    for name, value in {"model_type": "bert", "position_embedding_type": "absolute"}.items():
+        if config.get(name, value) != value:  # transformers 5 ignores relative positions
+            return name, f"{name} is {config[name]!r}, not {value!r}"
+    return None
 
 
 def find_tokenizer(where: str | Path) -> Path:
