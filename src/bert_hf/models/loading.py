@@ -18,9 +18,7 @@ import huggingface_hub
 import torch
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
-from transformers import BertConfig
 
-from bert_hf.config.hardware import cpu_threads
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
 
@@ -50,7 +48,7 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
 
     Raises:
-        InputError: nothing is there, it is no BERT, or it asks for more than configuration and safetensors.
+        InputError: nothing is there, it is not a BERT, or it asks for more than configuration and safetensors.
     """
     folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
@@ -272,22 +270,6 @@ def _all_finite(tensor: torch.Tensor) -> bool:
 
 
 # ---- loading
-
-
-def open_checkpoint(where: str, max_seq_length: int) -> tuple[Path, BertConfig, torch.device]:
-    """(folder, shape, device) of a checkpoint that is only read: the GPU, where there is one; sets a CPU's threads.
-
-    Raises:
-        InputError: nothing can be loaded from there, or the positions are fewer than `max_seq_length`.
-    """
-    folder = find_checkpoint(where)
-    config = BertConfig.from_pretrained(folder)
-    check_positions(max_seq_length, config.max_position_embeddings, where)
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    if device.type == "cpu":
-        torch.set_num_threads(cpu_threads())
-    return folder, config, device
 
 
 def check_positions(length: int, positions: int, where: str | Path | None, line: int | None = None) -> None:
