@@ -8,10 +8,8 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hub_server import HubServer
@@ -406,18 +404,6 @@ def test_the_largest_and_the_smallest_number_are_finite(tmp_path, value):
     save_file({"x": numbers}, tmp_path / "x")
     with pytest.raises(InputError, match="x holds NaN"):
         loading.check_numbers(tmp_path / "x")
-
-
-def test_a_look_at_every_number_of_base_takes_less_than_a_second(tmp_path):
-    """A quarter of its 110 million, in a quarter of that time."""
-    numbers = np.random.default_rng(0).random(27_500_000, dtype=np.float32)
-    save_file({"x": torch.from_numpy(numbers)}, tmp_path / "x")
-    spent = []
-    for _ in range(5):
-        begun = time.process_time()
-        loading.check_numbers(tmp_path / "x")
-        spent.append(time.process_time() - begun)
-    assert min(spent) < 0.25
 
 
 # ---- the Hub
