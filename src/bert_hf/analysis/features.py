@@ -105,7 +105,7 @@ class FeatureExtractor:
 
     def encode(self, texts: Iterable[Text]) -> list[Encoding]:
         """The tokens of texts, special tokens included, cut at the longest length."""
-        rust = self.tokenizer.backend_tokenizer  # pyright: ignore[reportAttributeAccessIssue] - a fast tokenizer
+        rust: Any = self.tokenizer.backend_tokenizer
         rust.enable_truncation(self.max_seq_length, strategy="longest_first")
         return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
 

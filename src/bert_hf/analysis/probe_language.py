@@ -109,7 +109,8 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
 
         scores = model.cls.seq_relationship(pooled).float()
         following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
-    return Outputs(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)), following)
+    targets, shown, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+    return Outputs(targets, shown, losses, correct, following)
 
 
 # ---- masked language model
@@ -121,7 +122,7 @@ class Corruptor:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, counts: np.ndarray):
         self._rng = np.random.default_rng(0)
         self._continues = continuing_pieces(tokenizer)
-        self._special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+        self._special: Any = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
         drawn_from = counts.astype(np.float64)
         drawn_from[self._special] = 0
         self._frequencies = drawn_from / drawn_from.sum()
