@@ -11,15 +11,12 @@ for itself, and shared files once (Linux); "before it": after the imports. CPU s
 busy machine they say more than the clock's. Prints a table, then a JSON line. The rows:
 
 - *encode_batch_fast alone*: on the sentences that ours makes, split beforehand and in memory.
-- *ours*: `corpus.prepare`, from the files to the store; one process, then `--num_proc`. Between them the machine's own
-  scaling: how much more work so many spinning processes do than one, in the same minute.
+- *ours*: `corpus.prepare`, from the files to the store; one process, then `--num_proc`.
 - *datasets.map*: `load_dataset`, a stock fast tokenizer by `map`, a second `map` that cuts the stream of tokens to
   `--max_seq_length`, as run_mlm.py of the transformers examples does; one process, cached as it comes.
 - *2018*: BasicTokenizer and WordpieceTokenizer (transformers still ships those of 2018) on the split sentences, then
   `original_2018.create_instances` with ten copies, on the first `--slice_mb`. Its disk is the size that its TFRecords
   would have; writing them is not timed.
-
-`--memory` also prepares ten times the text: it needs as much disk, three times over.
 """
 
 import argparse
@@ -33,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -331,71 +328,35 @@ def alone(name: str, task: Task, threads: int | None = 1) -> dict:
         shutil.rmtree(folder)
 
 
-def machine_scaling(processes: int, seconds: float = 1.0) -> float:
-    """How much more work so many spinning processes do than one."""
-
-    def work(number: int) -> int:
-        command = [sys.executable, "-S", "-c", SPIN, str(time.time() + 0.3), str(seconds)]
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(number)]
-        return sum(int(process.communicate()[0]) for process in running)
-
-    return work(processes) / work(1)
-
-
-SPIN = """
-import sys, time
-begin, length, done = float(sys.argv[1]), float(sys.argv[2]), 0
-while time.time() < begin:
-    pass
-while time.time() < begin + length:
-    sum(range(1000))
-    done += 1
-print(done)
-"""
-
-
 # ---- side by side
 
 
 def side_by_side(task: Task, names: list[str], repeats: int, text_bytes: int) -> dict[str, dict]:
     """{row: its figures, of the run of median time}, the rows in turns."""
     runs: dict[str, list[dict]] = {name: [] for name in names}
-    scaling = []
     for _ in range(repeats):
         for name in names:
-            if name == "ours_n":
-                scaling.append(machine_scaling(task.num_proc))
             own = task if name == "ours_n" else replace(task, num_proc=1)
             runs[name].append({"text": text_bytes, **alone(name, own)})
-            if name == "ours_n":
-                scaling.append(machine_scaling(task.num_proc))
     results = {name: sorted(own, key=lambda run: run["seconds"])[len(own) // 2] for name, own in runs.items()}
     for name, result in results.items():
         result["mb_s"] = result["text"] / 1e6 / result["seconds"]
         result["mb_cpu_s"] = result["text"] / 1e6 / result["cpu_seconds"]
         result["tokens_s"] = result["tokens"] / result["seconds"]
         result["seconds_all"] = [run["seconds"] for run in runs[name]]
-    if scaling:
-        results["ours_n"]["machine_scaling"] = statistics.median(scaling)
     return results
 
 
 def ratios(results: dict[str, dict]) -> dict:
-    """Speeds as ratios; those by CPU are of MB in a second of a core, which others on the machine disturb less."""
+    """Speeds of ours as multiples of the others', by the clock and by CPU time, which a busy machine disturbs less."""
 
     def over(first: str, second: str, speed: str = "mb_s") -> float | None:
         return results[first][speed] / results[second][speed] if {first, second} <= results.keys() else None
 
     others = ("encode_batch_fast", "datasets_map", "2018")
-    scaling, machine = over("ours_n", "ours"), results.get("ours_n", {}).get("machine_scaling")
-    return {
-        **{f"ours_over_{other}": over("ours", other) for other in others},
-        **{f"ours_over_{other}_by_cpu": over("ours", other, "mb_cpu_s") for other in others},
-        "scaling": scaling,
-        "machine_scaling": machine,
-        "scaling_over_machine": scaling / machine if scaling else None,
-        "work_in_a_cpu_second_kept": over("ours_n", "ours", "mb_cpu_s"),
-    }
+    by_clock = {f"ours_over_{other}": over("ours", other) for other in others}
+    by_cpu = {f"ours_over_{other}_by_cpu": over("ours", other, "mb_cpu_s") for other in others}
+    return {**by_clock, **by_cpu, "scaling": over("ours_n", "ours")}
 
 
 def report(results: dict[str, dict], task: Task) -> None:
@@ -403,20 +364,11 @@ def report(results: dict[str, dict], task: Task) -> None:
     for name, result in results.items():
         label = ROWS[name][0].format(num_proc=task.num_proc, slice_mb=result["text"] / 1e6)
         disk = result.get("disk")
-        rows.append(
-            [
-                label,
-                f"{result['text'] / 1e6:.1f}",
-                f"{result['seconds']:.2f}",
-                f"{result['cpu_seconds']:.2f}",
-                f"{result['mb_s']:.3g}",
-                f"{result['tokens_s'] / 1e6:.3g}",
-                f"{result['peak'] / 1e6:.0f}",
-                f"{result['before'] / 1e6:.0f}",
-                f"{disk / 1e6:.1f}" if disk else "–",
-                f"{disk / result['tokens']:.2f}" if disk else "–",
-            ]
-        )
+        cells = [f"{result['text'] / 1e6:.1f}", f"{result['seconds']:.2f}", f"{result['cpu_seconds']:.2f}"]
+        cells += [f"{result['mb_s']:.3g}", f"{result['tokens_s'] / 1e6:.3g}"]
+        cells += [f"{result['peak'] / 1e6:.0f}", f"{result['before'] / 1e6:.0f}"]
+        cells += [f"{disk / 1e6:.1f}", f"{disk / result['tokens']:.2f}"] if disk else ["–", "–"]
+        rows.append([label, *cells])
     head = ["", "MB", "s", "CPU s", "MB/s", "million tokens/s", "peak MB", "before it", "MB on disk", "bytes a token"]
     print_table(head, rows)
 
@@ -464,56 +416,16 @@ def write_json_lines(path: Path, texts: Iterable[str]) -> Path:
     return path
 
 
-def write_text(path: Path, texts: Iterable[str], line_end: str, size: float) -> Path:
-    """Text of about `size` bytes without an empty line, its lines ended as told."""
-    with open(path, "w", encoding="utf-8") as file:
-        for text in texts:
-            file.write("".join(line + line_end for line in text.splitlines() if line.strip()))
-            if file.tell() >= size:
-                break
-    return path
-
-
-def cases(task: Task, folder: Path, size: float) -> Iterator[tuple[str, list[Path], int]]:
-    """(what it is, its files, processes). The files of one are removed before the next is made."""
-    endless = chain.from_iterable(varied(task, copy) for copy in count())
-    yield "the text", task.files, 1
-    copies = [write_json_lines(folder / f"copy-{copy}.jsonl", varied(task, copy)) for copy in range(10)]
-    yield f"ten copies in ten files, {task.num_proc} processes", copies, task.num_proc
-    with open(folder / "copies.jsonl", "wb") as whole:
-        for copy in copies:
-            with open(copy, "rb") as file:
-                shutil.copyfileobj(file, whole)
-            copy.unlink()
-    copies = [Path(whole.name)]
-    yield "ten copies in one file, 1 process", copies, 1
-    if task.num_proc > 1:
-        yield f"ten copies in one file, {task.num_proc} processes", copies, task.num_proc
-    copies[0].unlink()
-    yield (
-        "one document, a line of JSON",
-        [write_json_lines(folder / "one.jsonl", ["\n".join(first_bytes(endless, size))])],
-        1,
-    )
-    yield "one document of plain text", [write_text(folder / "one.txt", endless, "\n", size)], 1
-    yield "one line of plain text", [write_text(folder / "line.txt", endless, " ", size)], 1
-
-
-def memory_table(task: Task, size: float) -> dict:
+def memory_table(task: Task) -> dict:
+    """Peak memory of preparing the text, and ten times the text in one file."""
+    copies = chain.from_iterable(varied(task, copy) for copy in range(10))
+    ten = str(write_json_lines(Path(task.folder) / "copies.jsonl", copies))
     results = []
-    folder = Path(task.folder) / "texts"
-    folder.mkdir()
-    print(f"{'':40} {'MB':>7} {'peak MB':>8} {'before it':>9} {'MB/s':>6}")
-    for what, files, num_proc in cases(task, folder, size):
-        column = task.text_column if files is task.files else None
-        own = replace(task, files=[str(path) for path in files], num_proc=num_proc, text_column=column)
+    for name, own in (("the text", task), ("ten copies", replace(task, files=[ten], text_column=None))):
         text = size_of(own.texts())
-        result = {"what": what, "text": text, "num_proc": num_proc, **alone("ours", own)}
-        result["mb_s"] = text / 1e6 / result["seconds"]
-        result["mb_cpu_s"] = text / 1e6 / result["cpu_seconds"]
-        results.append(result)
-        peak, before = result["peak"] / 1e6, result["before"] / 1e6
-        print(f"{what:40} {text / 1e6:7.1f} {peak:8.0f} {before:9.0f} {result['mb_s']:6.2f}", flush=True)
+        results.append({"name": name, "text": text, **alone("ours", replace(own, num_proc=1))})
+    rows = [[r["name"], *(f"{r[key] / 1e6:.0f}" for key in ("text", "peak", "before"))] for r in results]
+    print_table(["", "MB", "peak MB", "before it"], rows)
     return {"memory": results}
 
 
@@ -557,8 +469,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--slice_mb", type=float, default=4.0, help="of the text, for 2018")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--repeats", type=int, help=f"default: 3 up to {SMALL / 1e6:.0f} MB, else 1")
-    parser.add_argument("--memory", action="store_true", help="peak memory of preparing much and strange text")
-    parser.add_argument("--long_mb", type=float, default=100.0, help="with --memory: the long document and line")
+    parser.add_argument("--memory", action="store_true", help="peak memory of preparing ten times the text")
     parser.add_argument("--vocabulary", action="store_true", help="time and memory of training a vocabulary")
     options = parser.parse_args(argv)
     begin = time.perf_counter()
@@ -577,11 +488,7 @@ def main(argv: list[str] | None = None) -> None:
             result = vocabulary_table(task)
         else:
             task.tokenizer = trained_tokenizer(task, options.tokenizer_name)
-            result = (
-                memory_table(task, 1e6 * options.long_mb)
-                if options.memory
-                else compare(task, options.rows, options.repeats)
-            )
+            result = memory_table(task) if options.memory else compare(task, options.rows, options.repeats)
     total = time.perf_counter() - begin
     print(json.dumps({"python": sys.version.split()[0], "seconds": total, **result}))
 

@@ -342,36 +342,12 @@ def leak_rows(text: Text, short_seq_probability: float, seed: int = 0) -> Iterat
 
 # ---- the tables
 
-WHY = {  # beginning of a statistic's name → why it differs; one that must agree also shows z
-    "examples": "on purpose: a replaced segment is another pair's B, and is not read again",
-    "length": "B is as long as what it replaces; in 2018 its document may end before the target",
-    "documents with a short target": "the same draw, once a document",
-    "examples with a short target": "on purpose: two sentences at least, so such a document gives fewer",
-    "A's share of A + B": "on purpose: two sentences at least, so no A fills a chunk alone",
-    "A's share, Next inside a document": "2018 reads replaced text again: its long last sentence may be in A",
-    "NotNext": "on purpose: one half",
-    "NotNext, chunks of two sentences or more": "a coin in both",
-    "NotNext, chunks of one sentence": "on purpose: a chunk has two sentences",
-    "chunks of one sentence": "on purpose: a chunk has two sentences",
-    "label told from the lengths of A and B alone": "on purpose: B is as long as what it replaces",
-    "predicted share of the maskable": "on purpose: 15 % of the maskable, not of these and three specials",
-    "predictions": "the same but for the three specials; 2018 stops at its maximum",
-    "predicted": "the same draw",
-    "corpus tokens used, before truncation": "every sentence, in both",
-    "corpus tokens used, after truncation": "text that 2018 reads twice may be cut off once only",
-    "corpus tokens used twice or more, before truncation": "on purpose: only segments that found no partner",
-    "tokens read for each corpus token": "on purpose: replaced text is not read again",
-    "cut off by truncation": "see length",
-    "padding, batches of 64": "2018 pads to the maximum, here to the longest of the batch",
-}
 
-
-def difference(name: str, theirs, ours) -> str:
-    """The table's last column."""
-    why = WHY[max((key for key in WHY if name.startswith(key)), key=len)]
+def difference(theirs, ours) -> str:
+    """z of a statistic that must agree; nothing for one that differs on purpose."""
     if isinstance(theirs, tuple) and not np.isnan(theirs[1] + ours[1]):
-        return f"{why}; z = {(ours[0] - theirs[0]) / max(np.hypot(theirs[1], ours[1]), 1e-12):+.1f}"
-    return why
+        return f"z = {(ours[0] - theirs[0]) / max(np.hypot(theirs[1], ours[1]), 1e-12):+.1f}"
+    return ""
 
 
 def shown(value) -> str:
@@ -410,10 +386,10 @@ def main(argv: list[str] | None = None) -> int:
     }
     print(", ".join(f"{count:,} {name}" for name, count in size.items()) + f", max_seq_length {shape.max_seq_length}")
     width = max(map(len, theirs))
-    print(f"{'statistic':{width}} {'2018':>9} {'here':>9}  why")
+    print(f"{'statistic':{width}} {'2018':>9} {'here':>9}")
     for name in theirs:
-        why = difference(name, theirs[name], ours[name])
-        print(f"{name:{width}} {shown(theirs[name]):>9} {shown(ours[name]):>9}  {why}")
+        z = difference(theirs[name], ours[name])
+        print(f"{name:{width}} {shown(theirs[name]):>9} {shown(ours[name]):>9}  {z}".rstrip())
     print_leaks(leaks)
     plain = {
         which: {name: value[0] if isinstance(value, tuple) else value for name, value in metrics.items()}

@@ -5,23 +5,20 @@ python benchmarks/loader_throughput.py --train_file runs/corpus
 
 Ours draws next-sentence pairs and masks on the fly from the memory-mapped store, in random order. The stock way is an
 Arrow dataset of ready blocks of `--max_seq_length` tokens (no pairs) and `DataCollatorForLanguageModeling`, in random
-order, too. Non-padding tokens for each second of CPU time of one core, median of the rounds; the sides take turns. The
-last rows go through a `DataLoader` with worker processes and count seconds on the clock, as the training loop sees it.
-Prints a table, then a JSON line. A minute.
+order, too. Non-padding tokens per second of CPU time of one core, median of the rounds; the sides take turns. Prints a
+table, then a JSON line. A minute.
 """
 
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import datasets
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 from transformers import DataCollatorForLanguageModeling
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments
@@ -39,7 +36,6 @@ SEQUENCES = 64  # of a batch, at 128 tokens; fewer where they are longer
 class LoaderArguments:
     rounds: int = option(5, "Times that every row is measured.")
     batches: int = option(60, "Batches in a round.")
-    workers: int = option(2, "Worker processes of the last rows.")
 
 
 def batch_size(length: int) -> int:
@@ -81,32 +77,20 @@ def batches(size: int, dataset, collator, order: list) -> Iterator[dict]:
             yield collator([dataset[number] for number in order[begin : begin + size]])
 
 
-def loaded(workers: int, size: int, dataset, collator, order: list) -> Iterator[dict]:
-    """Batches without end, made in worker processes."""
-    while True:
-        yield from DataLoader(dataset, size, sampler=order, collate_fn=collator, num_workers=workers, drop_last=True)
-
-
-def rate(stream: Iterator[dict], count: int, clock: Callable[[], float]) -> float:
-    """Non-padding tokens a second."""
-    begin = clock()
+def rate(stream: Iterator[dict], count: int) -> float:
+    """Non-padding tokens per CPU second."""
+    begin = time.process_time()
     tokens = sum(int(next(stream)["attention_mask"].sum()) for _ in range(count))
-    return tokens / (clock() - begin)
+    return tokens / (time.process_time() - begin)
 
 
-def rows(corpus, tokenizer, workers: int) -> dict[str, tuple[Iterator[dict], Callable[[], float]]]:
-    """{name: (batches, clock)}."""
-    make = partial(ours, corpus, tokenizer)
-    sides = {f"ours, {length}": (make(length), length) for length in (128, 512)}
-    sides["ours, 128, whole words"] = make(128, whole_word_mask=True), 128
-    sides["ours, 128, MLM alone"] = make(128, nsp=False), 128
+def rows(corpus, tokenizer) -> dict[str, Iterator[dict]]:
+    """{name: batches}."""
+    sides = {f"ours, {length}": (ours(corpus, tokenizer, length), length) for length in (128, 512)}
+    sides["ours, 128, whole words"] = ours(corpus, tokenizer, 128, whole_word_mask=True), 128
+    sides["ours, 128, MLM alone"] = ours(corpus, tokenizer, 128, nsp=False), 128
     sides |= {f"stock, {length}": (stock(corpus, tokenizer, length), length) for length in (128, 512)}
-    table = {name: (batches(batch_size(length), *side), time.process_time) for name, (side, length) in sides.items()}
-    for family in ("ours", "stock"):
-        side, length = sides[f"{family}, 128"]
-        name = f"{family}, 128, {workers} workers"
-        table[name] = loaded(workers, batch_size(length), *side), time.perf_counter
-    return table
+    return {name: batches(batch_size(length), *side) for name, (side, length) in sides.items()}
 
 
 @one_line_errors
@@ -115,18 +99,18 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     tokenizer = load_or_train_tokenizer(tokens, text)
     corpus = load_or_prepare_corpus(text, tokenizer, text.train_file)
-    table = rows(corpus, tokenizer, options.workers)
-    for stream, _ in table.values():
-        next(stream)  # maps the files, draws the plan, starts the workers
+    table = rows(corpus, tokenizer)
+    for stream in table.values():
+        next(stream)  # maps the files, draws the plan
     seen = {name: [] for name in table}
     for _ in range(options.rounds):
-        for name, (stream, clock) in table.items():
-            seen[name].append(rate(stream, options.batches, clock))
+        for name, stream in table.items():
+            seen[name].append(rate(stream, options.batches))
     result = {name: statistics.median(metrics) for name, metrics in seen.items()}
     print(f"{corpus.tokens:,} tokens; {options.rounds} rounds of {options.batches} batches")
     for name, metric in result.items():
         times = f"{metric / result['stock, 512' if ', 512' in name else 'stock, 128']:6.1f} ×"
-        print(f"{name:28}{metric:12,.0f} tokens/s{'' if 'workers' in name else ' a core':8}{times} stock")
+        print(f"{name:28}{metric:12,.0f} tokens/s a core {times} stock")
     print(json.dumps({name: round(metric) for name, metric in result.items()}))
     return 0
 

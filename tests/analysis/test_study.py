@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.studies import FakeRecipe, Killed, make_study, write_folds
+from matplotlib.figure import Figure
 from PIL import Image
 
 from bert_hf.analysis import study_report
@@ -98,6 +99,7 @@ def test_without_folds_the_recipe_is_told_where_its_data_are(tmp_path):
     study, _ = make_study([*MODELS, "--task", "cola", "--seeds", "4", "--output_dir", str(tmp_path / "out")], recipe)
     assert study.run() == 0
     assert [(call["task"], call["seed"]) for call in recipe.calls] == [("cola", "4")] * 2
+    assert {row["train_rows"] for row in table(tmp_path / "out")} == {"100"}  # known to the run alone
 
 
 BAD = {
@@ -291,3 +293,14 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     draw({metric: collect(study.rows, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
+
+
+@pytest.mark.parametrize("sizes", [[10, None], [None]])
+def test_the_axes_include_the_best_baseline(tmp_path, monkeypatch, sizes):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: figures.append(figure))
+    models = {"one": {size: {0: [0.30], 1: [0.31]} for size in sizes}}
+    draw({"f1": {**models, "baseline_words": {size: {0: [0.97], 1: [0.98]} for size in sizes}}}, tmp_path / "x.png")
+    (panel,) = figures[0].axes
+    low, high = panel.get_ylim()
+    assert low < 0.30 < 0.975 < high

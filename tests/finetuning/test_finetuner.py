@@ -211,6 +211,8 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert not fine_tune(checkpoint, tmp_path / "run", tokenizer, min_steps=4).finished
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert {"eval_loss", "eval_share_of_class_0", "test_loss", "test_share_of_class_0", "train_loss"} <= set(metrics)
+    assert metrics["train_samples"] == 36
+    assert next(name for name in metrics if name.startswith("eval_")) == "eval_share_of_class_0"  # the main one
     assert len((tmp_path / "run/test.txt").read_text().split()) == 18
 
     # Each step is evaluated once in the log; all_results.json has the metrics of the weights that are kept

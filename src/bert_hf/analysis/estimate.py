@@ -20,8 +20,9 @@ from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, open_prepared
 from bert_hf.data.examples.samplers import phases_of_run
 from bert_hf.errors import InputError, check_known
-from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
+from bert_hf.models.config_file import config_from_json, config_of_checkpoint
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
+from bert_hf.models.loading import check_positions
 from bert_hf.training.pretraining import PRETRAINING_ARGUMENTS, longest_length
 
 ESTIMATING_ARGUMENTS = (*PRETRAINING_ARGUMENTS, EstimateArguments)
@@ -195,7 +196,7 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
         known = corpus_args.train_file or tokenizer_args.tokenizer_name
         vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if known else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
-    check_length(config, longest_length(example_args), "--max_seq_length")
+    check_positions(longest_length(example_args), config.max_position_embeddings, "--max_seq_length")
     return config
 
 

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import read_json_object, write_durably
+from bert_hf.config.hardware import cpu_threads
 from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.examples.collator import pad_inputs
@@ -26,7 +28,7 @@ from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import choose_column, read_rows
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.models.loading import load_network, open_checkpoint
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training.output_folder import refuse_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
@@ -92,15 +94,6 @@ def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterat
 # ---- hidden states
 
 
-class Encoded(NamedTuple):
-    """The tokens of a text: ids and segments (L,), strings, and the characters [begin, end) each was made from."""
-
-    ids: np.ndarray
-    segments: np.ndarray
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-
-
 @dataclass
 class FeatureExtractor:
     """Hidden states of a stock network in fp32."""
@@ -112,18 +105,14 @@ class FeatureExtractor:
     max_seq_length: int
     batch_size: int = 32
 
-    def encode(self, texts: Iterable[tuple[str, str | None]]) -> list[Encoded]:
+    def encode(self, texts: Iterable[Text]) -> list[Encoding]:
         """The tokens of texts, special tokens included, cut at the longest length."""
-        rust = self.tokenizer.backend_tokenizer  # pyright: ignore[reportAttributeAccessIssue] - a fast tokenizer
+        rust: Any = self.tokenizer.backend_tokenizer
         rust.enable_truncation(self.max_seq_length, strategy="longest_first")
-        encodings = rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
-        return [
-            Encoded(np.array(one.ids, np.int32), np.array(one.type_ids, np.int8), one.tokens, one.offsets)
-            for one in encodings
-        ]
+        return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
 
     @torch.inference_mode()
-    def states(self, texts: list[Encoded]) -> list[np.ndarray]:
+    def states(self, texts: list[Encoding]) -> list[np.ndarray]:
         """(R, H) float32 for each kept layer; R is the number of texts, or of their tokens without pooling."""
         counts = [len(text.ids) if self.pooling == "none" else 1 for text in texts]
         ends = np.cumsum(counts)
@@ -132,9 +121,10 @@ class FeatureExtractor:
         order = sorted(range(len(texts)), key=lambda number: -len(texts[number].ids))
         for begin in range(0, len(order), self.batch_size):
             numbers = order[begin : begin + self.batch_size]
-            ids, segments = zip(*[texts[number][:2] for number in numbers], strict=True)
+            ids = [texts[number].ids for number in numbers]
+            segments = [texts[number].type_ids for number in numbers]
             pad: Any = self.tokenizer.pad_token_id
-            inputs = pad_inputs(list(ids), pad, self.model.device, list(segments))
+            inputs = pad_inputs(ids, pad, self.model.device, segments)
             hidden = self.model(**inputs, output_hidden_states=True).hidden_states  # (B, L, H) for each layer
             for array, layer in zip(states, self.layers, strict=True):
                 pooled = pool(hidden[layer], inputs["attention_mask"], self.pooling).cpu().numpy()
@@ -181,10 +171,14 @@ def open_network(where: str | None, max_seq_length: int, model_class: type, head
     """
     if where is None:
         raise InputError("missing option", where="--model_name_or_path", remedy="give a BERT checkpoint")
-    folder, config, device = open_checkpoint(where, max_seq_length)
+    model, missing = load_network(model_class, find_checkpoint(where), where, heads, dtype=torch.float32)
+    check_positions(max_seq_length, model.config.max_position_embeddings, where)
     tokenizer = load_tokenizer(where)
-    check_tokenizer(tokenizer, config.vocab_size)
-    model, missing = load_network(model_class, folder, where, heads, dtype=torch.float32)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(cpu_threads())
     return model.to(device).eval(), tokenizer, missing
 
 
@@ -275,7 +269,7 @@ def write_features(
     return count
 
 
-def _record_batch(extractor: FeatureExtractor, texts: list[Encoded], begin: int, dtype: np.dtype) -> pa.RecordBatch:
+def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int, dtype: np.dtype) -> pa.RecordBatch:
     """The columns `id` (from `begin` on), with pooling `none` those of the tokens, and `layer_N` for each layer."""
     columns: dict[str, pa.Array] = {"id": pa.array(range(begin, begin + len(texts)), pa.int64())}
     by_token = extractor.pooling == "none"
@@ -283,7 +277,7 @@ def _record_batch(extractor: FeatureExtractor, texts: list[Encoded], begin: int,
     if by_token:
         columns["tokens"] = pa.array([text.tokens for text in texts], pa.list_(pa.string()))
         columns["offsets"] = pa.array([text.offsets for text in texts], pa.list_(pa.list_(pa.int32(), 2)))
-        segments = pa.array(np.concatenate([text.segments for text in texts]))
+        segments = pa.array(np.concatenate([np.array(text.type_ids, np.int8) for text in texts]))
         columns["segments"] = pa.ListArray.from_arrays(ends, segments)
 
     for layer, array in zip(extractor.layers, extractor.states(texts), strict=True):

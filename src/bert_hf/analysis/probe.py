@@ -175,7 +175,7 @@ class Probe:
         return {name: minimal_pairs(self.pairs, model, self.subject.tokenizer) for name, model in networks.items()}
 
     def _features(self) -> dict:
-        networks = {"checkpoint": self.subject.model.bert, "random": self.subject.random.bert}
+        networks: Any = {"checkpoint": self.subject.model.bert, "random": self.subject.random.bert}
         return frozen_features(networks, self.subject.tokenizer, self.folder / "folds", self.args.max_seq_length)
 
     def _few_labels(self) -> dict:

@@ -110,7 +110,8 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
 
         scores = model.cls.seq_relationship(pooled).float()
         following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
-    return Outputs(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)), following)
+    targets, shown, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+    return Outputs(targets, shown, losses, correct, following)
 
 
 # ---- masked language model
@@ -123,7 +124,7 @@ class Corruptor:
         self._rng = np.random.default_rng(0)
         self._continues = ~starts_word(tokenizer)
         self._continues[tokenizer.all_special_ids] = False
-        self._special = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+        self._special: Any = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
         drawn_from = counts.astype(np.float64)
         drawn_from[self._special] = 0
         self._frequencies = drawn_from / drawn_from.sum()

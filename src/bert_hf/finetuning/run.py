@@ -21,7 +21,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, toke
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
 from bert_hf.finetuning.trainer import FineTuner, deciding_metric
-from bert_hf.models.config_file import check_length, config_of_checkpoint
+from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
@@ -100,7 +100,7 @@ def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: Fine
     tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)
     config = config_of_checkpoint(checkpoint)
     check_tokenizer(tokenizer, config.vocab_size)
-    check_length(config, task_args.max_seq_length, checkpoint)
+    check_positions(task_args.max_seq_length, config.max_position_embeddings, checkpoint)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}, {len(tokenizer):,} tokens"
 
 

@@ -1,4 +1,4 @@
-"""Reads the configuration of a BERT: from a checkpoint or a model JSON, whose keys can be checked line by line."""
+"""Reads the configuration of a BERT: from a checkpoint or a model JSON, with the line of a wrong value."""
 
 import contextlib
 import json
@@ -11,36 +11,36 @@ from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
 from bert_hf.errors import InputError, did_you_mean, first_line
-from bert_hf.models.loading import find_checkpoint, read_safe_json
+from bert_hf.models.loading import check_positions, find_checkpoint, foreign_architecture, read_safe_json
 
-MAX_DROPOUT = 0.99  # what is left is multiplied by 1 / (1 - p), which the kernels cannot compute just below 1
-_WHOLE = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_WHOLE += ("max_position_embeddings", "type_vocab_size")
-_SHARES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_FRACTIONS = ("initializer_range", "layer_norm_eps")
+_SIZES = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size",
+)  # fmt: skip
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def read_checked_config(path: str | Path, longest: int = 0, bert_alone: bool = True) -> BertConfig | None:
+def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
     """The configuration in a JSON file: of a model to be made, or of a checkpoint.
 
     Args:
         longest: tokens of the longest sequence that the model will see.
-        bert_alone: another architecture is an error; otherwise None is returned for it.
 
     Raises:
         InputError: a value is wrong (with its line), or `longest` is beyond the positions.
     """
     path = Path(path)
     text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
-    values = _json_object(text, path)
-    if not bert_alone and values.get("model_type", "bert") != "bert":
-        return None
-
-    _check(values, text, path)
+    values = parse_json(text, path, "correct the file")
+    if not isinstance(values, dict):
+        values = {"model_type": None}
+    if problem := _problem(values):
+        name, what = problem
+        raise InputError(what, where=path, line=_line_of(text, name), remedy="correct the file")
     with _config_errors(path, "correct the file"):
         config = BertConfig(**values)
 
-    check_length(config, longest, path, _line_of(text, "max_position_embeddings"))
+    check_positions(longest, config.max_position_embeddings, path, _line_of(text, "max_position_embeddings"))
     return config
 
 
@@ -55,9 +55,8 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
         InputError: no file is named; see `read_checked_config`; or it asks for code.
     """
     if path is None:
-        raise InputError("no model is named", where="--config_name", remedy="give e.g. configs/model/base.json")
+        raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
     config = read_checked_config(path)
-    assert config is not None  # of another architecture it is an error
     read_safe_json(Path(path))
 
     config.vocab_size = vocab_size or config.vocab_size
@@ -82,7 +81,7 @@ def _config_errors(where: str | Path, remedy: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
         reason = str(error) if isinstance(error, StrictDataclassError) else first_line(error)
-        raise InputError(f"no BERT's configuration: {reason}", where=where, remedy=remedy) from None
+        raise InputError(f"not a BERT's configuration: {reason}", where=where, remedy=remedy) from None
 
 
 def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
@@ -91,75 +90,33 @@ def _with_dropout(config: BertConfig, dropout: float | None) -> BertConfig:
     return config
 
 
-def check_length(config: BertConfig, longest: int, where: str | Path | None, line: int | None = None) -> None:
-    """Refuses sequences of `longest` tokens, if they are longer than the model's table of position embeddings."""
-    if longest > config.max_position_embeddings:
-        raise InputError(
-            f"sequence length {longest} is beyond the model's {config.max_position_embeddings} positions",
-            where=where,
-            line=line,
-            remedy="lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON",
-        )
-
-
-def _json_object(text: str, path: Path) -> dict:
-    def distinct(pairs: list[tuple]) -> dict:
-        names = [name for name, _ in pairs]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise InputError(
-                f"{twice[0]!r} is given twice",
-                where=path,
-                line=_line_of(text, twice[0]),
-                remedy="remove one of them",
-            )
-        return dict(pairs)
-
-    values = parse_json(text, path, "correct the file", object_pairs_hook=distinct)
-    if not isinstance(values, dict):
-        raise InputError("not a JSON object", where=path, line=1, remedy='write {"hidden_size": 256, …}')
-    return values
-
-
-def _check(values: dict, text: str, path: Path) -> None:
-    def refuse(name: str, what: str, remedy: str = "correct this line"):
-        raise InputError(what, where=path, line=_line_of(text, name), remedy=remedy)
-
+def _problem(values: dict) -> tuple[str, str] | None:
+    """(key, what is wrong with it) for what transformers accepts and BERT does not; types are left to transformers."""
     usual = BertConfig().to_dict()
-    if values.get("model_type", "bert") != "bert":
-        refuse("model_type", f"model_type is {values['model_type']!r}, and not 'bert'", "give a BERT's configuration")
+    if problem := foreign_architecture(values):
+        return problem
 
     # A misspelled key: an unknown one that resembles a key that is missing
     for name in values:
-        if name not in usual and (near := did_you_mean(name, set(_WHOLE + _SHARES) - values.keys())):
-            refuse(name, f"unknown key {name!r}", near.strip())
+        if name not in usual and (near := did_you_mean(name, {*_SIZES, *_DROPOUTS} - values.keys())):
+            return name, f"unknown key {name!r}; {near.strip()}"
 
-    # Numbers
-    for name in _WHOLE:
-        value = values.get(name, 1)
-        if type(value) is not int or not 0 < value < 2**31:
-            refuse(name, f"{name} is {value!r}, and not a whole number above 0")
-    for name in _SHARES + _FRACTIONS:
-        value = values.get(name, 0.1)
-        share = name in _SHARES
-        inside = type(value) in (int, float) and (0 <= value <= MAX_DROPOUT if share else 0 < value < 1)
-        if not inside:
-            allowed = f"from 0 to {MAX_DROPOUT}" if share else "between 0 and 1"
-            refuse(name, f"{name} is {value!r}, and not a number {allowed}")
+    numbers = {name: values.get(name, usual[name]) for name in (*_SIZES, *_DROPOUTS)}
+    for name, value in numbers.items():
+        if name in _SIZES and not (isinstance(value, int) and value > 0):
+            return name, f"{name} is {value!r}, not an integer above 0"
+        if name in _DROPOUTS and not (isinstance(value, int | float) and 0 <= value < 1):
+            return name, f"{name} is {value!r}, not a number in [0, 1)"
 
-    # Activation and heads
-    activation = values.get("hidden_act", "gelu")
-    if activation not in ACT2FN:
-        remedy = f"{did_you_mean(str(activation), ACT2FN)}(the paper's: gelu)"
-        refuse("hidden_act", f"hidden_act {activation!r} is not known", remedy)
-
-    hidden = values.get("hidden_size", usual["hidden_size"])
-    heads = values.get("num_attention_heads", usual["num_attention_heads"])
-    if hidden % heads:
-        what = f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}"
-        refuse("hidden_size", what, "change one of them")
+    if (activation := values.get("hidden_act", "gelu")) not in ACT2FN:
+        return "hidden_act", f"unknown hidden_act {activation!r}; {did_you_mean(str(activation), ACT2FN)}"
+    if numbers["hidden_size"] % numbers["num_attention_heads"]:
+        heads = numbers["num_attention_heads"]
+        return "hidden_size", f"hidden_size {numbers['hidden_size']} is not a multiple of num_attention_heads {heads}"
+    return None
 
 
 def _line_of(text: str, name: str) -> int | None:
     """The line of a key in a JSON text."""
-    before, found, _ = text.rpartition(json.dumps(name))
-    return before.count("\n") + 1 if found else None
+    before, key, _ = text.rpartition(json.dumps(name))
+    return before.count("\n") + 1 if key else None

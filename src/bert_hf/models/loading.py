@@ -16,11 +16,9 @@ from typing import Any
 
 import huggingface_hub
 import torch
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
-from transformers import BertConfig
 
-from bert_hf.config.hardware import cpu_threads
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
 
@@ -50,20 +48,26 @@ def find_checkpoint(where: str | Path, weights: bool = True) -> Path:
         weights: they will be opened, too, so every number in them is checked (base: 0.2 s).
 
     Raises:
-        InputError: nothing is there, it is no BERT, or it asks for more than configuration and safetensors.
+        InputError: nothing is there, it is not a BERT, or it asks for more than configuration and safetensors.
     """
-    folder = _folder(where, (CONFIG, WEIGHTS, INDEX) if weights else (CONFIG,), "BERT")
+    folder = _folder(where, (CONFIG, *((WEIGHTS, INDEX, "model-*.safetensors") if weights else ())), "BERT")
     check_files(folder)
-
     path = plain_file(folder, CONFIG)
-    config = read_safe_json(path)
-    if (kind := config.get("model_type")) != "bert":
-        raise InputError(f"model_type is {kind!r}, and not 'bert'", where=path, remedy="give a BERT checkpoint")
+    if problem := foreign_architecture({"model_type": None, **read_safe_json(path)}):
+        raise InputError(problem[1], where=path, remedy="give a BERT checkpoint")
 
     if weights:
         for file in weight_files(folder):
             check_numbers(file)
     return folder
+
+
+def foreign_architecture(config: dict[str, Any]) -> tuple[str, str] | None:
+    """(key, what is wrong with it) if a configuration describes another network than BERT. Absent keys are BERT's."""
+    for name, value in {"model_type": "bert", "position_embedding_type": "absolute"}.items():
+        if config.get(name, value) != value:  # transformers 5 ignores relative positions
+            return name, f"{name} is {config[name]!r}, not {value!r}"
+    return None
 
 
 def find_tokenizer(where: str | Path) -> Path:
@@ -86,58 +90,31 @@ def find_tokenizer(where: str | Path) -> Path:
     return folder
 
 
-def _folder(where: str | Path, names: tuple[str, ...], thing: str) -> Path:
+def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
+    """A local folder, or that of the Hub's cache with the files of these names, all of one commit.
+
+    If the Hub does not answer one request, only the cache is searched: huggingface_hub would ask six times.
+    """
     if str(where) and Path(where).is_dir():
         return Path(where)
 
+    unreachable = None
     try:
         if os.path.lexists(where):
             raise ValueError("not a folder")
         huggingface_hub.utils.validate_repo_id(str(where))
-        return _from_hub(str(where), names)
+        unreachable = _why_unreachable()
+        options: Any = {"allow_patterns": list(patterns), "local_files_only": unreachable is not None}
+        return Path(huggingface_hub.snapshot_download(str(where), **options))
     except HFValidationError:
         reason = "no such folder"
-    except InputError:
-        raise
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
-        reason = _reason(error)
+        reason = f"not in the cache, and no Hub ({unreachable})" if unreachable else _reason(error)
 
     remedy = "check the path or id"
     if thing == "tokenizer":
         remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
-    raise InputError(f"no {thing} can be loaded from it: {reason}", where=where, remedy=remedy)
-
-
-def _from_hub(repo: str, names: tuple[str, ...]) -> Path:
-    """Downloads the files of these names that exist, all of one commit, and returns their folder in the Hub's cache.
-
-    If the Hub does not answer, only the cache is searched: huggingface_hub would request each file that is not cached
-    six times within 23 seconds.
-    """
-    found: dict[str, Path] = {}
-    fault: Exception = EntryNotFoundError("nothing there")
-    unreachable = _why_unreachable()
-
-    for name in names:
-        if name == INDEX and WEIGHTS in found:
-            continue
-        try:
-            found[name] = _fetch(repo, name, found, unreachable is not None)
-        except EntryNotFoundError as error:  # offline, too: it is not in the cache
-            fault = error
-
-    if not found and unreachable is not None:
-        raise InputError(
-            f"it is not in the cache of this machine, and the Hub cannot be reached ({unreachable})",
-            where=repo,
-            remedy="check the id and the network, or give a folder",
-        )
-    if not found:
-        raise fault
-
-    for shard in _shards(found[INDEX]) if INDEX in found else ():
-        _fetch(repo, shard, found, unreachable is not None)
-    return next(iter(found.values())).parent
+    raise InputError(f"cannot load a {thing} from it: {reason}", where=where, remedy=remedy)
 
 
 def _why_unreachable() -> str | None:
@@ -151,12 +128,6 @@ def _why_unreachable() -> str | None:
     except Exception as error:  # by version httpx's or httpx2's, or an OSError
         return _reason(error)
     return None
-
-
-def _fetch(repo: str, name: str, found: dict[str, Path], from_cache: bool) -> Path:
-    """Downloads a file of the same commit as the files before it."""
-    commit = next((path.parent.name for path in found.values()), None)
-    return Path(huggingface_hub.hf_hub_download(repo, name, revision=commit, local_files_only=from_cache))
 
 
 def _reason(error: Exception) -> str:
@@ -175,36 +146,28 @@ def plain_file(folder: Path, name: str) -> Path:
         InputError: it is missing, not a regular file (opening a FIFO would wait for ever), or a link that leads out.
     """
     path, home = folder / name, folder.resolve()
-
-    try:
-        regular, target = stat.S_ISREG(path.stat().st_mode), path.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links is either, by version
-        raise InputError(f"cannot be opened: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None
-    if not regular:
-        raise InputError("not a regular file", where=path, remedy="put a copy of the file itself there")
-
     blobs = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
-    if not (target.is_relative_to(home) or target.is_relative_to(blobs)):
-        raise InputError(f"a link that leads out of the folder, to {target}", where=path, remedy="copy the file there")
+    try:
+        target, problem = path.resolve(strict=True), None
+        if not stat.S_ISREG(target.stat().st_mode):
+            problem = "not a regular file"
+        elif not (target.is_relative_to(home) or target.is_relative_to(blobs)):
+            problem = f"a link that leads out of the folder, to {target}"
+    except (OSError, RuntimeError) as error:  # a loop of links is either, by version
+        problem = f"cannot be opened: {_reason(error)}"
+    if problem:
+        raise InputError(problem, where=path, remedy="give a whole checkpoint, or put a copy of the file there")
     return path
 
 
 def check_files(folder: Path) -> None:
     """Checks every file that the stock classes may open, chat templates included."""
-    templates = (f"additional_chat_templates/{path.name}" for path in folder.glob("additional_chat_templates/*"))
-    for path in (folder / name for name in (*_names(folder), *templates)):
-        if path.name == "adapter_config.json":
-            raise InputError("an adapter, and not a model", where=path, remedy="merge it into its model first")
+    for path in [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]:
         opened = path.suffix in (".json", ".safetensors", ".txt", ".jinja")
-        if opened and os.path.lexists(path) and not path.is_dir():
+        if opened and not path.is_dir():
             plain_file(path.parent, path.name)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=folder, remedy="check the path") from None
+        if path.name == "adapter_config.json":  # transformers would open the model that it names
+            raise InputError("an adapter, not a model", where=path, remedy="merge it into its model first")
 
 
 def read_safe_json(path: Path) -> dict[str, Any]:
@@ -244,10 +207,12 @@ def _read_json(path: Path) -> dict[str, Any]:
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise ValueError(f"longer than {_MAX_JSON_BYTES >> 20} MiB")
         content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"not JSON: {_reason(error)}", where=path, remedy="give a whole checkpoint") from None
-    if not isinstance(content, dict):
-        raise InputError("not a JSON object", where=path, remedy="give a whole checkpoint")
+        raise InputError(
+            f"not a JSON object: {_reason(error)}", where=path, remedy="give a whole checkpoint"
+        ) from None
     return content
 
 
@@ -263,13 +228,10 @@ def weight_files(folder: Path) -> list[Path]:
         return [plain_file(folder, name) for name in _shards(plain_file(folder, INDEX))]
 
     what = f"no {WEIGHTS}"
-    if pickles := sorted(name for name in _names(folder) if name.endswith(_PICKLES)):
+    if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
         what += f", only {', '.join(pickles[:3])}: pickles are not read"
-    raise InputError(
-        what,
-        where=folder,
-        remedy="convert it where you trust it: load it with transformers and call save_pretrained",
-    )
+    hint = "convert it where you trust it: load it with transformers and call save_pretrained"
+    raise InputError(what, where=folder, remedy=hint)
 
 
 def _shards(index: Path) -> list[str]:
@@ -282,31 +244,24 @@ def _shards(index: Path) -> list[str]:
 
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
-            raise InputError(
-                f"it names {name[:80]!r}, which is no safetensors file of its folder",
-                where=index,
-                remedy="give a whole checkpoint",
-            )
+            problem = f"it names {name[:80]!r}, which is not a safetensors file of its folder"
+            raise InputError(problem, where=index, remedy="give a whole checkpoint")
     return sorted(names)
 
 
 def check_numbers(path: Path) -> None:
-    """Refuses a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
+    """Rejects a safetensors file with a number that is not finite: NaN in the weights is NaN in every later loss."""
     try:
         with safe_open(path, framework="pt") as file:  # checks the whole header: offsets, sizes, no overlap
             for name in file.keys():  # noqa: SIM118 - not a dict
                 dtype = file.get_slice(name).get_dtype()
-                fault = None if dtype in (*_FLOATS, *_INTEGERS) else f"is of type {dtype}"
+                if dtype not in (*_FLOATS, *_INTEGERS):
+                    raise ValueError(f"{name} is of type {dtype}")
                 if dtype in _FLOATS and not _all_finite(file.get_tensor(name)):
-                    fault = "holds NaN or infinity"
-                if fault:
-                    raise InputError(f"{name} {fault}", where=path, remedy="give a checkpoint that is whole")
-    except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"not a safetensors file: {_reason(error)}",
-            where=path,
-            remedy="give a whole checkpoint; pickles are not read",
-        ) from None
+                    raise ValueError(f"{name} holds NaN or infinity")
+    except (OSError, ValueError, SafetensorError) as error:
+        hint = "give a whole checkpoint; pickles are not read"
+        raise InputError(f"bad weights: {_reason(error)}", where=path, remedy=hint) from None
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:
@@ -317,30 +272,12 @@ def _all_finite(tensor: torch.Tensor) -> bool:
 # ---- loading
 
 
-def open_checkpoint(where: str, max_seq_length: int) -> tuple[Path, BertConfig, torch.device]:
-    """(folder, shape, device) of a checkpoint that is only read: the GPU, where there is one; sets a CPU's threads.
-
-    Raises:
-        InputError: nothing can be loaded from there, or the positions are fewer than `max_seq_length`.
-    """
-    folder = find_checkpoint(where)
-    config = BertConfig.from_pretrained(folder)
-    check_positions(max_seq_length, config.max_position_embeddings, where)
-
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    if device.type == "cpu":
-        torch.set_num_threads(cpu_threads())
-    return folder, config, device
-
-
-def check_positions(max_seq_length: int, positions: int, where: str) -> None:
-    """Refuses inputs that are longer than the position table of the model from `where`."""
-    if max_seq_length > positions:
-        raise InputError(
-            f"--max_seq_length {max_seq_length} is beyond the model's {positions} positions",
-            where=where,
-            remedy="lower it",
-        )
+def check_positions(length: int, positions: int, where: str | Path | None, line: int | None = None) -> None:
+    """Rejects inputs that are longer than a model's table of position embeddings."""
+    if length > positions:
+        problem = f"sequence length {length} is beyond the model's {positions} positions"
+        hint = "lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"
+        raise InputError(problem, where=where, line=line, remedy=hint)
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):
@@ -362,21 +299,17 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
-        raise InputError(
-            f"no BERT can be made of it: {_reason(error)}", where=where, remedy="check the path or id"
-        ) from None
+        raise InputError(f"cannot be loaded: {_reason(error)}", where=where, remedy="check the path or id") from None
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
 
     new = sorted(loaded["missing_keys"])
-    if missing := [name for name in new if not name.startswith(heads)]:
-        raise InputError(f"it lacks {shorten_list(missing)}", where=where, remedy="give a whole BERT checkpoint")
-
-    if left := _without_place(model, loaded["unexpected_keys"]):
-        raise InputError(
-            f"it holds {shorten_list(left)}, for which {CONFIG} has no place",
-            where=where,
-            remedy="give weights and config of one model",
+    missing = [name for name in new if not name.startswith(heads)]
+    left = _without_place(model, loaded["unexpected_keys"])
+    if missing or left:
+        problem = (
+            f"it lacks {shorten_list(missing)}" if missing else f"{CONFIG} does not describe {shorten_list(left)}"
         )
+        raise InputError(problem, where=where, remedy="give weights and config of one whole BERT checkpoint")
     return model, new
 
 
@@ -407,9 +340,8 @@ def read_weights(folder: Path) -> dict:
         try:
             tensors |= load_file(file)
         except (OSError, SafetensorError) as error:
-            raise InputError(
-                f"not a safetensors file: {_reason(error)}", where=file, remedy="resume from another checkpoint"
-            ) from None
+            hint = "resume from another checkpoint"
+            raise InputError(f"not a safetensors file: {_reason(error)}", where=file, remedy=hint) from None
     return tensors
 
 
@@ -426,8 +358,5 @@ def load_weights(model, folder: Path) -> None:
     except RuntimeError as error:  # shapes
         wrong = [_reason(error)]
     if wrong:
-        raise InputError(
-            f"the weights are another model's: {shorten_list(wrong)}",
-            where=folder,
-            remedy="resume from another checkpoint",
-        )
+        hint = "resume from another checkpoint"
+        raise InputError(f"weights of another model: {shorten_list(wrong)}", where=folder, remedy=hint)

@@ -18,8 +18,8 @@ from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
-from bert_hf.models.config_file import check_length, config_from_json, config_of_checkpoint
-from bert_hf.models.loading import find_checkpoint, load_network
+from bert_hf.models.config_file import config_from_json, config_of_checkpoint
+from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
@@ -58,7 +58,7 @@ def make_model(
         ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
-    check_length(model.config, longest_length(example_args), where)
+    check_positions(longest_length(example_args), model.config.max_position_embeddings, where)
     OBJECTIVES[example_args.nsp].check_model(model.config, where)
     return model
 
@@ -116,7 +116,7 @@ def check_pretraining(
 
     checkpoint = model_args.model_name_or_path
     config = config_of_checkpoint(checkpoint) if checkpoint else config_from_json(model_args.config_name)
-    check_length(config, longest_length(example_args), checkpoint or model_args.config_name)
+    check_positions(longest_length(example_args), config.max_position_embeddings, checkpoint or model_args.config_name)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
     if name := tokenizer_args.tokenizer_name or checkpoint:
