@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         shard=part,
         without=left_out,
         options={"deduplicate": prepare_args.deduplicate} if prepare_args.deduplicate else None,
-        text_language=corpus_args.language,
+        text_language=text_args.language,
     )
     seconds = time.perf_counter() - begin
 

@@ -107,7 +107,7 @@ class TextFeatures:
 
     def transform(self, rows: LabelledTexts) -> csr_matrix:
         """(N, features) of the rows."""
-        first = self.vectorizer.transform(rows.texts)
+        first = cast(csr_matrix, self.vectorizer.transform(rows.texts))
         if rows.pairs is None:
             return csr_matrix(first)
 

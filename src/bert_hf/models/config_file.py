@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BertConfig
@@ -31,9 +32,8 @@ def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
     """
     path = Path(path)
     text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
-    values = parse_json(text, path, "correct the file")
-    if not isinstance(values, dict):
-        values = {"model_type": None}
+    content = parse_json(text, path, "correct the file")
+    values: dict[str, Any] = content if isinstance(content, dict) else {"model_type": None}
     if problem := _problem(values):
         name, what = problem
         raise InputError(what, where=path, line=_line_of(text, name), remedy="correct the file")

@@ -95,7 +95,8 @@ def _small_network(model: BertForPreTraining, weights: dict[str, Tensor] | None 
 
     weight = next(model.parameters())
     with torch.device("meta" if weights else weight.device):
-        network = type(model)(config).to(weight.dtype)
+        network = type(model)(config)
+    network.to(weight.dtype)  # pyright: ignore[reportArgumentType] - transformers' decorator hides self
     if weights:
         network.load_state_dict(weights, assign=True)
         network.tie_weights()

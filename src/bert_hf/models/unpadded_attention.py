@@ -86,7 +86,7 @@ def unpad_batch(
     # Order of the sequences; `places` are the positions of the tokens in a padded batch of that order
     order = torch.arange(count, device=device)
     groups = None
-    places = token_indices = token_positions
+    places = token_indices = cast(Tensor, token_positions)
     if grouped:
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
