@@ -222,7 +222,9 @@ def test_s2_a_checkpoint_whose_weights_are_only_pickles_is_refused(run, tokenize
         index = {"weight_map": {"x": "pytorch_model.bin"}, "metadata": {}}
         (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
     recommit(checkpoint)
-    with pytest.raises(InputError, match="not a safetensors file of its folder" if pointed else "pickles are not read"):
+    with pytest.raises(
+        InputError, match="not a safetensors file of its folder" if pointed else "pickles are not read"
+    ):
         make(checkpoint.parent, tokenizer, steps=6).train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "marker").exists()
 
