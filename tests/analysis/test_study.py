@@ -239,7 +239,7 @@ def test_the_page_holds_what_the_table_holds(argv, tmp_path):
     page = (tmp_path / "out/study.md").read_text()
     of_one = [float(row["test_f1"]) for row in table(tmp_path / "out") if row["model"] == "one"]
     assert f"| 12 | one | {np.mean(of_one[:4]):.4f} | {np.std(of_one[:4], ddof=1):.4f} | 4 |" in page
-    assert "### Difference from random" in page
+    assert "| difference from random | 95 % interval | folds higher |" in page
     assert "| 12 | baseline_characters | 0.4000 | 0.0000 | 2 |" in page
     assert any(line.startswith("1 of 16: one/fold-0/size-12/seed-1: test_f1 ") for line in printed)
 
@@ -254,7 +254,9 @@ def test_an_unknown_name_ends_a_study_after_its_first_cell(argv, words):
 
 def test_a_baseline_may_be_the_reference(argv, tmp_path):
     assert make_study([*argv, "--reference", "baseline_majority"], FakeRecipe())[0].run() == 0
-    assert "### Difference from baseline_majority" in (tmp_path / "out/study.md").read_text()
+    page = (tmp_path / "out/study.md").read_text()
+    assert "difference from baseline_majority" in page
+    assert "| 12 | baseline_characters | 0.4000 | 0.0000 | 2 | +0.4000 | +0.4000 to +0.4000 | 2 of 2 |" in page
 
 
 def test_a_text_with_a_line_separator_is_one_row(argv, tmp_path):

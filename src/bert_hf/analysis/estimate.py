@@ -1,8 +1,7 @@
 """Estimates what a pre-training run costs, by formula: FLOPs, hours, and memory of a device. Nothing is trained.
 
 Parameters, FLOPs and the training state of a device are exact. Time is FLOPs over a share of the device's peak
-(`expected_mfu`, from published numbers); communication, data loading and checkpoints are free. docs/cost.md compares
-the results with measurements.
+(`expected_mfu`, from published numbers); communication, data loading and checkpoints are free.
 """
 
 from collections.abc import Iterator
@@ -48,7 +47,7 @@ DEVICES = {  # NVIDIA's data sheet of each; GeForce: Ada white paper, appendix A
     "rtx4090": Device("GeForce RTX 4090", 165.2e12, 24e9),
 }
 
-# Expected MFU by hidden size, linear in between (sources: docs/cost.md). GPU: ModernBERT-base and AzNeoBERT at 768,
+# Expected MFU by hidden size, linear in between (benchmarks/README.md). GPU: ModernBERT-base and AzNeoBERT at 768,
 # NVIDIA's BERT-large at 1,024; below 768 nothing is published: in proportion to the hidden size.
 MFU_OF_GPU = ((0, 768, 1024), (0.0, 0.27, 0.45))
 # Share of `matmul_rate`, measured on 2 cores without bf16 units, fp32, 128 tokens, no dropout
@@ -56,8 +55,8 @@ MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 
 LAUNCH_SECONDS = 1.0e-3  # assumed: to launch a layer's kernels, forward and backward, under eager autocast
 HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
-FILL = 0.94  # real tokens of a row's length: Wikipedia at 128, docs/data.md. Short documents at 512 have fewer
-KEPT = 0.857  # tokens of the corpus that truncation leaves at 128, docs/data.md
+FILL = 0.94  # real tokens of a row's length: Wikipedia at 128. Short documents at 512 have fewer
+KEPT = 0.857  # tokens of the corpus that truncation leaves at 128
 
 
 def find_device(name: str, half: bool = False) -> Device:

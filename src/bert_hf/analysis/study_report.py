@@ -144,13 +144,10 @@ def write_report(root: Path, rows: list[Row], metrics: list[str], reference: str
     """Writes the page and the picture; returns the tables and the paths, to be printed."""
     part = "Test" if prefix_of(rows) == "test_" else "Validation"
     scores = {f"{part} {metric}": collect(rows, metric) for metric in metrics}
-    tables: list[str] = []
-    for title, one in scores.items():
-        tables += [f"## {title}", "", *_means(one), ""]
-        if reference in one:
-            tables += [f"### Difference from {reference}", "", *_differences(one, reference), ""]
-
-    write_durably(root / PAGE, "\n".join(["# Study", "", f"`{command_line()}`", "", *tables]).rstrip() + "\n")
+    tables = [line for title, one in scores.items() for line in (f"## {title}", "", *_table(one, reference), "")]
+    note = "Intervals: over the folds, seeds averaged first, variance-corrected t (Nadeau & Bengio 2003)."
+    text = "\n".join(["# Study", "", f"`{command_line()}`", "", *tables, note])
+    write_durably(root / PAGE, text + "\n")
     draw(scores, root / PICTURE)
     return [*tables, f"study: {', '.join(str(root / name) for name in (PAGE, TABLE, PICTURE))}"]
 
@@ -159,36 +156,33 @@ def _sizes(scores: Scores) -> list[int | None]:
     return list(next(iter(scores.values())))
 
 
-def _means(scores: Scores) -> list[str]:
-    lines = _table_head("training rows", "model", "mean", "standard deviation", "runs")
+def _table(scores: Scores, reference: str | None) -> list[str]:
+    """Mean of each model and baseline at each size and, where there is a reference, the difference from it."""
+    head = ["training rows", "model", "mean", "standard deviation", "runs"]
+    if reference in scores:
+        head += [f"difference from {reference}", "95 % interval", "folds higher"]
+    lines = [_line(head), _line(["---"] * len(head))]
+
     for size, name in itertools.product(_sizes(scores), scores):
         values = scores[name][size]
         mean, deviation = mean_and_deviation(values)
         spread = "–" if deviation is None else f"{deviation:.4f}"
-        lines.append(_line(_size(size), name, f"{mean:.4f}", spread, str(sum(map(len, values.values())))))
+        cells = [_size(size), name, f"{mean:.4f}", spread, str(sum(map(len, values.values())))]
+        if name == reference:
+            cells += ["", "", ""]
+        elif reference in scores:
+            mean, half, higher, folds = paired_difference(values, scores[reference][size])
+            interval = "–" if half is None else f"{mean - half:+.4f} to {mean + half:+.4f}"
+            cells += [f"{mean:+.4f}", interval, f"{higher} of {folds}"]
+        lines.append(_line(cells))
     return lines
-
-
-def _differences(scores: Scores, reference: str) -> list[str]:
-    lines = _table_head("training rows", "model", "difference", "95 % interval", "higher in")
-    others = [name for name in scores if name != reference]
-    for size, name in itertools.product(_sizes(scores), others):
-        mean, half, higher, folds = paired_difference(scores[name][size], scores[reference][size])
-        interval = "–" if half is None else f"{mean - half:+.4f} to {mean + half:+.4f}"
-        lines.append(_line(_size(size), name, f"{mean:+.4f}", interval, f"{higher} of {folds} folds"))
-    note = "Seeds are averaged first; variance-corrected t interval over the folds (Nadeau & Bengio 2003)."
-    return [*lines, "", note]
 
 
 def _size(size: int | None) -> str:
     return "all" if size is None else f"{size:,}"
 
 
-def _table_head(*names: str) -> list[str]:
-    return [_line(*names), _line(*["---"] * len(names))]
-
-
-def _line(*cells: str) -> str:
+def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
