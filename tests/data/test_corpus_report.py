@@ -253,11 +253,11 @@ def test_what_the_tokenizer_loses_is_reported(texts, tmp_path):
 def test_check_says_what_it_does_with_accents(tmp_path, capsys):
     from paragraphs import PARAGRAPHS
 
-    from bert_hf.config.arguments import CorpusArguments, ExampleArguments, PrepareArguments, TokenizerArguments
+    from bert_hf.config.arguments import CorpusArguments, ExampleArguments, TokenizerArguments
 
     (tmp_path / "a.txt").write_text("\n\n".join([PARAGRAPHS["ja"]] * 3))
     text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], language="ja")
-    arguments = (TokenizerArguments(vocab_size=300), text, ExampleArguments(nsp=False), PrepareArguments())
+    arguments = (TokenizerArguments(vocab_size=300), text, ExampleArguments(nsp=False))
     lines = list(corpus_report.report_lines(*arguments))
     assert "  accents are kept, for --language ja" in lines
     assert "  round trip equal up to case; 0 of 432 characters (0.000%) are lost" in lines
