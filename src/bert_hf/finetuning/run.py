@@ -23,7 +23,7 @@ from bert_hf.training.optimization.optimizers import global_batch_size, optimize
 from bert_hf.training.optimization.schedules import check_schedule
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing import hub
-from bert_hf.training.run_checks import check_run
+from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, settings, weights_checksum
 
 FEW_ROWS = 200  # below so many validation rows a metric that counts rows is too coarse to choose weights by
@@ -47,7 +47,9 @@ def parse_finetuning(
 
 
 def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """The checks of a recipe before anything is read: folders and options."""
+    """The checks of a recipe before anything is read. Without training, it sets what is evaluated."""
+    if not args.do_train:
+        task_args.model_name_or_path = evaluated_checkpoint(args, task_args.model_name_or_path)
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield from check_run(args, (*task.metric_names(task_args), "loss"))
@@ -89,6 +91,12 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     _refuse_without_effect(args, task)
     line = choose_best_metric(args, task)
 
+    if not args.do_train:
+        require_trained(task, about)
+        args.push_to_hub = False
+        folder_of(args).mkdir(parents=True, exist_ok=True)
+        return RunStart()
+
     run_start = run.start_run(args, identity_of(task, args, model))
     if not run_start.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
@@ -111,6 +119,22 @@ def refuse_stop_without_evaluation(args, task_args: TaskArguments) -> None:
     if task_args.early_stopping_patience is not None and args.eval_strategy == "no":
         what, where = "the run is not evaluated while it trains", "--early_stopping_patience"
         raise InputError(what, where=where, remedy="give --eval_strategy epoch, or leave it out")
+
+
+def require_trained(task: DownstreamTask, about: str) -> None:
+    """Refuses to evaluate layers that were never trained, and classes of other names than those in the checkpoint.
+
+    Args:
+        about: the line on the model's new weights.
+    """
+    where = task.task_args.model_name_or_path
+    if new := about.partition("newly initialized: ")[2]:
+        raise InputError(f"not fine-tuned: it lacks {new}", where=where, remedy="give a fine-tuned checkpoint")
+
+    names = tuple((config_of_checkpoint(str(where)).id2label or {}).values())
+    if task.labels and names != task.labels:
+        what = f"its classes are {', '.join(names)}, and the rows have {', '.join(task.labels)}"
+        raise InputError(what, where=where, remedy="give the rows that it was trained on")
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
@@ -200,9 +224,12 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
-    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics."""
+    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics.
+
+    Without training, only the metrics are saved.
+    """
     task, args = trainer.task, trainer.args
-    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
+    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": trainer.evaluate(), "test": {}}
@@ -219,17 +246,22 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     has_metrics = "test" in predicted and "test_loss" in predicted["test"].metrics
     baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
-    run.finish(
-        trainer,
-        trained.metrics,
-        identity=trainer.facts["identity"],
-        card=card_of(task, args, tested=has_metrics),
-        push_to=run_start.push_to,
-        metrics={name: values for name, values in metrics.items() if values},
-        baselines=baselines,
-    )
+    metrics = {name: values for name, values in metrics.items() if values}
+    if trained is None:
+        for name, values in metrics.items():
+            trainer.save_metrics(name, values, combined=False)
+    else:
+        run.finish(
+            trainer,
+            trained.metrics,
+            identity=trainer.facts["identity"],
+            card=card_of(task, args, tested=has_metrics),
+            push_to=run_start.push_to,
+            metrics=metrics,
+            baselines=baselines,
+        )
     if args.process_index == 0:
-        together = {**metrics["eval"], **metrics["test"]}
+        together = {**metrics["eval"], **metrics.get("test", {})}
         judged = predicted["test"].values if has_metrics else trainer.kept["validation"]
         lines = [task.report(together, baselines, judged), kept_and_last(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
