@@ -20,7 +20,7 @@ from bert_hf.training.pretraining import (
     pretraining_identity,
     training_examples,
 )
-from bert_hf.training.pretraining_report import PreTrainingReport
+from bert_hf.training.pretraining_report import PreTrainingReport, evaluate_only
 from bert_hf.training.run import command, start_run
 from bert_hf.training.step_budget import resolve_steps
 from bert_hf.training.trainer import PreTrainer
@@ -51,6 +51,9 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)
+    if not args.do_train:
+        evaluate_only(model, args, collator, evaluation, dict(longer))
+        return 0
     identity = pretraining_identity(args, model.config, tokenizer, (corpus, held_out), example_args, model_args)
     run_start = start_run(args, identity, tokenizer_args, corpus_args, model_args)
     if run_start.finished:

@@ -198,11 +198,6 @@ def test_so_is_a_model_json(tmp_path, tokenizer, entry):
         config_from_json(str(tmp_path / "m.json"), vocab_size=99)
 
 
-def test_a_kernel_of_the_hub_is_no_attention():
-    with pytest.raises(ValueError, match="no code is fetched"):
-        ModelArguments(attn_implementation="kernels-community/flash-attn")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -49,6 +49,45 @@ def whole(place):
     return metrics(place, "whole")
 
 
+def evaluate(place, output):
+    """Evaluates the run "whole" and writes into another folder."""
+    return recipe("pretrain")(
+        [
+            "--model_name_or_path", str(place / "whole"), "--do_eval", "--train_file", str(place / "text.txt"),
+            "--cache_dir", str(place / "cache"), "--validation_split_percentage", "20", "--max_seq_length", str(SHORT),
+            "--bf16", "false", "--use_cpu", "--output_dir", str(place / output),
+        ]
+    )  # fmt: skip
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_without_training_the_finished_run_is_evaluated(place, whole, capsys):
+    before = files(place / "whole")
+    assert pretrain(place, "whole", "--do_train", "false") == 0
+    after = files(place / "whole")
+    assert [name for name in before | after if before.get(name) != after.get(name)] == ["eval_results.json"]
+    evaluated = json.loads(after["eval_results.json"])
+    for name in ("eval_mlm_loss", "eval_nsp_accuracy", "eval_long_mlm_loss"):
+        assert evaluated[name] == pytest.approx(whole[1][name], rel=1e-6)
+
+    # A checkpoint that is named, and its results elsewhere
+    assert evaluate(place, "elsewhere") == 0
+    assert [path.name for path in (place / "elsewhere").iterdir()] == ["eval_results.json"]
+    assert json.loads(files(place / "elsewhere")["eval_results.json"])["eval_mlm_loss"] == evaluated["eval_mlm_loss"]
+
+
+def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
+    assert pretrain(place, "nothing", "--do_eval") == 2
+    assert "nothing: no finished run to evaluate" in capsys.readouterr().err
+    (place / "other").mkdir()
+    (place / "other/run.json").write_bytes(files(place / "whole")["run.json"])
+    assert evaluate(place, "other") == 2
+    assert "other: the output folder holds another run" in capsys.readouterr().err
+
+
 def intercept(patch, action):
     """Does something to each PreTrainer that is made."""
     make = trainer.PreTrainer.__init__
@@ -144,7 +183,7 @@ def test_the_record_names_what_trained(place, words, trains):
     assert identity["optimizer"]["name"] == trains
 
 
-def test_fine_tuning_predicts(place, whole):
+def test_fine_tuning_predicts_and_is_evaluated_again(place, whole, capsys):
     words = [
         "--config", str(ROOT / "configs/finetune/spam-messages.yaml"), "--model_name_or_path", str(place / "whole"),
         "--train_file", str(ROOT / "src/bert_hf/finetuning/messages/spam.tsv"), "--num_train_epochs", "1",
@@ -152,5 +191,17 @@ def test_fine_tuning_predicts(place, whole):
         "--output_dir", str(place / "spam"),
     ]  # fmt: skip
     assert recipe("finetune_classification")([*words, "--do_train", "--do_eval", "--do_predict"]) == 0
+    results = files(place / "spam")
     for split in ("train", "eval", "test"):
-        assert (place / "spam" / f"{split}_results.json").is_file()
+        assert f"{split}_results.json" in results
+
+    # Again without training: the same metrics, and nothing else is written
+    assert recipe("finetune_classification")([*words, "--do_predict"]) == 0
+    changed = {name for name, content in files(place / "spam").items() if content != results.get(name)}
+    assert changed == {"eval_results.json", "test_results.json"}
+    again = json.loads(files(place / "spam")["test_results.json"])
+    assert again["test_accuracy"] == json.loads(results["test_results.json"])["test_accuracy"]
+
+    # Layers that were never trained are not evaluated
+    assert recipe("finetune_classification")([*words[:-2], "--output_dir", str(place / "no"), "--do_eval"]) == 2
+    assert "not fine-tuned: it lacks classifier" in capsys.readouterr().err

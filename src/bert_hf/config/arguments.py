@@ -171,6 +171,9 @@ class PrepareArguments:
     )
     check: bool = option(False, "Only report on the text; --output_dir gets a plot of its lengths.")
 
+    def __post_init__(self):
+        self.part()
+
     def part(self) -> tuple[int, int]:
         """(i, n) of `--shard`.
 

@@ -29,7 +29,7 @@ from bert_hf.training.optimization.optimizers import global_batch_size, optimize
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
 from bert_hf.training.publishing.card import Card, held_out_text
-from bert_hf.training.run_checks import check_run
+from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 SENTENCE_CONFIG = "sentence_bert_config.json"  # where text-embeddings-inference reads the length of inputs
@@ -81,7 +81,9 @@ def parse_finetuning(
 
 
 def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
-    """The checks of a recipe before anything is read: folders and options."""
+    """The checks of a recipe before anything is read. Without training, it sets what is evaluated."""
+    if not args.do_train:
+        task_args.model_name_or_path = evaluated_checkpoint(args, task_args.model_name_or_path)
     if task_args.model_name_or_path is None:
         raise InputError("no checkpoint", where="--model_name_or_path", remedy="give a pre-trained BERT")
     yield from check_run(args, (*task.metric_names(task_args), "loss"))
@@ -121,6 +123,12 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
     resolve_by_rows(args, task.inputs_per_epoch(), task_args.min_steps)
     line = choose_best_metric(args, task)
 
+    if not args.do_train:
+        require_trained(task, about)
+        args.push_to_hub = False
+        folder_of(args).mkdir(parents=True, exist_ok=True)
+        return RunStart()
+
     run_start = run.start_run(args, identity_of(task, args, model), task_args)
     if not run_start.finished:
         length = f"{args.max_steps:,} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs"
@@ -128,6 +136,22 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
         rows = ", ".join(f"{len(rows):,} {part}" for part, rows in task.parts.items())
         logger.info(f"{task.describe()}\n{rows} rows; {about}\n{rate}; {line}; {run.describe_machine(args)}")
     return run_start
+
+
+def require_trained(task: DownstreamTask, about: str) -> None:
+    """Refuses to evaluate layers that were never trained, and classes of other names than those in the checkpoint.
+
+    Args:
+        about: the line on the model's new weights.
+    """
+    where = task.task_args.model_name_or_path
+    if new := about.partition("newly initialized: ")[2]:
+        raise InputError(f"not fine-tuned: it lacks {new}", where=where, remedy="give a fine-tuned checkpoint")
+
+    names = tuple((config_of_checkpoint(str(where)).id2label or {}).values())
+    if task.labels and names != task.labels:
+        what = f"its classes are {', '.join(names)}, and the rows have {', '.join(task.labels)}"
+        raise InputError(what, where=where, remedy="give the rows that it was trained on")
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
@@ -210,12 +234,14 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
-    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics."""
+    """Trains (or resumes), evaluates every part, saves and pushes the run, and prints its metrics.
+
+    Without training, only the metrics are saved.
+    """
     task, args = trainer.task, trainer.args
-    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
+    trained = trainer.train(resume_from_checkpoint=run_start.checkpoint) if args.do_train else None
 
     # Metrics: validation (the weights that are kept), its further parts, test
-    trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
     metrics = {"eval": _final_evaluation(trainer), "test": {}}
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
@@ -234,17 +260,23 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     tested = "test_loss" in metrics["test"]
     baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
-    run.finish(
-        trainer,
-        trained.metrics,
-        identity=trainer.facts["identity"],
-        card=card_of(task, args, tested=tested),
-        push_to=run_start.push_to,
-        metrics={name: values for name, values in metrics.items() if values},
-        baselines=baselines,
-    )
+    metrics = {name: values for name, values in metrics.items() if values}
+    if trained is None:
+        for name, values in metrics.items():
+            trainer.save_metrics(name, values, combined=False)
+    else:
+        trained.metrics["train_samples"] = len(task.parts["train"])  # as in transformers' examples
+        run.finish(
+            trainer,
+            trained.metrics,
+            identity=trainer.facts["identity"],
+            card=card_of(task, args, tested=tested),
+            push_to=run_start.push_to,
+            metrics=metrics,
+            baselines=baselines,
+        )
     if args.process_index == 0:
-        together = {**metrics["eval"], **metrics["test"]}
+        together = {**metrics["eval"], **metrics.get("test", {})}
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
         lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)

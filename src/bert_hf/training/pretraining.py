@@ -23,7 +23,7 @@ from bert_hf.models.loading import check_positions, find_checkpoint, load_networ
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import schedule_identity
-from bert_hf.training.run_checks import check_run
+from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
 PAPER_MLM_PROBABILITY = 0.15  # of the held-out examples, whatever the training uses: runs remain comparable
@@ -109,7 +109,9 @@ def check_pretraining(
     example_args: ExampleArguments,
     args: PreTrainingArguments,
 ) -> Iterator[str]:
-    """The checks of `pretrain.py`, before its text is prepared."""
+    """The checks of `pretrain.py`, before its text is prepared. Without training, it sets what is evaluated."""
+    if not args.do_train:
+        model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
     metrics = ("loss", "mlm_loss", "mlm_accuracy", *(("nsp_loss", "nsp_accuracy") if example_args.nsp else ()))
     yield from check_run(args, metrics)
     yield from check_held_out_text(corpus_args, example_args.nsp)

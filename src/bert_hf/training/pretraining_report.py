@@ -15,6 +15,7 @@ from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.checkpoints.disk_space import disk_finding
@@ -104,6 +105,25 @@ class PreTrainingReport:
             report_heldout("after", after, self.baselines, self.longer)
             print(_summary(self.trainer.state.global_step, trained))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
+
+
+def evaluate_only(
+    model: BertForPreTraining,
+    args: PreTrainingArguments,
+    collator: DataCollatorForPreTraining,
+    evaluation: PreTrainingExamples,
+    longer: dict[str, PreTrainingExamples],
+) -> None:
+    """Evaluates a checkpoint on the held-out text without training; saves and prints its metrics."""
+    args.push_to_hub = False
+    folder_of(args).mkdir(parents=True, exist_ok=True)
+    trainer = PreTrainer(model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer)
+    run.use_log_lines(trainer)
+
+    metrics = trainer.evaluate()
+    for name, examples in longer.items():
+        metrics |= trainer.evaluate(examples, metric_key_prefix=f"eval_{name}")
+    trainer.save_metrics("eval", metrics, combined=False)
 
 
 class HeldOutBefore(TrainerCallback):

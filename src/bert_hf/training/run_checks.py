@@ -12,7 +12,8 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import check_optimizer
 from bert_hf.training.optimization.schedules import check_schedule
-from bert_hf.training.output_folder import RUN_RECORD, named_checkpoint, refuse_foreign_files
+from bert_hf.training.output_folder import RUN_RECORD, named_checkpoint, read_record, refuse_foreign_files
+from bert_hf.training.run_fingerprint import weights_checksum
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
@@ -47,3 +48,25 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     if args.push_to_hub and get_token() is None:
         remedy = "set HF_TOKEN or run `hf auth login`"
         raise InputError("not logged in to the Hub", where="--push_to_hub", remedy=remedy)
+
+
+def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
+    """What is evaluated without training: the checkpoint that is named, else the finished run in the output folder.
+
+    The run there is also evaluated if it began with the checkpoint that is named, as in the command that trained it.
+
+    Raises:
+        InputError: there is no finished run, or the output folder holds another one than that of the checkpoint.
+    """
+    folder = Path(args.output_dir or "")
+    record = read_record(folder / RUN_RECORD)
+    if record is None and named is not None:
+        return named
+
+    if record is None or not record["finished"]:
+        remedy = "train first, or give --model_name_or_path and another --output_dir"
+        raise InputError("no finished run to evaluate", where=folder, remedy=remedy)
+    is_its_own = named is None or folder.resolve() == Path(named).resolve()
+    if not is_its_own and record["identity"].get("weights") != weights_checksum(str(named)):
+        raise InputError("the output folder holds another run", where=folder, remedy="give another --output_dir")
+    return str(folder)
