@@ -16,7 +16,7 @@ from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.input_files import is_url
 from bert_hf.data.text.readers import cut_pieces, whole_text
-from bert_hf.data.text.tables import choose_column
+from bert_hf.data.text.tables import Row, choose_column
 from bert_hf.data.text.tokenization import backend, tokenizer_checksum
 from bert_hf.errors import InputError
 
@@ -128,7 +128,7 @@ def _column(row: Any, name: str | None, number: int) -> str | None:
         remedy = "give the dataset to the trainer itself, with DataCollatorForPreTraining"
         raise InputError("it is tokenized already", where=where, remedy=remedy)
 
-    name = name or choose_column(row, where)
+    name = name or choose_column(Row(dict(row), where))
     text = row.get(name, 0)
     if not isinstance(text, str | None):
         remedy = f"pass text_column=…, one of: {', '.join(row)}"
