@@ -53,7 +53,7 @@ def write(folder, name, content) -> str:
 
 
 def values(path, encoding=None):
-    return [list(row.values()) for _, row in read_rows(path, encoding)]
+    return [list(row.values.values()) for row in read_rows(path, encoding)]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def values(path, encoding=None):
 )
 def test_every_kind_of_file_holds_the_same_rows(tmp_path, name, content):
     """Cells are strings as they stand in the file: `NA` is no missing value, `007` no number, a date no timestamp."""
-    assert [row for _, row in read_rows(write(tmp_path, name, content))] == OBJECTS
+    assert [row.values for row in read_rows(write(tmp_path, name, content))] == OBJECTS
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a"])
@@ -97,7 +97,7 @@ def test_quotes_are_text_where_they_break_the_rules(tmp_path, header):
 def test_lone_quotes_never_join_lines(tmp_path):
     """By RFC 4180 lines 2 to 4 would be one row: the fields begin and end with quotes."""
     path = write(tmp_path, "a.tsv", 'ham\tone two\nham\t"begins\nspam\tthe middle\nham\tends"\nspam\tlast one\n')
-    assert [line for line, _ in read_rows(path)] == [1, 2, 3, 4, 5]
+    assert [row.line for row in read_rows(path)] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -118,7 +118,7 @@ def test_random_tables_come_back_as_they_were_written(tmp_path, delimiter):
 
 def test_quoted_line_ends_and_their_lines(tmp_path):
     path = write(tmp_path, "a.csv", 'text,label\n"one\n\nmore",ham\n\ntwo,spam\n"three\nmore",ham\n')
-    assert [(line, row["text"]) for line, row in read_rows(path)] == [
+    assert [(row.line, row.values["text"]) for row in read_rows(path)] == [
         (2, "one\n\nmore"),
         (6, "two"),
         (7, "three\nmore"),
@@ -141,24 +141,24 @@ def test_quoted_line_ends_and_their_lines(tmp_path):
 )
 def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, first, names):
     path = write(tmp_path, "a.tsv", f"{first}\nham\tOk lar\nspam\tFree entry\nham\ttext\ntext\tham\n")
-    rows = [row for _, row in read_rows(path)]
+    rows = [row.values for row in read_rows(path)]
     assert len(rows) == (5 if names is None else 4)
     assert list(rows[0]) == (names or ["label", "text"])
 
 
 def test_the_label_may_be_the_second_column(tmp_path):
     path = write(tmp_path, "a.csv", "see you,ham\nsee you,ham\nfree entry,spam\nok,ham\n")
-    assert next(read_rows(path)) == (1, {"text": "see you", "label": "ham"})
+    assert next(read_rows(path)) == ({"text": "see you", "label": "ham"}, path, 1)
 
 
 def test_three_columns_have_a_header(tmp_path):
     path = write(tmp_path, "a.csv", "ham,x,1\nham,y,1\n")
-    assert next(read_rows(path)) == (2, {"ham": "ham", "x": "y", "1": "1"})
+    assert next(read_rows(path)) == ({"ham": "ham", "x": "y", "1": "1"}, path, 2)
 
 
 def test_columns_without_names_are_left_out(tmp_path):
     path = write(tmp_path, "a.csv", "v1,v2,,\nham,one two,,\nspam,two,,x\n")
-    assert next(read_rows(path)) == (2, {"v1": "ham", "v2": "one two"})
+    assert next(read_rows(path)) == ({"v1": "ham", "v2": "one two"}, path, 2)
 
 
 # ---- encodings, classes, URLs
@@ -186,7 +186,7 @@ def test_names_of_classes_replace_their_numbers(tmp_path):
     )
     columns = {"label": [1, 0, -1], "tags": [[0, 1], [], [1]], "text": list("abc")}
     datasets.Dataset.from_dict(columns, features=features).to_parquet(str(tmp_path / "a.parquet"))
-    rows = [row for _, row in read_rows(str(tmp_path / "a.parquet"))]
+    rows = [row.values for row in read_rows(str(tmp_path / "a.parquet"))]
     assert [row["label"] for row in rows] == ["yes", "no", None]
     assert [row["tags"] for row in rows] == [["O", "B"], [], ["B"]]
 

@@ -25,7 +25,7 @@ from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.sources import TextFile
-from bert_hf.data.text.tables import choose_column, read_rows
+from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
@@ -80,15 +80,12 @@ def _lines(path: str) -> Iterator[Text]:
 
 
 def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterator[Text]:
-    for line, row in read_rows(path):
+    for row in read_rows(path):
         if text_column is None:
-            others = {name: value for name, value in row.items() if name != pair_column}
-            text_column = choose_column(others, path, line)
-        for column in (text_column, pair_column):
-            if column is not None and not isinstance(row.get(column, 0), str | None):
-                hint = f"--text_column, --text_pair_column: one of {', '.join(row)}"
-                raise InputError(f"no text in column {column!r}", where=path, line=line, remedy=hint)
-        yield row[text_column] or "", row[pair_column] or "" if pair_column else None
+            others = {name: value for name, value in row.values.items() if name != pair_column}
+            text_column = choose_column(row._replace(values=others))
+        pair = text_of(row, pair_column) or "" if pair_column else None
+        yield text_of(row, text_column) or "", pair
 
 
 # ---- hidden states

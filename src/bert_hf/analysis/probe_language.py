@@ -20,7 +20,6 @@ from bert_hf.data.text.input_files import expand
 from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.tables import read_rows
 from bert_hf.data.text.tokenization import starts_word
-from bert_hf.errors import InputError
 from bert_hf.models.functional import IGNORE_INDEX
 
 _TOKENS_PER_BATCH = 8192  # padding included
@@ -218,14 +217,13 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     """
     by_paradigm: dict[str, list[MinimalPair]] = defaultdict(list)
     for path in expand(files):
-        for line, row in read_rows(path):
-            sentences = [row.get("sentence_good"), row.get("sentence_bad")]
+        for row in read_rows(path):
+            sentences = [row.values.get("sentence_good"), row.values.get("sentence_bad")]
             if not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
-                hint = "give sentence_good and sentence_bad, both text"
-                raise InputError("not a minimal pair", where=path, line=line, remedy=hint)
+                raise row.error("not a minimal pair", "give sentence_good and sentence_bad, both text")
 
-            paradigm = str(row.get("UID") or Path(path).name)
-            phenomenon = str(row.get("linguistics_term") or row.get("field") or paradigm)
+            paradigm = str(row.values.get("UID") or Path(path).name)
+            phenomenon = str(row.values.get("linguistics_term") or row.values.get("field") or paradigm)
             good, bad = (whole_text(str(sentence)) for sentence in sentences)
             by_paradigm[paradigm].append(MinimalPair(good, bad, paradigm, phenomenon))
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import KINDS, read_lines, whole_text
-from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, no_text, usual_column
+from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, text_of, usual_column
 from bert_hf.errors import InputError, did_you_mean
 
 REGRESSION, CLASSES = "regression", "single_label_classification"  # values of `BertConfig.problem_type`
@@ -284,12 +284,17 @@ def labelled_rows(
         _check_not_measured(labels, columns, rows[0])
 
     return LabelledTexts(
-        texts=[_text(row, columns.text) for row in rows],
+        texts=_texts(rows, columns.text),
         labels=labels,
         places=[(row.where, row.line) for row in rows],
-        pairs=None if columns.pair is None else [_text(row, columns.pair) for row in rows],
+        pairs=None if columns.pair is None else _texts(rows, columns.pair),
         columns=columns,
     )
+
+
+def _texts(rows: list[Row], column: str) -> list[str]:
+    """The texts in a column without white space at their ends; "" for null."""
+    return [(text_of(row, column) or "").strip() for row in rows]
 
 
 def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Columns:
@@ -299,21 +304,19 @@ def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Col
         InputError: a named column does not exist, or there is not one column with a usual name.
     """
     columns = tuple(row.values)
-    line = None if row.line is None else 1  # of the header
     flags = {"--text_column": named.text, "--text_pair_column": named.pair, "--label_column": named.label}
     for flag, name in flags.items():
         optional = flag == "--label_column" and not needs_label
         if name is not None and name not in columns and not optional:
             remedy = f"{did_you_mean(name, columns)}pass {flag}, one of: {', '.join(columns)}"
-            raise InputError(f"no column {name!r}", where=row.where, line=line, remedy=remedy)
+            raise row.header_error(f"no column {name!r}", remedy)
 
     texts = (named.text, named.pair)
     label = named.label or usual_column([name for name in columns if name not in texts], LABEL_NAMES)
     if label not in columns:
         label = None
     if label is None and needs_label:
-        remedy = f"pass --label_column, one of: {', '.join(columns)}"
-        raise InputError("which column holds the label?", where=row.where, line=line, remedy=remedy)
+        raise row.header_error("which column holds the label?", f"pass --label_column, one of: {', '.join(columns)}")
 
     free = {name: value for name, value in row.values.items() if name not in (label, named.pair)}
     if named.text is not None:
@@ -322,15 +325,7 @@ def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Col
     pairs = [(by_name[one], by_name[other]) for one, other in _PAIR_NAMES if one in by_name and other in by_name]
     if named.pair is None and len(pairs) == 1:
         return Columns(*pairs[0], label, columns)
-    return Columns(choose_column(free, row.where, line, only_strings=False), named.pair, label, columns)
-
-
-def _text(row: Row, column: str) -> str:
-    """The text of a row without white space at its ends; "" for null."""
-    value = row.values.get(column, 0)
-    if not isinstance(value, str | None):
-        raise no_text(column, row.values, row.where, row.line)
-    return whole_text(value or "").strip()
+    return Columns(choose_column(row._replace(values=free), only_strings=False), named.pair, label, columns)
 
 
 def _label_name(row: Row, column: str) -> str:

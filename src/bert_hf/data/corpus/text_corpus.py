@@ -17,7 +17,7 @@ from bert_hf.data.corpus.store import Corpus, Window
 from bert_hf.data.text.encoding import Encoder, batch_text_pieces, encode_group, sentences_per_document
 from bert_hf.data.text.input_files import is_url
 from bert_hf.data.text.readers import cut_pieces, whole_text
-from bert_hf.data.text.tables import row_texts
+from bert_hf.data.text.tables import Row, row_texts
 from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import InputError
 
@@ -104,6 +104,7 @@ def texts_of(rows: Any, text_column: str | None = None) -> Iterator[str]:
     first = next(rows, "")
     rows = itertools.chain([first], rows)
     if isinstance(first, Mapping):
-        yield from row_texts(enumerate(rows, start=1), text_column, "dataset")
+        numbered = (Row(dict(row), "dataset", number) for number, row in enumerate(rows, start=1))
+        yield from row_texts(numbered, text_column)
     else:
         yield from rows

@@ -135,8 +135,8 @@ class HubShard:
         """Its rows, a document each."""
         with access_errors(self.dataset, _HUB_REMEDY):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
-            rows = ((None, row) for row in shard)
-            for text in row_texts(rows, self.text_column, self.dataset):
+            rows = (Row(row, self.dataset) for row in shard)
+            for text in row_texts(rows, self.text_column):
                 if text:
                     yield from cut_pieces(text)
 

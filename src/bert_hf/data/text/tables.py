@@ -13,8 +13,7 @@ import csv
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,15 +30,16 @@ _JSON = (".jsonl", ".json")
 _TABS = (".tsv", ".txt", "")
 _JSON_HINT = "write one JSON object per line"
 
-NumberedRow = tuple[int | None, dict[str, Any]]  # the line in the file, where it has lines, and the values by column
+_Numbered = tuple[int | None, dict[str, Any]]  # line (or number) and values of a row
 
 
 class Row(NamedTuple):
-    """A row of labelled data.
+    """A row of a table.
 
     Attributes:
-        values: by column.
-        where, line: its file (without secrets) and line, or its Hub dataset and None.
+        values: by column. Cells of .csv and .tsv files are strings as they stand in the file.
+        where: its file, without the secrets of a URL, or its Hub dataset.
+        line: in the file; of a Parquet file the number of the row; None of a Hub dataset and of a JSON array.
     """
 
     values: dict[str, Any]
@@ -50,32 +50,13 @@ class Row(NamedTuple):
         """An error about this row."""
         return InputError(what, where=self.where, line=self.line, remedy=remedy)
 
-
-def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str] = ()) -> list[Row]:
-    """The rows of small tables, in the order of the files.
-
-    Args:
-        files: paths, globs, URLs.
-        encoding, like: see `read_rows`.
-
-    Raises:
-        InputError: see `read_rows`; or a file has no rows.
-    """
-    rows: list[Row] = []
-    for path in expand(files):
-        before = len(rows)
-        with access_errors(path) if is_url(path) else contextlib.nullcontext():
-            rows += (Row(values, mask_secrets(path), line) for line, values in read_rows(path, encoding, like))
-        if len(rows) == before:
-            raise InputError("no rows in it", where=path, remedy="give a file with rows")
-    return rows
+    def header_error(self, what: str, remedy: str) -> InputError:
+        """An error about the columns of the table."""
+        return InputError(what, where=self.where, line=self.line and 1, remedy=remedy)
 
 
-def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) -> Iterator[NumberedRow]:
+def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) -> Iterator[Row]:
     """The rows of a table, one at a time.
-
-    The cells of .csv and .tsv files are strings as they stand in the file. Of a Parquet file, the "line" is the number
-    of the row, and names of classes replace their numbers where its schema has them.
 
     Args:
         encoding: of a .csv, .tsv or JSON file; None: UTF-8.
@@ -84,14 +65,32 @@ def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) 
     Raises:
         InputError: unknown kind, or content that is not of this kind; with the line.
     """
-    kind = kind_of(path)
+    kind, where = kind_of(path), mask_secrets(path)
     if kind == ".parquet":
-        return _parquet_rows(path)
-    if kind in _JSON:
-        return _json_rows(path, encoding)
-    if kind in (".csv", *_TABS):
-        return _separated_rows(path, kind, encoding, like)
-    raise InputError(f"unknown kind {kind!r}", where=path, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
+        numbered = _parquet_rows(path)
+    elif kind in _JSON:
+        numbered = _json_rows(path, encoding)
+    elif kind in (".csv", *_TABS):
+        numbered = _separated_rows(path, kind, encoding, like)
+    else:
+        raise InputError(f"unknown kind {kind!r}", where=where, remedy=f"use {' '.join(KINDS)}, also .gz or .xz")
+    return (Row(values, where, line) for line, values in numbered)
+
+
+def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str] = ()) -> list[Row]:
+    """The rows of small tables, in the order of the files (paths, globs, URLs).
+
+    Raises:
+        InputError: see `read_rows`; or a file has no rows.
+    """
+    rows: list[Row] = []
+    for path in expand(files):
+        before = len(rows)
+        with access_errors(path) if is_url(path) else contextlib.nullcontext():
+            rows += read_rows(path, encoding, like)
+        if len(rows) == before:
+            raise InputError("no rows in it", where=path, remedy="give a file with rows")
+    return rows
 
 
 def read_texts(path: str, text_column: str | None) -> Iterator[str]:
@@ -102,33 +101,40 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     """
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
-        _, row = next(read_rows(path), (1, {}))
-        text_column = text_column or choose_column(row, path)
-        yield from row_texts(_parquet_rows(path, text_column), text_column, path)
+        row = next(read_rows(path), Row({}, path))
+        text_column = text_column or choose_column(row)
+        rows = (Row(values, path, number) for number, values in _parquet_rows(path, text_column))
+        yield from row_texts(rows, text_column)
     elif kind in _JSON:
-        yield from row_texts(read_rows(path), text_column, path)
+        yield from row_texts(read_rows(path), text_column)
     else:
-        texts = row_texts(read_rows(path), text_column, path, only_strings=False)
-        yield from filter(str.strip, texts)
+        yield from filter(str.strip, row_texts(read_rows(path), text_column, only_strings=False))
 
 
-def row_texts(
-    rows: Iterable[NumberedRow], text_column: str | None, where: str, only_strings: bool = True
-) -> Iterator[str]:
+def row_texts(rows: Iterable[Row], text_column: str | None, only_strings: bool = True) -> Iterator[str]:
     """The text of each row; rows whose text is null are skipped.
 
     Args:
         only_strings: the only column of strings is the text, whatever its name.
     """
-    for line, row in rows:
-        if text_column is None:
-            text_column = choose_column(row, where, None if line is None else 1, only_strings)
+    for row in rows:
+        text_column = text_column or choose_column(row, only_strings)
+        if (text := text_of(row, text_column)) is not None:
+            yield text
 
-        text = row.get(text_column, 0)
-        if isinstance(text, str):
-            yield whole_text(text)
-        elif text is not None:
-            raise no_text(text_column, row, where, line)
+
+def text_of(row: Row, column: str) -> str | None:
+    """The text in a column; None for null.
+
+    Raises:
+        InputError: there is no such column, or no text in it.
+    """
+    value = row.values.get(column, 0)
+    if isinstance(value, str):
+        return whole_text(value)
+    if value is not None:
+        remedy = f"{did_you_mean(column, row.values)}pass --text_column, one of: {', '.join(row.values)}"
+        raise row.error(f"no text in column {column!r}", remedy)
 
 
 # ---- columns
@@ -142,36 +148,27 @@ def usual_column(columns: Iterable[str], names: tuple[str, ...]) -> str | None:
     return usual[0] if len(usual) == 1 else None
 
 
-def choose_column(
-    row: Mapping[str, Any], where: str | Path, line: int | None = None, only_strings: bool = True
-) -> str:
-    """The column of the text: by its name, or the only one of strings.
+def choose_column(row: Row, only_strings: bool = True) -> str:
+    """The column of the text, by the first row: by its name, or the only one of strings.
 
     Args:
-        row: the first one. only_strings: False: by its name alone.
+        only_strings: False: by its name alone.
 
     Raises:
         InputError: there is no such column.
     """
-    if column := usual_column(row, TEXT_NAMES):
+    if column := usual_column(row.values, TEXT_NAMES):
         return column
-    strings = [name for name, value in row.items() if isinstance(value, str | None)]  # null may be text later
+    strings = [name for name, value in row.values.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]
-    remedy = f"pass --text_column, one of: {', '.join(row)}"
-    raise InputError("which column holds the text?", where=where, line=line, remedy=remedy)
-
-
-def no_text(column: str, columns: Iterable[str], where: str | Path, line: int | None = None) -> InputError:
-    """The error for a row that has no text in this column."""
-    remedy = f"{did_you_mean(column, columns)}pass --text_column, one of: {', '.join(columns)}"
-    return InputError(f"no text in column {column!r}", where=where, line=line, remedy=remedy)
+    raise row.header_error("which column holds the text?", f"pass --text_column, one of: {', '.join(row.values)}")
 
 
 # ---- separated fields
 
 
-def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[str]) -> Iterator[NumberedRow]:
+def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[str]) -> Iterator[_Numbered]:
     separator, quoted = "\t", True
     if kind in _TABS:
         quoted = _quotes_are_quoting(path, encoding)
@@ -254,7 +251,7 @@ def _fields(path: str, separator: str, quoted: bool, encoding: str | None) -> It
 # ---- JSON
 
 
-def _json_rows(path: str, encoding: str | None) -> Iterator[NumberedRow]:
+def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     """The objects of JSON lines, or of a JSON array, which is read whole."""
     lines = ((number, line) for number, line in read_lines(path, encoding) if line.strip())
     number, first = next(lines, (1, ""))
@@ -289,7 +286,7 @@ def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
         raise InputError(what, where=path, remedy="fetch it again") from None
 
 
-def _parquet_rows(path: str, column: str | None = None) -> Iterator[NumberedRow]:
+def _parquet_rows(path: str, column: str | None = None) -> Iterator[_Numbered]:
     """The rows, or only one column of them, without names of classes."""
     with _open_parquet(path) as file:
         columns = None if column is None else [column]
