@@ -86,6 +86,22 @@ def test_other_signals(tmp_path, tokenizer, number):
     assert interrupted(tmp_path, tokenizer, "on_step_end", 2, number).startswith(f"{number.name}, after step 2")
 
 
+def test_ctrl_c_under_a_launcher_is_one_line(tmp_path, tokenizer, capfd):
+    """The launcher exits at once, and the kernel reports its death; the line comes when the step is saved."""
+
+    @command
+    def main():
+        trainer = make(tmp_path, tokenizer)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            trainer.add_callback(At("on_step_begin", 2, lambda number=number: os.kill(os.getpid(), number)))
+        trainer.train()
+
+    assert main() == STOPPED
+    lines = [line for line in capfd.readouterr().err.splitlines() if "SIG" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("stopped: SIGINT, after step 3, which is saved")
+
+
 def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
     for step in (1, 3, 4, 6, 9):
         interrupted(tmp_path, tokenizer, "on_step_end", step)
