@@ -37,13 +37,15 @@ def ranks(bench: Bench, points: int) -> list[Case]:
 def _rank(what: str, rank: int, event: str):
     def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         events = (Event(event, rng.randint(10, 50), FAULTS[what], rank=rank),)
-        running = start_ranks(bench, folder, 2, events=events)
+        running = start_ranks(bench, folder, 2, events=events, ddp_timeout=15)
         other = running[1 - rank]
         while all(one.poll() is None for one in running) and what in ("killed", "exception"):
             time.sleep(0.02)
 
-        slow = what in ("stopped", "asleep")  # their seconds count from the start of the run
+        slow = what in ("stopped", "asleep")
         code = other.wait(ENDS + (30 if slow else 0))
+        if slow:
+            running[rank].kill()  # as torchrun does when another rank has ended
         running[rank].wait(10)
         output = "".join(one.output for one in running)
         errors = [line for line in output.splitlines() if line.startswith("error: ")]

@@ -86,6 +86,22 @@ def test_other_signals(tmp_path, tokenizer, number):
     assert interrupted(tmp_path, tokenizer, "on_step_end", 2, number).startswith(f"{number.name}, after step 2")
 
 
+def test_ctrl_c_under_a_launcher_is_one_line(tmp_path, tokenizer, capfd):
+    """The launcher exits at once, and the kernel reports its death; the line comes when the step is saved."""
+
+    @command
+    def main():
+        trainer = make(tmp_path, tokenizer)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            trainer.add_callback(At("on_step_begin", 2, lambda number=number: os.kill(os.getpid(), number)))
+        trainer.train()
+
+    assert main() == STOPPED
+    lines = [line for line in capfd.readouterr().err.splitlines() if "SIG" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("stopped: SIGINT, after step 3, which is saved")
+
+
 def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
     for step in (1, 3, 4, 6, 9):
         interrupted(tmp_path, tokenizer, "on_step_end", step)
@@ -373,20 +389,30 @@ def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_pa
     assert trainer._time_limit.hours_before == 0.0
 
 
-@pytest.mark.parametrize("damage", ["weights", "folder"])
-def test_a_damaged_checkpoint_that_is_named_is_refused(tmp_path, tokenizer, damage):
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("weights", "checkpoint-3: damaged: checkpoint-3/model.safetensors: content"),
+        ("missing", "checkpoint-4: no such checkpoint"),
+        ("stock", "checkpoint-3: not a checkpoint of bert_hf"),
+    ],
+)
+def test_a_named_checkpoint_that_cannot_be_used_is_refused(tmp_path, tokenizer, fault, line):
     make(tmp_path, tokenizer, steps=6).train()
-    named = tmp_path / ("checkpoint-3" if damage == "weights" else "checkpoint-4")
-    if damage == "weights":
+    named = tmp_path / ("checkpoint-4" if fault == "missing" else "checkpoint-3")
+    if fault == "weights":
         weights = bytearray((named / "model.safetensors").read_bytes())
         weights[-1] ^= 1
         (named / "model.safetensors").write_bytes(weights)
-    with pytest.raises(InputError, match=f"{named.name}: damaged: "):
+    elif fault == "stock":
+        (named / checkpoint_files.MANIFEST).unlink()
+    with pytest.raises(InputError, match=line):
         make(tmp_path, tokenizer, steps=6).train(resume_from_checkpoint=str(named))
 
 
-def test_true_without_a_checkpoint_is_refused(tmp_path, tokenizer):
-    with pytest.raises(InputError, match="holds no checkpoint"):
+def test_true_without_a_checkpoint_of_ours_is_refused(tmp_path, tokenizer):
+    (tmp_path / "checkpoint-500").mkdir()  # as of the stock Trainer
+    with pytest.raises(InputError, match="has no complete checkpoint of bert_hf"):
         make(tmp_path, tokenizer).train(resume_from_checkpoint=True)
 
 

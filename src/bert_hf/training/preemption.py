@@ -71,16 +71,13 @@ def _on_signal(number: int, frame) -> None:
     if not is_first and not _deferred:  # the first one did not end the process
         os._exit(STOPPED)
 
-    orphan = _parent is not None and os.getppid() != _parent
-    _requested_by = "launcher exited" if orphan else signal.Signals(number).name
+    if is_first:  # after Ctrl-C the launcher exits as well
+        orphan = _parent is not None and os.getppid() != _parent
+        _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         raise RunInterrupted(
             f"{_requested_by} outside of training; the same command resumes from the newest checkpoint", STOPPED
         )
-
-    if is_first and os.environ.get("RANK", "0") == "0":
-        with contextlib.suppress(OSError):  # not `print`: the signal may interrupt one
-            os.write(2, f"{_requested_by}: the run is saved and ends after this step\n".encode())
 
 
 def _report_launcher_death() -> None:

@@ -115,9 +115,11 @@ def verify(folder: Path, identity: dict | None = None) -> dict:
             not in the manifest; the step is not that of the folder's name; it is another run's.
     """
     # The manifest itself
+    if not os.path.lexists(folder / MANIFEST):
+        raise DamagedCheckpoint(f"{folder.name}: has no {MANIFEST}, which every checkpoint of bert_hf has")
     try:
         if not _is_regular(folder / MANIFEST):
-            raise FileNotFoundError("missing")
+            raise FileNotFoundError("not a regular file")
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         entries = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
         intact = manifest["sha256"] == _digest(manifest)
@@ -140,8 +142,16 @@ def verify_named(folder: Path) -> dict:
     """`verify` of a checkpoint that the user names.
 
     Raises:
-        InputError: it is damaged or missing.
+        InputError: it does not exist, is not a checkpoint of ours, or is damaged.
     """
+    if not folder.is_dir():
+        raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
+    if not (folder / MANIFEST).exists():
+        raise InputError(
+            f"not a checkpoint of bert_hf (there is no {MANIFEST})",
+            where=folder,
+            remedy="--model_name_or_path begins a new run with its weights",
+        )
     try:
         return verify(folder)
     except DamagedCheckpoint as damage:
@@ -216,7 +226,7 @@ def newest_verified(
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
-            report(f"skipping a damaged checkpoint: {damage.fault}")
+            report(f"skipping a checkpoint that cannot be used: {damage.fault}")
     return None
 
 
@@ -273,7 +283,9 @@ class RunCheckpoints:
             chosen: Path | None = self._ranks.gather(newest)[0]
             if chosen is None:
                 raise InputError(
-                    "holds no checkpoint", where=self.folder, remedy="start without --resume_from_checkpoint"
+                    "has no complete checkpoint of bert_hf",
+                    where=self.folder,
+                    remedy="start without --resume_from_checkpoint",
                 )
         else:
             chosen = named = Path(resume_from_checkpoint)
