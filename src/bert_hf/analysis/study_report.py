@@ -198,7 +198,7 @@ def draw(scores: dict[str, Scores], path: Path) -> None:
     for panel, (title, one) in zip(panels, scores.items(), strict=True):
         places = np.arange(len(_sizes(one)))
         models = [name for name in one if not name.startswith(_BASELINE)]
-        shift = np.linspace(-0.12, 0.12, len(models))  # so that error bars do not hide each other
+        shift = 0.08 * (np.arange(len(models)) - (len(models) - 1) / 2)  # so that error bars do not hide each other
         for offset, name in zip(shift, models, strict=True):
             means, deviations = zip(*map(mean_and_deviation, one[name].values()), strict=True)
             errors = [deviation or 0.0 for deviation in deviations]
