@@ -64,18 +64,15 @@ def unpad_batch(
     Args:
         attention_mask: (B, L), 0 at padding.
         masked_positions: (M,) indices into the flattened B·L, each once.
-        token_positions: (T,) indices of the real tokens, ascending; a search for them would wait for a device.
-        grouped: sequences of equal shape become neighbours; by default on a CPU. Otherwise `token_positions` are used.
+        token_positions: (T,) indices of the real tokens, ascending; needed if not grouped, because a search waits.
+        grouped: sequences of equal shape become neighbours; by default on a CPU.
     """
     device = attention_mask.device
     count, length = attention_mask.shape
     masked_positions = masked_positions.long()
     real = attention_mask != 0
-
     grouped = device.type == "cpu" if grouped is None else grouped
     if grouped and not (real[:, 0].all() and real.flatten()[masked_positions].all()):
-        return None
-    if not grouped and token_positions is None:
         return None
 
     # Tokens and queries of each sequence
@@ -83,22 +80,22 @@ def unpad_batch(
     queries = torch.ones(count, dtype=torch.int64, device=device)
     queries.index_add_(0, masked_positions // length, torch.ones_like(masked_positions))
 
-    # Order of the sequences; `places` are the positions of the tokens in a padded batch of that order
+    # Order of the sequences, and the positions of the tokens in a padded batch of that order
     order = torch.arange(count, device=device)
     groups = None
-    places = token_indices = cast(Tensor, token_positions)
     if grouped:
         order = torch.argsort(lengths * (2 * length) + queries, descending=True, stable=True)
         lengths = lengths[order]
         queries = queries[order]
         groups = _equal_neighbours(lengths, queries)
-        places = real[order].flatten().nonzero().squeeze(1)
-        token_indices = order[places // length] * length + places % length
+        token_positions = real[order].flatten().nonzero().squeeze(1)
+    if token_positions is None:
+        return None
 
-    query_places, ranks = _sort_queries(masked_positions, order, length)
+    query_positions, ranks = _sort_queries(masked_positions, order, length)
     return UnpaddedBatch(
-        token_indices=token_indices,
-        query_indices=torch.searchsorted(places, query_places),
+        token_indices=order[token_positions // length] * length + token_positions % length,
+        query_indices=torch.searchsorted(token_positions, query_positions),
         cls_queries=ranks[:count],
         masked_queries=ranks[count:],
         groups=groups,
