@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from bert_hf.console import logger
 
-# The plateau (docs/small_machine.md): a BERT that has learned little but frequencies is 0.1 to 0.7 below unigram.
+# The plateau of configs/README.md: a BERT that has learned little but frequencies is 0.1 to 0.7 nats below unigram.
 _PLATEAU_BELOW = 0.8  # nats
 _PLATEAU_FALLS = 0.15  # nats, from the first half of the lines to the second: less is flat
 _PLATEAU_AFTER = 0.25  # share of the steps within which a run may still be on it
