@@ -110,7 +110,7 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, expec
 def test_missing_files_and_folders(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         expand([str(tmp_path / "*.txt")])
-    with pytest.raises(InputError, match="a folder"):
+    with pytest.raises(InputError, match="is a directory"):
         expand([str(tmp_path)])
 
 

@@ -59,8 +59,8 @@ def test_texts_of_every_kind(documents, kind):
     [
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
         ([{"input_ids": [1]}], "dataset:1: which column holds the text"),
-        ([{"text": "a b."}, {"text": 7}], "dataset:2: column 'text' is not text"),
-        ([{"title": "a", "body": "b"}], "dataset:1: which column holds the text"),
+        ([{"text": "a b."}, {"text": 7}], "dataset:2: no text in column 'text'"),
+        ([{"title": "a", "name": "b"}], "dataset:1: which column holds the text"),
         (["", " "], "no text in it"),
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),
     ],

@@ -141,7 +141,7 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
 
 
 def test_a_missing_tokenizer_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no tokenizer can be loaded"):
+    with pytest.raises(InputError, match="cannot load a tokenizer"):
         load_tokenizer(tmp_path / "nowhere")
 
 

@@ -44,7 +44,7 @@ def test_another_architecture_is_refused_by_the_check_and_by_the_run(tmp_path, c
     save_tokenizer(tiny_tokenizer(), tmp_path / "roberta")
     config = json.loads((tmp_path / "roberta/config.json").read_text())
     (tmp_path / "roberta/config.json").write_text(json.dumps({**config, "model_type": "roberta"}))
-    rows = "".join(f"w1 w{n}\t{n % 2}\n" for n in range(40))
+    rows = "".join(f"{'abcdefghij'[n % 10]}{'klmn'[n // 10]}\t{n % 2}\n" for n in range(40))
     (tmp_path / "rows.tsv").write_text(f"text\tlabel\n{rows}")
 
     words = ["--model_name_or_path", str(tmp_path / "roberta"), "--train_file", str(tmp_path / "rows.tsv")]

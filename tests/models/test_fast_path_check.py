@@ -9,7 +9,6 @@ from tiny import tiny_config
 from torch.nn import functional as F
 
 from bert_hf import BertForPreTraining
-from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.models import functional, modeling_bert, unpadded_attention
 from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, difference, find_fault
 from bert_hf.models.micro_batches import split_micro_batch
@@ -235,11 +234,6 @@ def test_the_run_s_own_weights_are_not_needed(monkeypatch):
     assert find_fault(model, losses_of, ragged_batch(model.config)) is None
     monkeypatch.setattr("bert_hf.models.unpadded_attention._dense_attention", wrong_attention)
     assert find_fault(model, losses_of, ragged_batch(model.config)) is not None
-
-
-@pytest.mark.parametrize(("given", "taken"), [("auto", "auto"), (False, "off"), ("true", "on"), ("off", "off")])
-def test_yaml_s_off_is_accepted(tmp_path, given, taken):
-    assert PreTrainingArguments(output_dir=str(tmp_path), fast_path=given, bf16=False).fast_path == taken
 
 
 def test_a_dropout_that_drops_nothing_has_the_bits_of_none():

@@ -9,7 +9,7 @@ from helpers.many_runs import benchmark_matmul
 from helpers.trainer_runs import make
 from tiny import tiny_config
 
-from bert_hf.models import cost, flops
+from bert_hf.models import flops
 from bert_hf.models.flops import model_matmul_rate
 from bert_hf.training import throughput
 from bert_hf.training import trainer as trainer_module
@@ -37,7 +37,7 @@ def test_products_are_of_the_precision_of_the_run(tmp_path, tokenizer, monkeypat
         made.add(kwargs.get("dtype"))
         return full(*args, **{**kwargs, "dtype": torch.float32})  # a CPU takes its time in 16 bit
 
-    monkeypatch.setattr(cost.torch, "full", remember)
+    monkeypatch.setattr(torch, "full", remember)
     trainer._throughput.end_line(100.0, 1e6)
     assert made == {dtype}
 

@@ -218,14 +218,14 @@ def test_finetune(place, pretrained, capsys):
 PRETRAIN_FAULTS = [
     (["--train_file", "nowhere.txt"], "nowhere.txt: no such file"),
     (["--train_file", "{place}/empty.txt"], "the file is empty"),
-    (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no column 'body'"),
+    (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no text in column 'body'"),
     (["--train_file", "{place}/latin.txt"], "latin.txt:1:5: byte 0xe9 is not UTF-8"),
     (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "at least 2 are needed"),
     (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
     (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
     (["--config_name", "nowhere.json"], "nowhere.json: no such file"),
     (["--output_dir", "{place}/full"], "the output folder holds files that bert_hf did not write"),
-    (["--tokenizer_name", "{place}/nowhere"], "nowhere: no tokenizer can be loaded from it: no such folder"),
+    (["--tokenizer_name", "{place}/nowhere"], "nowhere: cannot load a tokenizer from it: no such folder"),
     (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt",
       "--model_name_or_path", "{place}/pretrained"], "the tokenizer's ids reach"),
     (["--config", "{place}/bad.yaml"], "bad.yaml:2: unknown option 'max_stepz'; did you mean max_steps?"),
@@ -265,7 +265,7 @@ def test_bad_input_of_fine_tuning(place, pretrained, capsys):
     assert finetune(place, "--model_name_or_path", str(place / "nowhere"), output="bad") == 2
     assert finetune(place, "--max_seq_length", "128", output="bad") == 2
     errors = capsys.readouterr().err
-    for message in ("nowhere.tsv: no such file", "nowhere: no ", "128 is beyond the model's 64"):
+    for message in ("nowhere.tsv: no such file", "nowhere: ", "128 is beyond the model's 64"):
         assert message in errors
 
 

@@ -72,7 +72,7 @@ def test_missing_predictions_count_zero_and_are_reported(place, capsys):
     ("name", "content", "expected"),
     [
         ("data.json", "[]", "data.json: no questions in it; give"),
-        ("predictions.json", '{"a": 1}', "predictions.json: question a: its prediction is not a text; give"),
+        ("predictions.json", '{"a": 1}', "predictions.json: question a: wrong value 1; give"),
         ("odds.json", '{"a": 0}', "odds.json: question b is missing; give the odds of every question"),
     ],
 )

@@ -282,7 +282,7 @@ class EstimateArguments:
         None, "Number of devices; several numbers give one row each.", range="[1, inf)"
     )
     global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
-    mfu: float | None = option(None, "Share of the device's peak that is reached (docs/cost.md).", range="(0, 1]")
+    mfu: float | None = option(None, "Share of the device's peak that is reached (docs/speed.md).", range="(0, 1]")
 
     def __post_init__(self):
         if self.num_devices is None:
