@@ -106,16 +106,15 @@ def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
         ("a.jsonl", lines({**row(), "answers": "30"}), "a.jsonl:1: question a has no 'answers'"),
         ("a.jsonl", lines({**row(), "answers": {"text": ["30"], "answer_start": []}}), "a.jsonl:1: question a has no"),
         ("a.jsonl", lines(row(answers=(("30", "15"),))), "a.jsonl:1: question a has no 'answers'"),
-        ("a.jsonl", lines({**row(), "is_impossible": True}), "a.jsonl:1: question a: is_impossible, but"),
-        ("a.jsonl", lines({**row(), "context": None}), "a.jsonl:1: question a has no text or no context"),
-        ("a.jsonl", lines({**row(), "id": None}), "a.jsonl:1: a question without an id"),
-        ("a.json", {"data": [{"title": "x"}]}, "a.json: a question without an id"),
+        ("a.jsonl", lines({**row(), "context": None}), "a.jsonl:1: question a: id, question or context is missing"),
+        ("a.jsonl", lines({**row(), "id": None}), "a.jsonl:1: question None: id, question"),
+        ("a.json", {"data": [{"title": "x"}]}, "a.json: question None: id, question"),
         ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: not SQuAD's JSON: KeyError('context')"),
         ("a.json", {"data": 7}, "a.json: not SQuAD's JSON"),
         ("a.json", {"data": [1]}, "a.json: not SQuAD's JSON"),
         ("a.json", [], "a.json: no questions in it"),
         ("a.json", "7", "a.json: not SQuAD's JSON"),
-        ("a.csv", "a,b\n1,2\n", "a.csv:2: a question without an id"),
+        ("a.csv", "a,b\n1,2\n", "a.csv:2: question None: id, question"),
     ],
 )
 def test_errors_name_the_question(tmp_path, name, content, expected):
@@ -181,12 +180,11 @@ def test_predictions_and_odds(tmp_path):
 @pytest.mark.parametrize(
     ("read", "content", "expected"),
     [
-        (read_predictions, '{"a": 1}', "question a: wrong value 1; give the predictions as one JSON object"),
-        (read_predictions, "[]", "not a JSON object; give the predictions"),
-        (read_predictions, '{"a": "x", "a": "y"}', "a question occurs twice"),
-        (read_odds, '{"a": NaN}', "question a: wrong value nan; give the odds"),
-        (read_odds, '{"a": "1"}', "question a: wrong value '1'"),
-        (read_odds, '{"a": true}', "question a: wrong value True"),
+        (read_predictions, '{"a": 1}', "wrong entry: a; give one JSON object: question id to answer text"),
+        (read_predictions, "[]", "wrong entry: all"),
+        (read_odds, '{"a": NaN}', "wrong entry: a"),
+        (read_odds, '{"a": "1"}', "wrong entry: a"),
+        (read_odds, '{"a": true}', "wrong entry: a"),
     ],
 )
 def test_files_of_another_shape(tmp_path, read, content, expected):

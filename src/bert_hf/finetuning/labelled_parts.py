@@ -74,7 +74,10 @@ def read_given_parts(task_args: ClassificationArguments) -> dict[str, LabelledTe
 
     parts["train"].classes()
     names = class_names(parts, task_args)
-    _check_number_of_labels(parts["train"], names, task_args.task)
+    task = TASKS[task_args.task] if task_args.task else None
+    if task is not None and task.metric is not ClassificationMetric and len(names) != len(task.labels):
+        what = f"{len(names)} labels; the task {task_args.task} has {len(task.labels)}: {', '.join(task.labels)}"
+        raise InputError(what, where=parts["train"].file(), remedy="leave --task out, or give rows of its labels")
     for name, rows in parts.items():
         _check_labels(rows, names, name)
     return parts
@@ -110,17 +113,6 @@ def _read(task_args: ClassificationArguments) -> dict[str, LabelledTexts]:
         parts[part] = without_empty(read)
         like = parts["train"].columns
     return parts
-
-
-def _check_number_of_labels(train: LabelledTexts, labels: tuple[str, ...], task: str | None) -> None:
-    """Refuses another number of labels than a benchmark's task has: its metric may need that number."""
-    if task is None or TASKS[task].metric is ClassificationMetric or not TASKS[task].labels:
-        return
-    expected = TASKS[task].labels
-    if len(labels) != len(expected):
-        what = f"{len(labels)} labels; the task {task} has {len(expected)}"
-        remedy = f"leave --task out, or give rows of its labels: {', '.join(expected)}"
-        raise InputError(what, where=train.file(), remedy=remedy)
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:

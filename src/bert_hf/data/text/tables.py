@@ -67,7 +67,7 @@ def read_rows(path: str, encoding: str | None = None, like: Sequence[str] = ()) 
     """
     kind, where = kind_of(path), mask_secrets(path)
     if kind == ".parquet":
-        numbered = _parquet_rows(path)
+        numbered = _parquet_rows(path, class_names=True)
     elif kind in _JSON:
         numbered = _json_rows(path, encoding)
     elif kind in (".csv", *_TABS):
@@ -101,10 +101,10 @@ def read_texts(path: str, text_column: str | None) -> Iterator[str]:
     """
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
-        row = next(read_rows(path), Row({}, path))
-        text_column = text_column or choose_column(row)
-        rows = (Row(values, path, number) for number, values in _parquet_rows(path, text_column))
-        yield from row_texts(rows, text_column)
+        for _, first in itertools.islice(_parquet_rows(path), 1):
+            text_column = text_column or choose_column(Row(first, path, 1))
+            rows = (Row(values, path, number) for number, values in _parquet_rows(path, [text_column]))
+            yield from row_texts(rows, text_column)
     elif kind in _JSON:
         yield from row_texts(read_rows(path), text_column)
     else:
@@ -286,17 +286,16 @@ def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
         raise InputError(what, where=path, remedy="fetch it again") from None
 
 
-def _parquet_rows(path: str, column: str | None = None) -> Iterator[_Numbered]:
-    """The rows, or only one column of them, without names of classes."""
+def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
+    """The rows, all columns or some of them."""
     with _open_parquet(path) as file:
-        columns = None if column is None else [column]
         batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=256, columns=columns))
         numbered = enumerate(itertools.chain.from_iterable(batches), 1)
-        if columns is not None:
+        if not class_names:
             yield from numbered
             return
 
-        import datasets
+        import datasets  # not for pre-training, whose workers need the text alone
 
         features = datasets.Features.from_arrow_schema(file.schema_arrow)
         yield from ((number, with_class_names(row, features)) for number, row in numbered)

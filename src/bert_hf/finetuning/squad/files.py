@@ -120,17 +120,14 @@ def _questions(rows: Iterable[Row], check_answers: bool = True, need_answers: bo
 
 def _question(row: Row, contexts: dict[str, str], check_answers: bool, need_answers: bool) -> Question:
     values = row.values
-    if not isinstance(values.get("id"), str | int):
-        raise row.error("a question without an id", _SHAPE)
-    if not isinstance(values.get("question"), str) or not isinstance(values.get("context"), str):
-        raise row.error(f"question {values['id']} has no text or no context", _SHAPE)
-    question, context = whole_text(values["question"]), whole_text(values["context"])
+    texts = [values.get("question"), values.get("context")]
+    if not isinstance(values.get("id"), str | int) or not all(isinstance(text, str) for text in texts):
+        raise row.error(f"question {values.get('id')}: id, question or context is missing", _SHAPE)
+    question, context = (whole_text(str(text)) for text in texts)
     context = contexts.setdefault(context, context)
 
     labelled = need_answers or values.get("answers") is not None
     pairs = _text_and_start(row) if labelled else []
-    if values.get("is_impossible") and pairs:
-        raise row.error(f"question {values['id']}: is_impossible, but it has answers", "correct one of the two")
     if check_answers:
         answers = tuple(_located(text, start, context, row) for text, start in pairs)
     else:
@@ -186,42 +183,30 @@ def read_predictions(path: str) -> dict[str, str]:
     """Answer texts by question id (`predictions.json`), "" where there is none.
 
     Raises:
-        InputError: it is not a JSON object of texts, or an id occurs twice.
+        InputError: it is not a JSON object of texts.
     """
-    return _by_id(path, lambda text: isinstance(text, str), "the predictions as one JSON object: id to answer text")
+    return _by_id(path, lambda text: isinstance(text, str), "question id to answer text")
 
 
 def read_odds(path: str) -> dict[str, float]:
     """Odds that a question has no answer, by its id (`null_odds.json`): any finite numbers, larger if less likely.
 
     Raises:
-        InputError: it is not a JSON object of finite numbers, or an id occurs twice.
+        InputError: it is not a JSON object of finite numbers.
     """
-    odds = _by_id(path, _is_finite, "the odds as one JSON object: id to a finite number")
+    odds = _by_id(path, lambda value: type(value) in (int, float) and math.isfinite(value), "question id to a number")
     return {name: float(value) for name, value in odds.items()}
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
 def _by_id(path: str, is_right: Callable[[Any], bool], shape: str) -> dict:
-    def without_duplicates(pairs: list[tuple[str, Any]]) -> dict:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            raise InputError("a question occurs twice", where=path, remedy="give each question once")
-        return values
-
-    values = read_json(path, without_duplicates)
-    if not isinstance(values, dict):
-        raise InputError("not a JSON object", where=path, remedy=f"give {shape}")
-    for name, value in values.items():
-        if not is_right(value):
-            raise InputError(f"question {name}: wrong value {value!r}", where=path, remedy=f"give {shape}")
+    values = read_json(path)
+    wrong = [name for name, value in values.items() if not is_right(value)] if isinstance(values, dict) else ["all"]
+    if wrong:
+        raise InputError(f"wrong entry: {wrong[0]}", where=path, remedy=f"give one JSON object: {shape}")
     return values
 
 
-def read_json(path: str | Path, object_pairs_hook=None) -> Any:
+def read_json(path: str | Path) -> Any:
     """The content of a JSON file, also .gz and .xz.
 
     Raises:
@@ -230,6 +215,5 @@ def read_json(path: str | Path, object_pairs_hook=None) -> Any:
     if not is_url(path):
         check_input_file(path)
     with access_errors(path, remedy="check the file"), open_bytes(path) as file:
-        raw = file.read()
-    text = decode_utf8(raw, path).removeprefix("\ufeff")
-    return parse_json(text, path, "check that the file is complete", object_pairs_hook=object_pairs_hook)
+        text = decode_utf8(file.read(), path).removeprefix("\ufeff")
+    return parse_json(text, path, "check that the file is complete")
