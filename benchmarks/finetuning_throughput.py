@@ -34,8 +34,8 @@ import bert_hf
 from bert_hf.config.arguments import ClassificationArguments, FineTuningArguments, option, parse
 from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 STOCK, BETWEEN, OURS = "stock, padded to one length", "stock, padded to the batch", "ours"

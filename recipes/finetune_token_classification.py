@@ -8,8 +8,8 @@ import sys
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
-from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
 from bert_hf.finetuning.feature_tagging import FeatureTaggingTask
+from bert_hf.finetuning.run import load_task_model, make_trainer, start_finetuning, train_and_finish
 from bert_hf.finetuning.words import TokenClassificationTask
 from bert_hf.preflight.recipes import parse_finetuning
 from bert_hf.training.run import command
