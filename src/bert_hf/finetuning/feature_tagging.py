@@ -166,10 +166,10 @@ def word_features(
         batch = order[first : first + batch_size]
         inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
         outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
-        found = np.concatenate([words_of_window[window] for window in batch])
+        own = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
-        states = [outputs.hidden_states[layer][rows, positions[found]] for layer in layers]
-        yield found, torch.stack(states, 1).float()
+        states = [outputs.hidden_states[layer][rows, positions[own]] for layer in layers]
+        yield own, torch.stack(states, 1).float()
 
 
 # ---- use
@@ -195,19 +195,16 @@ class Tagger:
         pieces = tokenize_words(sentences, self.tokenizer, longest)
         windows = make_windows(pieces, longest, documents)
         features = torch.zeros(len(pieces.empty), len(self.model.layers), self.model.config.hidden_size)
-        for words, found in word_features(
-            self.model.bert, pieces, windows, self.model.layers, self.tokenizer, batch_size
-        ):
-            features[words] = found.cpu()
+        options = self.model.layers, self.tokenizer, batch_size
+        for words, states in word_features(self.model.bert, pieces, windows, *options):
+            features[words] = states.cpu()
 
         tagged = []
         for begin, end in zip(pieces.sentences[:-1], pieces.sentences[1:], strict=True):
             inputs = features[begin:end][None].to(self.model.device)
             numbers = self.model(inputs, torch.tensor([end - begin])).logits[0].argmax(-1)
-            names = [self.model.label_names[number] for number in numbers]
-            tagged.append(
-                [OUTSIDE if empty else name for name, empty in zip(names, pieces.empty[begin:end], strict=True)]
-            )
+            tags = np.array(self.model.label_names, dtype=object)[numbers.numpy(force=True)]
+            tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())
         return tagged
 
 
@@ -316,10 +313,10 @@ class FeatureTaggingTask(TokenClassificationTask):
         # Rank 0 computes them, and the others wait for it
         with args.main_process_first(local=False, desc="features"):
             path = self._collator.path
-            found = path.exists()
-            if not found:
+            exists = path.exists()
+            if not exists:
                 self._write_features(tagger, args, shape)
-        logger.info(f"features {'found' if found else 'computed'}: {size} in {path}, removed at the end")
+        logger.info(f"features {'found' if exists else 'computed'}: {size} in {path}, removed at the end")
 
     def _write_features(self, tagger: BiLstmTagger, args: FineTuningArguments, shape: tuple[int, int, int]) -> None:
         path = self._collator.path

@@ -22,7 +22,7 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
     """(B,) sum of the cross entropies of each model input's labels, in nats.
 
     Args:
-        logits: (B, C), or (B, L, C) with one label a token.
+        logits: (B, C), or (B, L, C) with one label per token.
         labels: (B,) or (B, L) class ids; `IGNORE_INDEX` adds nothing.
         label_smoothing: share of the target that is spread evenly over the classes.
     """
@@ -42,7 +42,7 @@ def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:
 def span_cross_entropies(starts: Tensor, ends: Tensor, real: Tensor, labels: Tensor) -> Tensor:
     """(B,) cross entropy of the start plus that of the end; each is a choice among the tokens of the input.
 
-    Padding is no choice. (The stock loss counts it as one, so there the loss depends on the width of the batch.)
+    Padding is not among them. (It is in the stock loss, which therefore depends on the width of the batch.)
 
     Args:
         starts, ends: (B, L) logits.

@@ -246,8 +246,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     for name, value in task.chosen_options().items():
         setattr(trainer.network.config, name, value)
     for part in _other_parts(trainer):
-        found = trainer.predict_part(part, part.replace("validation", "eval"))
-        metrics["test" if part.startswith("test") else "eval"] |= found
+        group = "test" if part.startswith("test") else "eval"
+        metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))
 
     if task.task_args.write_predictions and args.process_index == 0:
         tests = [part for part in trainer.kept if part.startswith("test")]

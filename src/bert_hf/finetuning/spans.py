@@ -57,8 +57,8 @@ class SpanTask(DownstreamTask):
     def read(cls, task_args: Any) -> dict[str, list[Question]]:
         """The questions; --version_2_with_negative becomes true or false, as the data have it."""
         if task_args.train_file:
-            given = task_args.files()
-            parts = {part: read_questions(files, need_answers=part != "test") for part, files in given.items()}
+            files = task_args.files()
+            parts = {part: read_questions(own, need_answers=part != "test") for part, own in files.items()}
         else:
             parts = hub_questions(cls.source(task_args), task_args.dataset_config_name)
 
@@ -142,11 +142,11 @@ class SpanTask(DownstreamTask):
             return official_metrics(gold, texts)
 
         odds = {prediction.question.id: prediction.null_odds for prediction in best}
-        given = self.task_args.null_score_diff_threshold
+        threshold = self.task_args.null_score_diff_threshold
         if part == "validation":
             below_all = min(odds.values()) - 1.0
-            metrics = official_metrics(gold, texts, odds, given or 0.0, answer_nothing=below_all)
-            self.threshold = metrics["best_f1_thresh"] if given is None else given
+            metrics = official_metrics(gold, texts, odds, threshold or 0.0, answer_nothing=below_all)
+            self.threshold = metrics["best_f1_thresh"] if threshold is None else threshold
             return metrics
 
         metrics = official_metrics(gold, texts, odds, self.threshold or 0.0)
@@ -200,13 +200,15 @@ print(tokenizer.decode(inputs["input_ids"][0, first : last + 1]))'''
 
     def settings(self) -> dict:
         task_args = self.task_args
-        found = {
+        settings = {
             "questions": "some have no answer" if task_args.version_2_with_negative else "all have an answer",
             "tokens that windows share": task_args.doc_stride,
             "longest question": task_args.max_query_length,
             "longest answer": task_args.max_answer_length,
         }
-        return found if self.threshold is None else {**found, "threshold of the null odds": f"{self.threshold:.4f}"}
+        if self.threshold is not None:
+            settings["threshold of the null odds"] = f"{self.threshold:.4f}"
+        return settings
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         lines = super().report(metrics, baselines, predictions)
@@ -302,8 +304,8 @@ def answer(
     windows = make_windows([Question("asked", question, context, answers=())], tokenizer, shape)
 
     # The best span of all, or none
-    found = _spans_of_windows(model, windows, WindowCollator(tokenizer), n_best, max_answer_length)
-    prediction = next(decode(windows, found, n_best))
+    best = _spans_of_windows(model, windows, WindowCollator(tokenizer), n_best, max_answer_length)
+    prediction = next(decode(windows, best, n_best))
     threshold = getattr(model.config, "null_score_diff_threshold", None)
     none = prediction.text(threshold) == ""
     span = prediction.null if none else prediction.spans[0]
@@ -318,14 +320,14 @@ def _spans_of_windows(
     training = model.training
     model.eval()  # without dropout
 
-    found = []
+    best = []
     for begin in range(0, len(windows), _BATCH):
         rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
         batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
 
         outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
         logits = outputs.start_logits, outputs.end_logits
-        found.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
+        best.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
 
     model.train(training)
-    return [torch.cat(column).cpu() for column in zip(*found, strict=True)]
+    return [torch.cat(column).cpu() for column in zip(*best, strict=True)]

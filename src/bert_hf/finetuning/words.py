@@ -117,8 +117,8 @@ class TokenClassificationTask(DownstreamTask):
         numbers = self._label_numbers(part)
         begins, ends = pieces.starts[windows.start], pieces.starts[windows.end]
 
-        # Labels of all windows in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]]. Every token
-        # but the first piece of a word is IGNORE_INDEX.
+        # Labels of all windows in one array: window w has labels[offsets[w] : offsets[w] + lengths[w]]. Only the first
+        # piece of a word has one.
         lengths = ends - begins + SPECIAL_TOKENS
         offsets = np.cumsum(lengths) - lengths
         labels = np.full(lengths.sum(), IGNORE_INDEX, np.int64)
@@ -130,8 +130,6 @@ class TokenClassificationTask(DownstreamTask):
         ids = [[cls_id, *pieces.ids[begin:end].tolist(), sep_id] for begin, end in spans]
         columns = {
             "input_ids": ids,
-            "attention_mask": [np.ones(length, np.int64) for length in lengths],
-            "token_type_ids": [np.zeros(length, np.int64) for length in lengths],
             "labels": np.split(labels, offsets[1:]) if len(offsets) else [],
             "length": lengths,
         }

@@ -37,18 +37,18 @@ def exact_and_f1(prediction: str, gold: Sequence[str]) -> tuple[float, float]:
         gold: all gold answers; none: "" is the right prediction.
     """
     answers = [answer for answer in map(normalized, gold) if answer] or [""]
-    given = normalized(prediction)
-    return max(float(given == answer) for answer in answers), max(_f1(given.split(), a.split()) for a in answers)
+    words = normalized(prediction)
+    return max(float(words == answer) for answer in answers), max(_f1(words.split(), a.split()) for a in answers)
 
 
-def _f1(given: list[str], gold: list[str]) -> float:
-    if not given or not gold:
-        return float(given == gold)
+def _f1(words: list[str], gold: list[str]) -> float:
+    if not words or not gold:
+        return float(words == gold)
 
-    shared = (Counter(given) & Counter(gold)).total()
+    shared = (Counter(words) & Counter(gold)).total()
     if shared == 0:
         return 0.0
-    precision = shared / len(given)
+    precision = shared / len(words)
     recall = shared / len(gold)
     return 2 * precision * recall / (precision + recall)
 

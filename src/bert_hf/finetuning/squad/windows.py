@@ -193,8 +193,8 @@ def make_windows(questions: Sequence[Question], tokenizer: PreTrainedTokenizerBa
 def _tokenized(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[ContextTokens]:
     for begin in range(0, len(texts), _BATCH):
         batch = texts[begin : begin + _BATCH]
-        found = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        for ids, offsets in zip(found["input_ids"], found["offset_mapping"], strict=True):
+        encoded = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        for ids, offsets in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
             limits = np.array(offsets, np.int32).reshape(-1, 2)
             yield ContextTokens(np.array(ids, np.int32), limits[:, 0].copy(), limits[:, 1].copy())
 

@@ -6,7 +6,6 @@ nothing begins an entity, and so does a tag of another type. `E-` (last word) an
 """
 
 import functools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -140,23 +139,14 @@ class Counts(NamedTuple):
 
 
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """Counts by type, sorted by name: an entity is correct if its first word, last word and type are.
-
-    Raises:
-        ValueError: the sentences differ in number or in length.
-    """
-    found: Counter[str] = Counter()
-    guessed: Counter[str] = Counter()
-    correct: Counter[str] = Counter()
+    """Counts by type, sorted by name: an entity is correct if its first word, last word and type are."""
+    counts: dict[str, list[int]] = {}
     for tags, guesses in zip(gold, predicted, strict=True):
-        if len(tags) != len(guesses):
-            raise ValueError(f"{len(guesses)} predicted tags for {len(tags)} words")
-        right, given = set(entities(tags)), set(entities(guesses))
-        found.update(entity.kind for entity in right)
-        guessed.update(entity.kind for entity in given)
-        correct.update(entity.kind for entity in right & given)
-
-    return {kind: Counts(found[kind], guessed[kind], correct[kind]) for kind in sorted(found | guessed)}
+        right, guessed = set(entities(tags)), set(entities(guesses))
+        for column, several in enumerate((right, guessed, right & guessed)):
+            for entity in several:
+                counts.setdefault(entity.kind, [0, 0, 0])[column] += 1
+    return {kind: Counts(*counts[kind]) for kind in sorted(counts)}
 
 
 def overall(counts: dict[str, Counts]) -> Counts:
@@ -181,7 +171,7 @@ def tagging_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[
 
 
 def entity_table(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> str:
-    """A row a type, and one for all: entities in the data and predicted, precision, recall, F1."""
+    """One row per type, and one for all: entities in the data and predicted, precision, recall, F1."""
     counts = count_entities(gold, predicted)
     rows = [["type", "entities", "predicted", "precision", "recall", "F1"]]
     for kind, count in {**counts, "all (micro)": overall(counts)}.items():
