@@ -29,6 +29,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.micro_batches import split_micro_batch
 from bert_hf.models.modeling_bert import BertForPreTraining, PreTrainingLosses
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, replaced_attributes
+from bert_hf.training.log_lines import choose_logging_steps, use_log_lines
 from bert_hf.training.numbered_examples import (
     describe_rows,
     epochs_done,
@@ -121,6 +122,7 @@ class PreTrainer(ResumableTrainer):
         self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
+        use_log_lines(self)
 
         # `COUNTS` since the last line of the log: on the device, so that adding to them does not wait for it
         self._log_sums = torch.zeros(len(COUNTS), dtype=sum_dtype(self.args.device), device=self.args.device)
@@ -145,6 +147,10 @@ class PreTrainer(ResumableTrainer):
             if self.args.max_steps <= 0:
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / self.global_batch))
+
+        default = defaults_of(type(self.args))["logging_steps"]
+        if self.args.max_steps > 0 and self.args.logging_steps == default:
+            self.args.logging_steps = choose_logging_steps(self.args.max_steps, default)
 
     @property
     def global_batch(self) -> int:
