@@ -14,6 +14,7 @@ def test_all_is_exactly_this():
         "ResumableTrainer",
         "load_tagger",
         "load_tokenizer",
+        "print_summary",
         "train_tokenizer",
     ]
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bert_hf.errors import InputError
     from bert_hf.finetuning.feature_tagging import load_tagger
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
+    from bert_hf.training.log_lines import print_summary
     from bert_hf.training.resumable_trainer import ResumableTrainer
     from bert_hf.training.trainer import PreTrainer
 
@@ -28,6 +29,7 @@ _HOMES = {
     "ResumableTrainer": "training.resumable_trainer",
     "load_tagger": "finetuning.feature_tagging",
     "load_tokenizer": "data.text.tokenization",
+    "print_summary": "training.log_lines",
     "train_tokenizer": "data.text.tokenization",
 }
 
@@ -43,6 +45,7 @@ __all__ = [
     "ResumableTrainer",
     "load_tagger",
     "load_tokenizer",
+    "print_summary",
     "train_tokenizer",
 ]
 

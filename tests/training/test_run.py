@@ -9,8 +9,8 @@ import pytest
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import run
+from bert_hf.training.log_lines import LogLines, LogLinesAboveBar
 from bert_hf.training.publishing.card import Card, write_card
-from bert_hf.training.run import LogLines, LogLinesAboveBar
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line
+from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
@@ -229,7 +230,7 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}
     trainer = FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
-    run.use_log_lines(trainer)
+    use_log_lines(trainer)
     return trainer
 
 

@@ -49,7 +49,6 @@ class PreTrainingReport:
 
     def print_start(self, *, resumed: bool) -> None:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
-        run.use_log_lines(self.trainer)
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
             self._report_corpus()

@@ -35,6 +35,7 @@ from bert_hf.training.exact_backward import (
     replaced_attributes,
     without_repeated_rows,
 )
+from bert_hf.training.log_lines import choose_logging_steps, use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size
 from bert_hf.training.pretraining_losses import (
     TaskLosses,
@@ -120,6 +121,7 @@ class PreTrainer(ResumableTrainer):
         self._numbered = is_numbered(self.train_dataset)
         self._consumed = 0  # examples of the run, over all ranks, before this process
         self._resolve_options()
+        use_log_lines(self)
 
         # (8,) since the last line of the log: `TaskLosses.sums` of both tasks, Σ tokens and Σ tokens² of the rows.
         # On the device, so that adding to them does not wait for it.
@@ -144,6 +146,10 @@ class PreTrainer(ResumableTrainer):
             if self.args.max_steps <= 0:
                 examples = self.args.num_train_epochs * self.train_dataset.epoch_length(0, 0)
                 self.args.max_steps = max(1, round(examples / self.global_batch))
+
+        default = defaults_of(type(self.args))["logging_steps"]
+        if self.args.max_steps > 0 and self.args.logging_steps == default:
+            self.args.logging_steps = choose_logging_steps(self.args.max_steps, default)
 
     @property
     def global_batch(self) -> int:
