@@ -239,9 +239,10 @@ def _draw_labels(panel: Any, results: dict) -> None:
 
 
 def _draw_layers(panel: Any, results: dict) -> None:
-    for name, values in results["features"]["by_layer"].items():
+    by_layer = results["features"]["by_layer"]
+    for name, values in by_layer.items():
         panel.plot(range(len(values)), values, marker="o", label=name)
-    panel.set_xticks(range(len(values)))
+    panel.set_xticks(range(max(map(len, by_layer.values()))))
     panel.set_xlabel("layer (0: embeddings)")
     panel.set_ylabel(results["features"]["metric"])
     panel.legend(frameon=False)

@@ -117,7 +117,6 @@ def evaluate_only(
     args.push_to_hub = False
     folder_of(args).mkdir(parents=True, exist_ok=True)
     trainer = PreTrainer(model, args, collator, eval_dataset=evaluation, processing_class=collator.tokenizer)
-    run.use_log_lines(trainer)
 
     metrics = trainer.evaluate()
     for name, examples in longer.items():

@@ -21,7 +21,7 @@ from transformers import BertForPreTraining as StockForPreTraining
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported
+from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported, defaults_of
 from bert_hf.data.examples.objectives import OBJECTIVES, Objective
 from bert_hf.data.examples.samplers import RunSampler, epochs_done, has_reached, length_at
 from bert_hf.models.fast_path_check import FastPathCheck
