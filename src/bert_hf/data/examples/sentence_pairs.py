@@ -167,7 +167,9 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
     """(chunks,) the sentence at which B begins, uniform over the boundaries inside each chunk.
 
     B is never longer than the longest *other* document: no segment could replace it at its own length, and a long B
-    would mean IS_NEXT. This concerns the longest document alone, and its IS_NEXT and NOT_NEXT pairs alike.
+    would mean IS_NEXT. This concerns the longest document alone, and its IS_NEXT and NOT_NEXT pairs alike. If that
+    document has most of the text, its NOT_NEXT pairs share the segments of the others, and a B that only the longest
+    of them can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
 
     Example: documents with sentences of 6, 7, 3, 8, 5 and of 8, 4 tokens, each of them one chunk.
         the first chunk's B may have 12 tokens, the length of the second document: it is [5], and not [8, 5]
@@ -175,10 +177,12 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
     """
     document, start, end = chunks
     sizes = documents.sizes
-    second, largest = np.partition(sizes, -2)[-2:]
-    longest_other = np.where(np.arange(len(sizes)) == np.argmax(sizes), second, largest)
+    longest = np.argmax(sizes)
+    others = np.sort(np.delete(sizes, longest))
+    limit = np.full(len(sizes), sizes[longest])
+    limit[longest] = others[(len(others) - 1) // 2] if sizes[longest] > others.sum() else others[-1]
 
-    earliest = np.searchsorted(documents.offsets, documents.offsets[end] - longest_other[document])
+    earliest = np.searchsorted(documents.offsets, documents.offsets[end] - limit[document])
     return rng.integers(np.clip(earliest, start + 1, end - 1), end)
 
 
