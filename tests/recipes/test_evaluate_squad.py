@@ -73,7 +73,7 @@ def test_missing_predictions_count_zero_and_are_reported(place, capsys):
     [
         ("data.json", "[]", "data.json: no questions in it; give"),
         ("predictions.json", '{"x": "y"}', "predictions.json: no question of the data is in it; give predictions for"),
-        ("predictions.json", '{"a": 1}', "predictions.json: question a: its prediction is not a text; give"),
+        ("predictions.json", '{"a": 1}', "predictions.json: wrong entry: a; give"),
         ("odds.json", '{"a": 0}', "odds.json: question b is not in it; give the odds of every question"),
     ],
 )
