@@ -175,7 +175,8 @@ def test_cut_off_and_asked_again_it_ends_with_the_same_bytes(place, monkeypatch,
         ((), "w1\tO\nw2\tB-ship\n", "bad.conll:2: label 'B-ship' is not in the training rows"),
         (("--feature_based", "lasst"), None, "command line: argument --feature_based: invalid choice: 'lasst'"),
         (("--max_seq_length", "65"), None, "max_seq_length"),
-        (("--tag_names", "O"), '{"tokens": ["w1"], "ner_tags": [1]}\n', "--tag_names: the labels"),
+        ((), '{"tokens": ["w1"], "ner_tags": [1]}\n', "bad.jsonl:1: label 1 has no name"),
+        (("--tag_names", "O"), None, "--tag_names: the labels of the data are names already"),
     ],
 )
 def test_bad_input_is_one_line(place, tmp_path, monkeypatch, capsys, words, content, expected):
