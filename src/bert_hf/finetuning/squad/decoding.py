@@ -170,6 +170,7 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
     for number, question in enumerate(windows.questions):
         first, last = int(limits[number]), int(limits[number + 1])
         null = null_logits[first + int(null_scores[first:last].argmin())]
+        tokens = windows.contexts[windows.context[number]]
 
         # A span is predicted in one window alone; of equal scores, the first in the context
         places = (column[first:last] + windows.shift[first:last, None] for column in (ends, starts))
@@ -178,18 +179,11 @@ def decode(windows: Windows, found: Iterable[np.ndarray | Tensor], n_best: int =
         for window, rank in zip(*np.unravel_index(order, scores[first:last].shape), strict=True):
             row = first + int(window)
             if scores[row, rank] > -math.inf:
-                begin, end = _characters(windows, row, int(starts[row, rank]), int(ends[row, rank]))
+                first_token, last_token = (int(column[row, rank] + windows.shift[row]) for column in (starts, ends))
+                begin, end = span_characters(question.context, tokens, first_token, last_token)
                 logits = float(start_logits[row, rank]), float(end_logits[row, rank])
                 spans.append(Span(question.context[begin:end], begin, end, *logits))
         yield Prediction(question, spans, Span("", 0, 0, float(null[0]), float(null[1])))
-
-
-def _characters(windows: Windows, window: int, start: int, end: int) -> tuple[int, int]:
-    """(begin, end) of a span of a window in characters of the context."""
-    number = windows.question[window]
-    tokens = windows.contexts[windows.context[number]]
-    shift = windows.shift[window]
-    return span_characters(windows.questions[number].context, tokens, start + shift, end + shift)
 
 
 def span_characters(context: str, tokens: ContextTokens, first: int, last: int) -> tuple[int, int]:
