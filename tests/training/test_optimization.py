@@ -1,5 +1,7 @@
 import pytest
 import torch
+from helpers.trainer_runs import make
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -8,10 +10,14 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.training.optimization.optimizers import (
     OPTIMIZERS,
     BertAdam,
+    Entry,
     check_optimizer,
+    describe_optimizer,
     make_optimizer,
+    optimizer_identity,
     parameter_groups,
 )
+from bert_hf.training.optimization.schedules import SCHEDULES, Schedule
 
 
 def arguments(folder, name):
@@ -131,3 +137,22 @@ def test_the_check_of_an_optimizer_draws_no_random_numbers(tmp_path, name):
     before = torch.random.get_rng_state()
     check_optimizer(arguments(tmp_path, name))
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_an_optimizer_and_a_schedule_are_one_entry_each(tmp_path, tokenizer, monkeypatch):
+    """Nothing else names them: neither the options, nor the identity of a run, nor the card."""
+    entry = Entry(
+        lambda model, args: torch.optim.SGD(parameter_groups(model, 0.0), lr=args.learning_rate),
+        options=("adam_beta1",),
+        card=lambda args: f"mine ({args.adam_beta1})",
+    )
+    monkeypatch.setitem(OPTIMIZERS, "mine", entry)
+    halved = Schedule(lambda optimizer, warmup, total, kwargs: LambdaLR(optimizer, lambda step: 0.5))
+    monkeypatch.setitem(SCHEDULES, "halved", halved)
+
+    trainer = make(tmp_path, tokenizer, steps=2, optim="mine", lr_scheduler_type="halved", logging_steps=1)
+    trainer.train()
+    assert type(trainer.optimizer.optimizer) is torch.optim.SGD
+    assert [row["learning_rate"] for row in trainer.state.log_history if "loss" in row] == [0.5e-4] * 2
+    assert optimizer_identity(trainer.args)["adam_beta1"] == 0.9
+    assert describe_optimizer(trainer.args) == "mine (0.9)"
