@@ -72,9 +72,8 @@ def test_missing_predictions_count_zero_and_are_reported(place, capsys):
     ("name", "content", "expected"),
     [
         ("data.json", "[]", "data.json: no questions in it; give"),
-        ("predictions.json", '{"x": "y"}', "predictions.json: no question of the data is in it; give predictions for"),
         ("predictions.json", '{"a": 1}', "predictions.json: wrong entry: a; give"),
-        ("odds.json", '{"a": 0}', "odds.json: question b is not in it; give the odds of every question"),
+        ("odds.json", '{"a": 0}', "odds.json: question b is missing; give the odds of every question"),
     ],
 )
 def test_bad_files(place, capsys, name, content, expected):
