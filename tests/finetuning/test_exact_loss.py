@@ -12,6 +12,7 @@ from helpers.child_processes import accelerate_launch
 from helpers.downstream import TASKS, RandomTask, Spans, Tokens, make_finetuner, make_model
 from safetensors.torch import load_file
 from torch.utils.data import BatchSampler
+from transformers import TrainingArguments
 
 from bert_hf.training.exact_backward import without_repeated_rows
 
@@ -89,7 +90,8 @@ def test_each_row_counts_once_on_any_number_of_ranks(rows, size, ranks):
 
     counted = []
     for rank in range(ranks):
-        args = SimpleNamespace(per_device_train_batch_size=size, world_size=ranks, process_index=rank)
+        args = TrainingArguments("unused", per_device_train_batch_size=size, use_cpu=True)
+        args = SimpleNamespace(**{**vars(args), "world_size": ranks, "process_index": rank})
         accelerator = SimpleNamespace(gradient_state=state)
         trainer = SimpleNamespace(args=args, train_dataset=range(rows), accelerator=accelerator)
         found = [batch["labels"] for batch in without_repeated_rows(trainer, loader(rank))]
