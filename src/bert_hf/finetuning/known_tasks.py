@@ -182,7 +182,7 @@ def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
 
 
 def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
-    """The rows of a task by part; `notes` of a part say how many incomplete rows were skipped.
+    """The rows of a task by part; `notes` of the training rows say how many incomplete rows were skipped.
 
     Args:
         task: a key of `TASKS` with `file_columns`.
@@ -210,7 +210,7 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         whole = [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
         parts[part] = _labelled(data, whole, path, labelled)
         if len(whole) < len(rows):
-            parts[part].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
+            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
     return parts
 
 

@@ -117,6 +117,8 @@ def _refuse_binary(raw: bytes, path: str | Path) -> None:
     for kind, magic in _MAGIC_BYTES.items():
         if raw.startswith(magic):
             remedy = "unpack or convert it, or rename it to match (.gz, .xz, .parquet)"
+            if kind.startswith("UTF-16"):
+                remedy = "convert it to UTF-8; fine-tuning also takes --encoding utf-16"
             raise InputError(f"looks like {kind}, not like text", where=path, remedy=remedy)
 
 
