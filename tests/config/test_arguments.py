@@ -49,7 +49,6 @@ def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
         ),
         ("", ["--max_seq_length", "4"], "--max_seq_length: 4 is out of range; give a number of at least 8 and"),
         ("", ["--long_seq_length", "64"], "arguments: --long_seq_length must be at least --max_seq_length"),
-        ("", ["--lr_scheduler_type", "zigzag"], "zigzag"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, text, words, line):

@@ -19,6 +19,11 @@ from bert_hf.errors import InputError
 class RunArguments(TrainingArguments):
     """`TrainingArguments` that select device, threads and precision themselves."""
 
+    optim: str = option(
+        "adamw_torch_fused",
+        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
+    )
+    lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
     bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
     overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
     logging_nan_inf_filter: bool = option(False, "Hides NaN losses and syncs each micro-step (stock default: true).")
@@ -118,10 +123,6 @@ class PreTrainingArguments(RunArguments):
     max_steps: int = option(-1, "Optimizer steps. Without it num_train_epochs decides.")
     max_hours: float | None = option(
         None, "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count."
-    )
-    optim: str = option(
-        "adamw_torch_fused",
-        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, muon, or bert_adam (2018 code).",
     )
     muon_learning_rate: float = option(3e-3, "With --optim muon: peak rate of the encoder's matrices.")
     nsp_loss_weight: float = option(1.0, "Factor of the next-sentence loss in the sum of both (the paper: 1).")
