@@ -43,7 +43,7 @@ def _rank(what: str, rank: int, event: str):
             time.sleep(0.02)
 
         slow = what in ("stopped", "asleep")
-        code = other.wait(ENDS + (30 if slow else 0))
+        code = other.wait(ENDS + (90 if slow else 0))
         if slow:
             running[rank].kill()  # as torchrun does when another rank has ended
         running[rank].wait(10)

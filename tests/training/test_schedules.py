@@ -2,6 +2,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
+from bert_hf.config.arguments import FineTuningArguments, PreTrainingArguments, parse
 from bert_hf.errors import InputError
 from bert_hf.training.optimization.schedules import make_schedule
 
@@ -53,3 +54,10 @@ def test_a_warm_up_longer_than_the_run_is_reported(caplog, name, warns):
     with caplog.at_level("WARNING", logger="bert_hf"):
         scheduler(name, 10)
     assert ("never reaches its peak" in caplog.text) is warns
+
+
+@pytest.mark.parametrize("kind", [PreTrainingArguments, FineTuningArguments])
+def test_a_schedule_and_an_optimizer_of_ours_are_options_of_a_command(tmp_path, kind):
+    words = ["--lr_scheduler_type", "bert_linear", "--optim", "bert_adam", "--output_dir", str(tmp_path)]
+    (args,) = parse((kind,), words)
+    assert (args.lr_scheduler_type, args.optim) == ("bert_linear", "bert_adam")

@@ -83,6 +83,10 @@ class RunArguments(OutputArguments, TrainingArguments):
     do_predict: bool = option(
         None, "Predict the test rows of a fine-tuning task? By default yes, unless only --do_eval is given."
     )
+    optim: str = option(
+        "adamw_torch_fused",
+        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
+    )
     bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
     eval_strategy: str | None = option(
@@ -214,10 +218,6 @@ class PreTrainingArguments(RunArguments):
         "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count.",
         range="(0, inf)",
         not_with=("max_steps", "num_train_epochs"),
-    )
-    optim: str = option(
-        "adamw_torch_fused",
-        "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, muon, or bert_adam (2018 code).",
     )
     muon_learning_rate: float = option(
         3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"

@@ -151,7 +151,7 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
         return False
 
     if not overwrite:
-        hint = "use another --output_dir, or --overwrite_output_dir to lose that run"
+        hint = "give another --output_dir, or --overwrite_output_dir to lose that run"
         raise InputError(problem, where=folder, remedy=hint)
     return True
 
@@ -166,7 +166,7 @@ def _refuse_inputs_inside(folder: Path, options: Iterable[Any]) -> None:
                 raise InputError(
                     f"{path} lies in the output folder, whose run would be removed",
                     where=f"--{name}",
-                    remedy="use another --output_dir",
+                    remedy="give another --output_dir",
                 )
 
 
@@ -282,7 +282,7 @@ def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECO
     problem = "the output folder holds files that bert_hf did not write"
     if overwrite:
         problem += f" (there is no {known_by}), and --overwrite_output_dir removes only its own"
-    raise InputError(problem, where=folder, remedy="use another --output_dir")
+    raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 
 def holds_something(folder: Path) -> bool:
@@ -320,7 +320,7 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
     if known and resumable and not overwrite:
         return folder
     if not (overwrite and known):
-        hint = "use another --output_dir" + (", or --overwrite_output_dir" if known else "")
+        hint = "give another --output_dir" + (", or --overwrite_output_dir" if known else "")
         raise InputError("the output folder is not empty", where=folder, remedy=hint)
 
     for pattern in reversed(ours):  # that of `known` comes last
