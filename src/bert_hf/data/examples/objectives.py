@@ -1,7 +1,8 @@
 """What a model learns besides the masked tokens: how segments are paired, and what the label of a pair means.
 
-An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and a value
-of `--nsp`. The model's pair head is always `seq_relationship`, and its label `next_sentence_label`.
+An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
+that sets `ExampleArguments.nsp` to its key. The model's pair head is always `seq_relationship`, and its label
+`next_sentence_label`.
 """
 
 from collections.abc import Callable
