@@ -200,6 +200,15 @@ def trained_as(kind: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=rust, **names)
 
 
+@pytest.mark.parametrize("kind", ["WordPiece", "byte-level BPE"])
+def test_only_a_word_piece_vocabulary_is_saved_as_text(tmp_path, kind):
+    """From another `vocab.txt` older tools would make a WordPiece tokenizer of other ids."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=90) if kind == "WordPiece" else trained_as(kind)
+    save_tokenizer(tokenizer, tmp_path)
+    assert (tmp_path / "vocab.txt").is_file() is (kind == "WordPiece")
+    assert load_tokenizer(tmp_path)("the quick fox")["input_ids"] == tokenizer("the quick fox")["input_ids"]
+
+
 @pytest.mark.parametrize("kind", ["WordPiece", "byte-level BPE", "Unigram"])
 def test_where_words_begin(kind):
     tokenizer = train_tokenizer(TEXTS, vocab_size=90) if kind == "WordPiece" else trained_as(kind)

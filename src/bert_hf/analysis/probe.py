@@ -187,27 +187,33 @@ class Probe:
 
 def _table(results: dict) -> list[list[str]]:
     rows = [[results["checkpoint"], "value", "compared with"]]
+
     if mlm := results.get("mlm"):
         rows.append(["masked words: loss (nats)", f"{mlm['loss']:.3f}", f"unigram {mlm['unigram_loss']:.3f}"])
         rows.append(["  accuracy", f"{mlm['accuracy']:.3f}", ""])
         rows.append(["  what word order is worth", f"{mlm['shuffled_gap']:.3f}", ""])
         rows.append(["  what context is worth", f"{mlm['replaced_gap']:.3f}", ""])
+
     if nsp := results.get("nsp"):
         shown = f"{nsp['accuracy']:.3f} ± {nsp['standard_error']:.3f}"
         rows.append(["next sentence: accuracy", shown, f"majority {nsp['majority']:.3f}"])
+
     if grammar := results.get("grammar"):
         own, random = grammar["checkpoint"], grammar["random"]
         shown = f"{own['accuracy']:.3f} ± {own['standard_error']:.3f}"
         rows.append([f"grammar: {own['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"])
+
     if features := results.get("features"):
         for count, value in features["scores"]["checkpoint"].items():
             others = {name: by_count[count] for name, by_count in features["scores"].items() if name != "checkpoint"}
             compared = ", ".join(f"{name} {other:.3f}" for name, other in others.items())
             rows.append([f"frozen features, {count} labels: {features['metric']}", f"{value:.3f}", compared])
+
     for metric, values in results.get("few_labels", {}).get("checkpoint", {}).items():
         others = {name: found[metric] for name, found in results["few_labels"].items() if metric in found}
         compared = ", ".join(f"{n} {statistics.fmean(v):.3f}" for n, v in others.items() if n != "checkpoint")
         rows.append([f"fine-tuned on few labels: {metric}", f"{statistics.fmean(values):.3f}", compared])
+
     return rows
 
 

@@ -293,9 +293,11 @@ def minimal_pairs(
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in (pair.good, pair.bad)], tokenizer)
     right = scores[0::2] - scores[1::2] > _TIE
     share = float(right.mean())
+
     by_phenomenon: dict[str, list[bool]] = defaultdict(list)
     for pair, one in zip(pairs, right.tolist(), strict=True):
         by_phenomenon[pair.phenomenon].append(one)
+
     return {
         "pairs": len(pairs),
         "accuracy": share,

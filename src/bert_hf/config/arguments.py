@@ -251,6 +251,14 @@ class ExampleArguments(LengthArguments):
         if any(share < 0 for _, share in self.lengths()):
             raise ValueError("the shares of --seq_length_warmup and --long_seq_fraction must sum to at most 1")
 
+    def pairs(self) -> dict:
+        """Arguments of `PreTrainingExamples`: how pairs are drawn."""
+        return {name: getattr(self, name) for name in ("nsp", "short_seq_probability")}
+
+    def masking(self) -> dict:
+        """Arguments of `DataCollatorForPreTraining`: what is predicted."""
+        return {name: getattr(self, name) for name in ("nsp", "mlm_probability", "whole_word_mask")}
+
     def lengths(self) -> list[tuple[int, float]]:
         """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
         shorter = self.shorter_lengths()

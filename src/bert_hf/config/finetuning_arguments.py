@@ -75,6 +75,7 @@ class FineTuningArguments(RunArguments):
             self.eval_steps = self.logging_steps  # as the stock class has it
         evaluates = "epoch" if self.eval_steps is None else "steps"
         self.eval_strategy = self.eval_strategy or evaluates
+
         if self.load_best_model_at_end is None:
             kept = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
             self.load_best_model_at_end = kept  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
@@ -82,6 +83,7 @@ class FineTuningArguments(RunArguments):
             self.save_strategy = self.eval_strategy
             if self.save_steps is None and self.eval_steps is not None:
                 self.save_steps = self.eval_steps
+
         super()._resolve_strategies()
 
 

@@ -75,12 +75,14 @@ class SpanTask(DownstreamTask):
         lines = []
         for part, questions in self.parts.items():
             windows = self.windows[part]
+
             holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
             counts = {
                 "without an answer": sum(not question.answers for question in questions if question.labelled),
                 "with a corrected answer_start": sum(any(a.corrected for a in q.answers) for q in questions),
                 f"cut to {self.task_args.max_query_length} tokens": windows.cut_questions,
             }
+
             notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
             answers = f"{holding:,} of them hold the answer"
             if self._unlabelled(part):

@@ -112,8 +112,7 @@ def check_pretraining(
     """The checks of `pretrain.py`, before its text is prepared. Without training, it sets what is evaluated."""
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
-    metrics = ("loss", "mlm_loss", "mlm_accuracy", *(("nsp_loss", "nsp_accuracy") if example_args.nsp else ()))
-    yield from check_run(args, metrics)
+    yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
     yield from check_held_out_text(corpus_args, example_args.nsp)
 
     checkpoint = model_args.model_name_or_path
@@ -133,17 +132,7 @@ def check_pretraining(
 
 def make_collator(tokenizer: PreTrainedTokenizerBase, example_args: ExampleArguments) -> DataCollatorForPreTraining:
     """The collator with the run's options: 80/10/10 masking, whole words, next-sentence labels."""
-    return DataCollatorForPreTraining(
-        tokenizer,
-        mlm_probability=example_args.mlm_probability,
-        whole_word_mask=example_args.whole_word_mask,
-        nsp=example_args.nsp,
-    )
-
-
-def pair_options(example_args: ExampleArguments) -> dict:
-    """How pairs are drawn, for `PreTrainingExamples`."""
-    return {"nsp": example_args.nsp, "short_seq_probability": example_args.short_seq_probability}
+    return DataCollatorForPreTraining(tokenizer, **example_args.masking())
 
 
 def training_examples(
@@ -156,7 +145,7 @@ def training_examples(
     """
     seed = args.seed if args.data_seed is None else args.data_seed
     return PreTrainingExamples(
-        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **pair_options(example_args)
+        corpus, phases, seed=seed, batch_length=example_args.max_seq_length, **example_args.pairs()
     )
 
 
@@ -174,7 +163,7 @@ def held_out_examples(
         phases: of the run; a length that gets no step is not evaluated.
     """
     usual = example_args.max_seq_length
-    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **pair_options(example_args)}
+    fixed = {"seed": 0, "fixed": True, "mlm_probability": PAPER_MLM_PROBABILITY, **example_args.pairs()}
     evaluation = PreTrainingExamples(held_out, (Phase(usual, None),), limit=example_args.max_eval_samples, **fixed)
 
     longer = {}

@@ -36,12 +36,14 @@ def resolve_steps(
 ) -> tuple[Phase, ...]:
     """Sets the precision and the number of steps if the command gives neither; returns the run's phases."""
     run.choose_precision(args, planned_config(model_args).hidden_size)  # first, because it decides the speed
+
     if not args.do_train:
         args.max_steps = 1000  # so that every length of the run has a phase, and is evaluated
     elif args.max_hours is not None:
         args.max_steps = planned_steps(args, example_args, corpus, model_args, tokenizer)
     elif args.max_steps <= 0:
         args.max_steps = _steps_of_epochs(args, example_args, corpus)
+
     return phases_of_run(example_args.lengths(), args.max_steps, global_batch_size(args))
 
 

@@ -107,7 +107,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
                 remedy="choose another --output_dir, or pass --overwrite_output_dir",
             )
 
-        if not (folder / "tokenizer/vocab.txt").is_file():  # the file that is saved last
+        if not (folder / "tokenizer/tokenizer.json").is_file():  # the file that is saved last
             save_tokenizer(tokenizer, folder / "tokenizer")
 
 

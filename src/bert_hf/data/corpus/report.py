@@ -97,11 +97,10 @@ def report_lines(
     yield from map(str, corpus_findings(corpus, tokenizer, texts))
 
     # Whether a pair gives its label away, and the lengths
-    options = {"nsp": example_args.nsp, "short_seq_probability": example_args.short_seq_probability}
-    examples = PreTrainingExamples(corpus, max_seq_length=example_args.max_seq_length, fixed=True, **options)
-    collator = DataCollatorForPreTraining(
-        tokenizer, mlm_probability=example_args.mlm_probability, nsp=example_args.nsp
+    examples = PreTrainingExamples(
+        corpus, max_seq_length=example_args.max_seq_length, fixed=True, **example_args.pairs()
     )
+    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
     window = corpus.window(corpus.windows()[0])
     if example_args.nsp:
         yield from map(str, shortcuts(examples, collator))

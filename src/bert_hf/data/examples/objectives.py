@@ -1,7 +1,8 @@
 """What a model learns besides the masked tokens: how segments are paired, and what the label of a pair means.
 
-An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and a value
-of `--nsp`. The model's pair head is always `seq_relationship`, and its label `next_sentence_label`.
+An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
+that sets `ExampleArguments.nsp` to its key. The model's pair head is always `seq_relationship`, and its label
+`next_sentence_label`.
 """
 
 from collections.abc import Callable
@@ -23,11 +24,13 @@ class Objective:
     Args:
         arrange: (documents, chunks, target, max_tokens, rng) → the examples of an epoch. `chunks` are those of
             `gather_chunks`, `target` (documents,) is how many tokens an example of each document should have.
+        title: its line on the model card.
         metric: names the loss and the accuracy of the label, as in `eval_nsp_loss`; empty if there is no label.
         min_documents: documents that the arrangement needs.
     """
 
     arrange: Callable[[DocumentBounds, np.ndarray, np.ndarray, int, Generator], EpochPlan]
+    title: str
     metric: str = ""
     min_documents: int = 1
 
@@ -40,6 +43,12 @@ class Objective:
     def specials(self) -> int:
         """Special tokens of an example: [CLS] A [SEP] B [SEP], or [CLS] A [SEP]."""
         return 3 if self.pairs else 2
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics of an evaluation, as in `eval_loss`."""
+        tasks = ("mlm", self.metric) if self.pairs else ("mlm",)
+        return ("loss", *(f"{task}_{kind}" for task in tasks for kind in ("loss", "accuracy")))
 
     def check_model(self, config: Any, where: str | None = None) -> None:
         """Raises an `InputError` if a model of this configuration cannot tell two segments apart."""
@@ -77,8 +86,8 @@ def single_segments(
 
 # By the value of --nsp
 OBJECTIVES: dict[bool | str, Objective] = {
-    True: Objective(next_sentence_pairs, metric="nsp", min_documents=2),
-    False: Objective(single_segments),
+    True: Objective(next_sentence_pairs, "masked LM and next-sentence prediction", "nsp", min_documents=2),
+    False: Objective(single_segments, "masked LM alone"),
 }
 
 

@@ -148,13 +148,15 @@ def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Saves the tokenizer as stock transformers does, and also a `vocab.txt` for older tools."""
+    """Saves the tokenizer as stock transformers does, and before it a WordPiece vocabulary as older tools read it."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(backend(tokenizer).model, WordPiece):
+        vocabulary = tokenizer.get_vocab()
+        pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+
     tokenizer.save_pretrained(folder)
-    vocabulary = tokenizer.get_vocab()
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
 
 
 def load_tokenizer(

@@ -128,15 +128,15 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
     """Appends the sentences of a file (or Hub split) and checks their tags."""
     begin, where = len(tagged), mask_secrets(where)
     offset = tagged.documents[-1] + 1 if begin else 0
+
     for words, tags, document, lines in sentences:
         for word, tag in enumerate(tags):
             if not is_tag(tag):
-                what, line = (
-                    f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE",
-                    lines[word] if lines else None,
-                )
+                what = f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE"
+                line = lines[word] if lines else None
                 raise InputError(what, where=where, line=line, remedy=_REMEDY)
         tagged.add(words, tags, offset + document, where, lines)
+
     if len(tagged) == begin:
         raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
 

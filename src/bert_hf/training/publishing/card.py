@@ -16,6 +16,8 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.files import write_durably
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import shorten_list
+from bert_hf.data.examples.objectives import OBJECTIVES
+from bert_hf.data.text.tokenization import backend
 from bert_hf.errors import mask_secrets
 from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -215,15 +217,15 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
         "layers × hidden size, heads": (
             f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
         ),
-        "vocabulary": f"{len(tokenizer):,} WordPieces",
+        "vocabulary": f"{len(tokenizer):,} tokens ({type(backend(tokenizer).model).__name__})",
         "steps": args.max_steps,
         "batch": format_batch_size(args),
         "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in example_args.lengths()),
         "optimizer": describe_optimizer(args),
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
+        "objective": OBJECTIVES[example_args.nsp].title,
         "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
-        "next-sentence prediction": example_args.nsp,
         "seed": args.seed,
     }
 

@@ -23,21 +23,22 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """Two panels, each with its baseline as a dashed line.
 
-    Pre-training: the MLM loss, and the NSP accuracy (MLM accuracy where there are no pairs). The NSP loss is left out,
-    because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses, and accuracies if any.
+    Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy where there are no pairs). The loss
+    of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses,
+    and accuracies if any.
     """
     names = sorted({name for row in history for name in row})
     losses = [name for name in names if name.endswith("loss")]
     scores = [name for name in names if name.endswith(("accuracy", "_f1"))]
 
     if any("mlm" in name for name in losses):
-        task = "nsp" if any("nsp" in name for name in scores) else "mlm"
         losses = [name for name in losses if "mlm" in name]
-        scores = [name for name in scores if task in name]
+        scores = [name for name in scores if "mlm" not in name] or scores
 
     figure = Figure(figsize=(11 if scores else 6, 4))
     panels = figure.subplots(1, 2 if scores else 1, squeeze=False)
-    unigram, majority = baselines.get("unigram_mlm_loss"), baselines.get("majority_nsp_accuracy")
+    unigram = baselines.get("unigram_mlm_loss")
+    majority = next((value for name, value in baselines.items() if name.startswith("majority_")), None)
     _draw(panels[0][0], history, losses, "loss (nats)", unigram, "unigram frequencies")
     if scores:
         _draw(panels[0][1], history, scores, "accuracy", majority, "majority class")
