@@ -169,7 +169,7 @@ class PrepareArguments:
     deduplicate: str | None = option(
         None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near"), not_with="check"
     )
-    check: bool = option(False, "Only report on the text; --output_dir gets a plot of its lengths.")
+    check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
         self.part()

@@ -312,8 +312,8 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         resumable: the recipe may continue in a folder of ours.
     """
     folder = Path(require_output_dir(output_dir))
-    ignored = (".tmp", "lengths.png")  # temporary files of another part of a corpus; the corpus report's picture
-    if not folder.exists() or (folder.is_dir() and all(path.name.endswith(ignored) for path in folder.iterdir())):
+    # (Temporary files may be those of another part of a corpus.)
+    if not folder.exists() or (folder.is_dir() and all(path.suffix == ".tmp" for path in folder.iterdir())):
         return folder
 
     known = (folder / ours[0]).is_file()
