@@ -77,11 +77,6 @@ def prepared_folder(paths: list[str] | None) -> str | None:
     return None
 
 
-def is_prepared(paths: list[str] | None) -> bool:
-    """Whether this is one folder (or the URL of one) made by `prepare`."""
-    return prepared_folder(paths) is not None
-
-
 def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
     if not is_url(folder):
@@ -214,50 +209,26 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
 # ---- checks before anything is prepared
 
 
-def check_text(text_args: TextArguments, files: list[str] | None, min_documents: int = 1) -> str:
-    """Checks that every file exists, and reads the beginnings of some of them as the run will.
+def check_text(text_args: TextArguments, files: list[str] | None) -> str:
+    """Checks that every file exists, and reads the beginnings of some of them as the run will."""
+    if folder := prepared_folder(files):
+        return f"text: the prepared corpus {folder}"
 
-    Args:
-        min_documents: that the text has to hold; checked if it is read to its end.
-    """
-    if is_prepared(files):
-        return f"text: the prepared corpus {files[0]}" if files else ""
     sources = text_sources(text_args, files)
     local = [source for source in sources if files and not is_url(source.path)]
-    sample = local[:: max(1, len(local) // _READ_FILES)]
-    heads = [_read_head(source) for source in sample]
-
-    documents = sum(count for count, _ in heads)
-    if files and len(sample) == len(sources) and all(whole for _, whole in heads) and documents < min_documents:
-        what = f"{documents} documents, at least {min_documents} are needed"
-        raise InputError(what, where=files[0], remedy="separate documents by blank lines, or give more text")
+    for source in local[:: max(1, len(local) // _READ_FILES)]:
+        size = 0
+        for piece in source.read():
+            size += len(piece.text)
+            if size > _HEAD:
+                break
     return f"text: {len(sources):,} sources"
 
 
-def _read_head(source: TextFile) -> tuple[int, bool]:
-    """(documents that hold text in the beginning of a file, whether that is all of it)."""
-    documents = size = 0
-    filled = False
-    for piece in source.read():
-        size += len(piece.text)
-        filled = filled or bool(piece.text.strip())
-        if piece.ends:
-            documents += filled
-            filled = False
-        if size > _HEAD:
-            return documents, False
-    return documents, True
-
-
-def check_held_out_text(corpus_args: CorpusArguments, nsp: bool) -> Iterator[str]:
-    """Checks the text of a pre-training run, and that it is not held out as well.
-
-    Args:
-        nsp: pairs are drawn, which takes two documents.
-    """
+def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
+    """Checks the text of a pre-training run, and that it is not held out as well."""
     check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
-    least = 4 if not corpus_args.validation_file else 2 if nsp else 1
-    yield check_text(corpus_args, corpus_args.train_file, least)
+    yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.validation_file)
 

@@ -59,12 +59,6 @@ class Window:
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
 
-    def chunks(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(first, last, ids): all sentences of the open shards, [first, last) at a time, those of left-out documents
-        among them."""
-        edges = self.token_offsets.searchsorted(self._chunk_starts).tolist()
-        yield from zip(edges[:-1], edges[1:], self._chunks, strict=True)
-
     @property
     def sentences(self) -> np.ndarray:
         """(documents,) sentences of each."""
@@ -333,6 +327,12 @@ class Corpus:
         """
         head = self.head()
         window = self.window(head)
+        if len(window) < 4:
+            raise InputError(
+                f"{len(window)} documents are too few to hold two of them out",
+                where=self._entries[head[0]]["source"],
+                remedy="give --validation_file, or text with blank lines between its documents",
+            )
         drawn = _draw_documents(window.sizes, percentage, seed)
 
         # For each shard: which documents of its file are held out
@@ -359,13 +359,6 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
     never more than half of the tokens.)
     """
     documents = len(sizes)
-    if documents < 4:
-        raise InputError(
-            f"{documents} documents are too few to hold two of them out",
-            where="corpus",
-            remedy="give --validation_file, or text with blank lines between its documents",
-        )
-
     target = sizes.sum() * percentage / 100
     of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
     most = max(2 * target, of_two)
