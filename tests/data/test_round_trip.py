@@ -8,10 +8,8 @@ import pytest
 from paragraphs import PARAGRAPHS
 from transformers import AutoTokenizer, BertTokenizer
 
-from bert_hf.config.arguments import CorpusArguments, TokenizerArguments
-from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer
 from bert_hf.data.text.encoding import Encoder, split_sentences
-from bert_hf.data.text.tokenization import backend, fingerprint_text, save_tokenizer, train_tokenizer
+from bert_hf.data.text.tokenization import backend, save_tokenizer, train_tokenizer
 from bert_hf.data.text.writing_systems import (
     choose_accents,
     count_characters,
@@ -87,25 +85,6 @@ def test_vietnamese_keeps_its_tones():
     assert joined_pieces(trained(PARAGRAPHS["vi"]), "Mẹ mua gà") == "mẹmuagà"
 
 
-def test_korean_syllables_stay_whole_where_accents_are_kept():
-    """Stripping decomposes Hangul, without loss; lower-casing alone does not."""
-    assert joined_pieces(trained(PARAGRAPHS["ko"]), "시장이") == "시장이"
-    stripped = trained(PARAGRAPHS["ko"], strip_accents=True)
-    assert joined_pieces(stripped, "시장이") == unicodedata.normalize("NFD", "시장이") != "시장이"
-    assert loss(PARAGRAPHS["ko"], stripped).startswith("  0.000%")
-
-
-def test_a_thai_phrase_between_spaces_is_one_word():
-    """There is no segmenter: a phrase above 100 characters is [UNK], and no sentence end is found."""
-    text = PARAGRAPHS["th"]
-    assert split_sentences(text, "th") == [text]
-    tokenizer = trained(text)
-    assert len(backend(tokenizer).pre_tokenizer.pre_tokenize_str(text)) == len(text.split())
-    long = text.replace(" ", "")
-    assert tokenizer.tokenize(long) == ["[UNK]"]
-    assert loss(long, tokenizer).startswith("! 100.000% of the words")
-
-
 def test_chinese_and_japanese_sentences_and_words():
     assert len(split_sentences(PARAGRAPHS["zh"], "zh")) == 7  # one of them inside quotation marks
     assert len(split_sentences(PARAGRAPHS["ja"], "ja")) == 5
@@ -151,16 +130,6 @@ def test_scripts_of_letters():
     assert letters_by_script(count_characters(["aé漢! 1\u0301"])) == {"Latin": 2, "Cjk": 1}
 
 
-def test_characters_of_many_short_texts_are_counted_together(monkeypatch):
-    counts = []
-    bincount = np.bincount
-    monkeypatch.setattr(np, "bincount", lambda values: counts.append(len(values)) or bincount(values))
-    points = count_characters(["good 😀"] * 5000 + ["é" * 3_000_000, ""])
-    assert len(counts) < 5
-    assert (points[ord("😀")], points[ord("o")], points[ord("é")]) == (5000, 10_000, 3_000_000)
-    assert points.sum() == 5000 * 6 + 3_000_000
-
-
 def test_the_alphabet_grows_with_the_text():
     """1,000 characters if they are enough; else as many as make up 99.95 %, a quarter of the vocabulary at most."""
     rng = np.random.default_rng(0)
@@ -175,21 +144,3 @@ def test_the_alphabet_grows_with_the_text():
     limited = train_tokenizer(texts, vocab_size=8000, limit_alphabet=1000)
     assert sum(len(piece) == 1 for piece in limited.get_vocab()) == 1000
     assert "[UNK]" in loss(texts[0], limited)
-
-
-def test_the_tokenizer_of_a_run_reports_its_losses(tmp_path, capsys):
-    (tmp_path / "a.txt").write_text(PARAGRAPHS["ja"])
-    text = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"), language="ja")
-    first = load_or_train_tokenizer(TokenizerArguments(vocab_size=300), text)
-    accents, words = capsys.readouterr().out.splitlines()
-    assert accents.startswith("tokenizer: accents are kept: 100.0% of the letters")
-    assert words.startswith("tokenizer:   0.000% of the words are not the same")
-    assert joined_pieces(first, "かぎ がき です") == "かぎがきです"
-    assert fingerprint_text(load_or_train_tokenizer(TokenizerArguments(vocab_size=300), text)) == fingerprint_text(
-        first
-    )
-    assert capsys.readouterr().out == ""
-    # An explicit option is not changed, and gives another tokenizer in the cache.
-    stripped = load_or_train_tokenizer(TokenizerArguments(vocab_size=300, strip_accents=True), text)
-    assert joined_pieces(stripped, "かぎ がき です") == "かきかきてす"
-    assert "tokenizer: ! " in capsys.readouterr().out
