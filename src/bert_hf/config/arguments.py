@@ -136,9 +136,8 @@ class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
 
     sentence_per_line: bool = option(False, "Each line is a sentence, as in the 2018 code: nothing is split or cut.")
     num_proc: int = option(1, "Processes that prepare the corpus.", range="[1, 1024]")
-    cache_dir: str = option("~/.cache/bert_hf", "Where a corpus prepared from raw text is kept for the next time.")
-    corpus_cache_gb: float | None = option(
-        None, "Disk space for the shards of a corpus behind a URL, in GB.", range="(0, inf)"
+    cache_dir: str = option(
+        "~/.cache/bert_hf", "Where a corpus prepared from raw text, or downloaded, is kept for the next time."
     )
 
     def given(self, *names: str) -> list[str]:

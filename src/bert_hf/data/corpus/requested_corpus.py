@@ -79,10 +79,8 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 
 def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
-    if not is_url(folder):
-        return Corpus.open(folder)
-    limit = None if corpus_args.corpus_cache_gb is None else int(corpus_args.corpus_cache_gb * 1e9)
-    return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
+    where = RemoteShards(folder, Path(corpus_args.cache_dir).expanduser()) if is_url(folder) else folder
+    return Corpus.open(where)
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
