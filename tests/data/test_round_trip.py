@@ -14,7 +14,6 @@ from bert_hf.data.text.writing_systems import (
     choose_accents,
     count_characters,
     letters_by_script,
-    round_trip,
     script_of,
 )
 
@@ -23,10 +22,6 @@ STRIPPED = ("de", "tr", "el", "ru")
 
 def trained(text, **options):
     return train_tokenizer([text] * 3, vocab_size=600, **options)
-
-
-def loss(text, tokenizer):
-    return str(round_trip([text], backend(tokenizer)))
 
 
 def joined_pieces(tokenizer, text):
@@ -46,10 +41,6 @@ def test_a_paragraph_comes_back(language, tmp_path):
     expected = "".join(map(str.lower, expected))  # by character: no final sigma
     back = joined_pieces(tokenizer, text)
     assert unicodedata.normalize("NFC", back) == unicodedata.normalize("NFC", "".join(expected.split()))
-
-    assert loss(text, tokenizer).startswith("  0.000% of the words")
-    decomposed = unicodedata.normalize("NFD", text)
-    assert loss(decomposed, trained(decomposed)).startswith("  0.000% of the words")
 
     save_tokenizer(tokenizer, tmp_path)
     recorded = json.loads((tmp_path / "tokenizer_config.json").read_text())["strip_accents"]
@@ -71,14 +62,10 @@ def test_a_paragraph_comes_back(language, tmp_path):
         ("ja", ("かぎ", "かき")),
     ],
 )
-def test_stripping_by_option_is_done_and_reported(language, damage):
-    """An explicit option is never changed, but the damage is reported."""
+def test_stripping_by_option_is_done(language, damage):
+    """An explicit option is never changed."""
     tokenizer = trained(PARAGRAPHS[language], strip_accents=True)
     assert joined_pieces(tokenizer, damage[0]) == damage[1]
-    line = loss(PARAGRAPHS[language], tokenizer)
-    assert line.startswith("! ")
-    assert " becomes " in line
-    assert "--strip_accents false" in line
 
 
 def test_vietnamese_keeps_its_tones():
@@ -92,14 +79,6 @@ def test_chinese_and_japanese_sentences_and_words():
     words = backend(trained(PARAGRAPHS["ja"]))
     cut = [word for word, _ in words.pre_tokenizer.pre_tokenize_str(words.normalizer.normalize_str("朝早く市場が"))]
     assert cut == ["朝", "早", "く", "市", "場", "が"]
-
-
-def test_unknown_words_and_lost_symbols_count():
-    tokenizer = trained("the cat sat on the mat")
-    line = loss("the cat жук [UNK] sat\u200con the mat", tokenizer)
-    assert line.startswith("! 14.286% of the words")
-    assert "e.g. 'жук' becomes '[UNK]'" in line
-    assert "25.000%" in loss("a ≠ b é", trained("a = b and e ≠"))  # the published models also read ≠ as =
 
 
 # ---- the choice
@@ -143,4 +122,3 @@ def test_the_alphabet_grows_with_the_text():
     assert single == {4000: 1000, 8000: pytest.approx(1490, abs=10)}
     limited = train_tokenizer(texts, vocab_size=8000, limit_alphabet=1000)
     assert sum(len(piece) == 1 for piece in limited.get_vocab()) == 1000
-    assert "[UNK]" in loss(texts[0], limited)

@@ -28,8 +28,7 @@ from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
-from bert_hf.data.text.tokenization import backend, load_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import round_trip
+from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
@@ -45,7 +44,7 @@ def corpus_findings(
 
     Args:
         corpus: a `Corpus` or a `TextCorpus`.
-        texts: the raw text. Without it markup is looked for in decoded tokens, and the tokenizer is not examined.
+        texts: the raw text. Without it markup is looked for in decoded tokens.
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(len(tokenizer))
@@ -57,9 +56,7 @@ def corpus_findings(
         _long_documents(window),
         _one_sentence(window),
     ]
-    if texts is None:
-        return [*findings, find_markup(_decoded(window, tokenizer))]
-    return [*findings, find_markup(texts), round_trip(texts, backend(tokenizer))]
+    return [*findings, find_markup(texts or _decoded(window, tokenizer))]
 
 
 def report_lines(

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
 from bert_hf.config.files import check_writable
+from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -30,8 +31,7 @@ from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards
-from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import round_trip
+from bert_hf.data.text.tokenization import fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -138,20 +138,11 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             texts = [piece.text for piece in sample_inputs(inputs)]
-            trained = _train_and_report(tokenizer_args, texts)
+            trained = train_tokenizer(texts, **tokenizer_args.training(), log=logger.info)
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
                 os.rename(Path(temporary) / "made", cached)
     return load_tokenizer(cached)
-
-
-def _train_and_report(tokenizer_args: TokenizerArguments, texts: list[str]) -> PreTrainedTokenizerBase:
-    """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
-    trained = train_tokenizer(
-        texts, **tokenizer_args.training(), log=lambda line: print(f"tokenizer: {line}", flush=True)
-    )
-    print(f"tokenizer: {round_trip(texts, backend(trained))}", flush=True)
-    return trained
 
 
 # ---- corpus
