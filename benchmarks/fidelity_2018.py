@@ -72,7 +72,7 @@ class Text:
     def windows(self, rng=None) -> list:
         return [()]
 
-    def window(self, part, following=()) -> "Text":
+    def window(self, part) -> "Text":
         return self
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:

@@ -44,11 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     part = prepare_args.part()
     if prepare_args.check:
         # Only a report on the text, no corpus
-        print(
-            *report_lines(tokenizer_args, text_args, example_args, output_args.output_dir),
-            sep="\n",
-            flush=True,
-        )
+        print(*report_lines(tokenizer_args, text_args, example_args), sep="\n", flush=True)
         return 0
     folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=OWNED, resumable=True)
 

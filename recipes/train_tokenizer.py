@@ -15,7 +15,6 @@ from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import check_preparing, sample_inputs, text_sources
 from bert_hf.data.text.encoding import Encoder
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, backend, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import round_trip
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
@@ -54,9 +53,8 @@ def main(argv: list[str] | None = None) -> int:
         total += len(ids)
         unknown += int((ids == tokenizer.unk_token_id).sum())
 
-    # 4. Report: whether the text survives encoding and decoding, and what is lost
+    # 4. Report
     print(f"{len(tokenizer):,} pieces from {sum(map(len, texts)):,} characters in {seconds:.1f} s")
-    print(round_trip(texts, backend(tokenizer)))
     print(f"unknown tokens: {unknown:,} of {total:,} ({unknown / max(1, total):.4%})")
     print(f"example: {' '.join(tokenizer.tokenize(texts[0][:120]))}")
     files = {"train_file": text_args.train_file} if text_args.train_file else {}

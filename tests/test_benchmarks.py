@@ -4,14 +4,12 @@ import json
 from random import Random
 
 import checkpoint_cost
-import corpus_preparation
 import equal_loss
 import finetuning_throughput
 import pretraining_throughput
 import pytest
 import torch
-from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours, tfrecord_bytes
-from original_2018 import Instance
+from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours
 from tiny import tiny_config
 
 from bert_hf import BertForPreTraining
@@ -50,27 +48,6 @@ def test_a_row_in_its_own_process(task, tmp_path):
     assert measured["tokens"] == encode_batch_fast(task)["tokens"]
     assert measured["peak"] > 10e6
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_the_report(task, capsys):
-    flags = ["--train_file", *task.files, "--tokenizer_name", task.tokenizer, "--repeats", "1", "--num_proc", "1"]
-    corpus_preparation.main([*flags, "--rows", "encode_batch_fast", "ours"])
-    table, last = capsys.readouterr().out.rstrip().rsplit("\n", 1)
-    assert "ours, 1 process" in table
-    result = json.loads(last)
-    assert result["ours_over_encode_batch_fast"] > 0
-    assert result["ours_over_2018"] is None
-    assert set(result["rows"]) == {"encode_batch_fast", "ours"}
-
-
-def test_size_of_a_record():
-    """By hand: the name and the numbers of each feature, a tag and a length (2 bytes) for each of five levels."""
-    instance = Instance([2, 300, 7, 3], [0, 0, 0, 1], True, [1], [300])
-    numbers = {"input_ids": 9, "input_mask": 8, "segment_ids": 8, "masked_lm_positions": 20, "masked_lm_ids": 21}
-    numbers |= {"masked_lm_weights": 80, "next_sentence_labels": 1}
-    entries = sum(5 * 2 + len(name) + size for name, size in numbers.items())
-    assert tfrecord_bytes(instance, 8) == 16 + 3 + entries  # checksums and length; tag and longer length
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Training from Python: five kinds of data, each with our model and trainer and with the stock ones."""
 
-import inspect
-import pydoc
-
 import datasets
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from transformers import Trainer, TrainingArguments
 import bert_hf
 from bert_hf import DataCollatorForPreTraining, InputError, PreTrainer, PreTrainingExamples, train_tokenizer
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.samplers import ExampleNumber
 from bert_hf.data.text.sources import Texts
 
@@ -125,22 +121,6 @@ def test_set_epoch_changes_the_examples_of_plain_indices(store, tokenizer):
     assert held_out[0]["number"].epoch == 0
 
 
-def test_a_stock_trainer_sets_the_epoch(store, tokenizer, tmp_path):
-    seen = []
-
-    class Seen(DataCollatorForPreTraining):
-        def example(self, feature):
-            seen.append(feature["number"].epoch)
-            return super().example(feature)
-
-    examples = PreTrainingExamples(store, max_seq_length=48)
-    args = TrainingArguments(str(tmp_path), num_train_epochs=2, per_device_train_batch_size=64, use_cpu=True,
-                             disable_tqdm=True, report_to="none", save_strategy="no")  # fmt: skip
-    model = transformers.BertForPreTraining(tiny_config(num_hidden_layers=1))
-    Trainer(model, args, Seen(tokenizer), examples).train()
-    assert seen == [0] * len(examples) + [1] * len(examples)
-
-
 def test_plain_indices_reach_the_first_window_only(caplog):
     examples = PreTrainingExamples(TinyWindows(), max_seq_length=48)
     assert len(examples) == examples.window_length(0, 0, 0) < examples.epoch_length(0, 0)
@@ -204,25 +184,6 @@ def test_ready_rows_literally(tokenizer, side):
 def test_other_rows_are_refused(tokenizer, row, message):
     with pytest.raises(InputError, match=message):
         DataCollatorForPreTraining(tokenizer)([row])
-
-
-def test_the_trainer_documents_the_arguments_of_the_stock_one():
-    ours, stock = (inspect.signature(cls.__init__).parameters for cls in (PreTrainer, Trainer))
-    assert list(ours) == [*stock, "longer_eval_datasets", "facts"]  # in the stock order
-    assert all(ours[name].default == stock[name].default for name in stock)
-    text = pydoc.render_doc(PreTrainer, renderer=pydoc.plaintext)
-    for name in ("data_collator", "train_dataset", "processing_class", "optimizer_cls_and_kwargs"):
-        assert name in text
-
-
-def test_worker_processes_make_the_same_examples_of_texts(documents, trained):
-    examples = PreTrainingExamples(TextCorpus(documents, trained), max_seq_length=48)
-    collator = DataCollatorForPreTraining(trained)
-    loader = DataLoader(examples, 8, collate_fn=collator, num_workers=1, persistent_workers=True)
-    for epoch in (0, 1):
-        examples.set_epoch(epoch)
-        expected = collator([examples[i] for i in range(8)])
-        assert torch.equal(next(iter(loader))["input_ids"], expected["input_ids"])
 
 
 def test_a_short_run_prints_its_loss_and_a_summary(tmp_path, documents, trained, capsys):

@@ -40,7 +40,7 @@ class TinyStore:
     def windows(self, rng=None) -> list[str]:
         return ["all"]
 
-    def window(self, part, following=()) -> "TinyStore":
+    def window(self, part) -> "TinyStore":
         return self
 
     def ids(self, first_sentence: int, last_sentence: int) -> np.ndarray:
@@ -56,5 +56,5 @@ class TinyWindows:
     def windows(self, rng: np.random.Generator | None = None) -> list[int]:
         return list(range(len(self.stores))) if rng is None else rng.permutation(len(self.stores)).tolist()
 
-    def window(self, part: int, following=()) -> TinyStore:
+    def window(self, part: int) -> TinyStore:
         return self.stores[part]

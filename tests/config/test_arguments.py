@@ -3,7 +3,7 @@ import torch
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from bert_hf.config import hardware, training_arguments
-from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArguments
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments, QuestionAnsweringArguments, TaskArguments
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -23,11 +23,6 @@ def test_the_command_line_wins_over_the_file(tmp_path):
     corpus, shape, args = parse(CLASSES, ["--config", path, "--max_steps", "9", "--use_cpu"])
     assert (args.learning_rate, args.max_steps, corpus.train_file, shape.nsp) == (3e-4, 9, ["a.txt", "b.txt"], False)
     assert args.seed == 42  # an empty value leaves the default
-
-
-def test_yaml_numbers_without_a_point_are_numbers_too(tmp_path):
-    *_, args = parse(CLASSES, ["--config", write(tmp_path, "learning_rate: 1e-4\n")])
-    assert args.learning_rate == 1e-4
 
 
 def test_the_default_file_is_used_for_the_bare_command_only(tmp_path):
@@ -118,14 +113,6 @@ def test_a_file_may_hold_the_rate_of_an_optimizer_that_the_command_line_replaces
         parse((PreTrainingArguments,), [*words, "--optim", "adamw_torch_fused", "--muon_learning_rate", "5e-3"])
 
 
-def test_a_model_json_on_the_command_line_replaces_the_checkpoint_of_the_file(tmp_path):
-    path = write(tmp_path, "model_name_or_path: runs/mine\nconfig_name: a.json\n")
-    (model,) = parse((ModelArguments,), ["--config", path, "--config_name", "b.json"])
-    assert (model.config_name, model.model_name_or_path) == ("b.json", None)
-    (model,) = parse((ModelArguments,), ["--config", path, "--model_name_or_path", "runs/other"])
-    assert model.model_name_or_path == "runs/other"
-
-
 def test_a_schedule_on_the_command_line_replaces_that_of_the_file(tmp_path):
     path = write(tmp_path, "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 0.2}\n")
 
@@ -152,26 +139,11 @@ def test_the_length_of_a_run_on_the_command_line_replaces_that_of_the_file(tmp_p
     assert (args.max_steps, args.num_train_epochs, args.max_hours) == expected
 
 
-def test_a_value_may_end_in_an_equals_sign():
-    corpus = parse(CLASSES, ["--train_file=https://host/a.txt?sig=YQ==", "--use_cpu"])[0]
-    assert corpus.train_file == ["https://host/a.txt?sig=YQ=="]
-
-
-@pytest.mark.parametrize("code", ["de", "yue", "zh-Hant", "pt-BR", None])
-def test_codes_of_languages(code):
-    assert CorpusArguments(language=code).language == TaskArguments(language=code).language == code
-
-
 @pytest.mark.parametrize("name", ["english", "German", "de_DE", "", "d", "false"])
 @pytest.mark.parametrize("arguments", [CorpusArguments, TaskArguments, QuestionAnsweringArguments])
 def test_names_of_languages_are_refused(arguments, name):
     with pytest.raises(InputError, match=r"--language: .* is not an ISO 639 language code"):
         arguments(language=name)
-
-
-def test_a_missing_file_is_named():
-    with pytest.raises(InputError, match=r"no\.yaml: no such file"):
-        parse(CLASSES, ["--config", "no.yaml"])
 
 
 def test_threads_are_cores_by_local_ranks_unless_the_user_sets_them(monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from helpers.trainer_runs import ready_rows
 from tiny import tiny_config, tiny_tokenizer
-from transformers import BertForSequenceClassification, default_data_collator
+from transformers import default_data_collator
 
-from bert_hf import BertForPreTraining, PreTrainer, ResumableTrainer
+from bert_hf import BertForPreTraining, PreTrainer
 from bert_hf.config import hardware, precision
 from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
@@ -51,16 +51,6 @@ def test_the_rule(units, hidden_size, bf16):
     assert units == "none" or f"hidden size {hidden_size or 'unknown'}; bf16 pays from 256 on" in choice.reason
 
 
-@pytest.mark.parametrize(
-    ("amx", "avx512", "units"),
-    [(True, True, "amx_bf16"), (False, True, "avx512_bf16"), (False, False, "none"), (True, False, "amx_bf16")],
-)
-def test_the_strongest_feature_of_the_cpu_counts(monkeypatch, amx, avx512, units):
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
-    assert precision.cpu_units() == units
-
-
 @pytest.mark.parametrize(("hidden", "bf16"), [(128, False), (256, True)])
 def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
     """With bf16 for the tiny model as well, on a CPU with bf16 units, it was 1.6 times slower."""
@@ -73,13 +63,6 @@ def test_the_trainer_chooses_by_its_model(tmp_path, monkeypatch, hidden, bf16):
     assert trainer.accelerator.mixed_precision == ("bf16" if bf16 else "no")
     with trainer.accelerator.autocast():
         assert torch.is_autocast_enabled("cpu") == bf16
-
-
-def test_a_classifier_s_trainer_chooses_by_it_too(tmp_path, monkeypatch):
-    on_a_cpu_with(monkeypatch, "amx_bf16")
-    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", eval_strategy="no")
-    ResumableTrainer(BertForSequenceClassification(tiny_config()), args, default_data_collator, ready_rows(8))
-    assert args.bf16 is False
 
 
 def test_ranks_on_different_machines_take_the_weakest_feature(monkeypatch):
@@ -144,18 +127,6 @@ def began_in(folder, name):
     return folder
 
 
-def test_a_new_run_reports_its_choice_in_one_line(tmp_path, monkeypatch, capsys):
-    on_a_cpu_with(monkeypatch, "avx512_bf16")
-    args = asked(tmp_path / "new")
-    run.choose_precision(args, 128)
-    said = capsys.readouterr().out
-    assert said == (
-        "precision: fp32 (avx512_bf16 and hidden size 128; bf16 pays from 256 on; --bf16 true|false decides)\n"
-    )
-    run.choose_precision(args, 128)  # it is settled
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(("began", "units", "new"), [("bf16", "none", "fp32"), ("fp32", "amx_bf16", "bf16")])
 def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypatch, capsys, began, units, new):
     on_a_cpu_with(monkeypatch, units)
@@ -166,12 +137,6 @@ def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypa
     assert said.count("\n") == 1
     assert precision.precision_name(args) == began
     assert args.mixed_precision == ("bf16" if began == "bf16" else "no")
-
-
-def test_if_the_rule_agrees_the_line_is_short(tmp_path, monkeypatch, capsys):
-    on_a_cpu_with(monkeypatch, "none")
-    run.choose_precision(asked(began_in(tmp_path / "run", "fp32")), 768)
-    assert capsys.readouterr().out == "precision: fp32 (as the run began; --bf16 true|false decides)\n"
 
 
 def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path, monkeypatch, capsys):
@@ -226,12 +191,3 @@ def test_the_benchmark_measures_a_row(tmp_path, capsys):
     assert row["rates"].keys() == {"fp32", "bf16"}
     assert row["units"] == precision.cpu_units()
     assert row["rule"] == "fp32"  # a hidden size of 32, whatever the units
-
-
-def test_the_benchmark_s_batch_is_one_of_the_collator_s():
-    batch = benchmark.make_batch(tiny_config(), 8, 32)
-    real = batch["attention_mask"].bool()
-    assert torch.equal(batch["masked_positions"], (batch["labels"].flatten() != -100).nonzero().squeeze(1))
-    assert torch.equal(batch["token_positions"], real.flatten().nonzero().squeeze(1))
-    assert real.flatten()[batch["masked_positions"]].all()
-    assert not batch["input_ids"][~real].any()

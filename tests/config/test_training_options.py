@@ -1,11 +1,8 @@
 """Training options: those that are refused, and the effect of those that decide what a run computes."""
 
-import itertools
-
 import pytest
 import torch
 import transformers
-from datasets import concatenate_datasets
 from helpers.trainer_runs import history, make
 from helpers.tuning_runs import tuned
 from transformers import TrainerCallback, TrainingArguments, get_scheduler
@@ -14,7 +11,6 @@ from bert_hf import PreTrainer
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.training_arguments import REFUSED, REFUSED_IN_PRETRAINING, PreTrainingArguments
 from bert_hf.errors import InputError
-from bert_hf.training import output_folder
 from bert_hf.training.optimization.optimizers import OPTIMIZERS, optimizer_identity
 
 QUIET = {
@@ -115,14 +111,6 @@ def plain(tmp_path_factory, tokenizer):
     return trained(tmp_path_factory.mktemp("plain"), tokenizer)
 
 
-def test_rows_of_a_step(tmp_path, tokenizer):
-    trainer = make(tmp_path, tokenizer, micro=4, accumulation=3, steps=2, **QUIET)
-    collator, sizes = trainer.data_collator, []
-    trainer.data_collator = lambda rows: sizes.append(len(rows)) or collator(rows)
-    trainer.train()
-    assert sizes == [4] * 6  # two steps of three micro-batches
-
-
 def test_epochs_decide_the_steps(tmp_path, tokenizer):
     once, twice = (make(tmp_path, tokenizer, steps=-1, num_train_epochs=n, **QUIET).args.max_steps for n in (1, 2))
     assert twice == pytest.approx(2 * once, abs=1)
@@ -131,25 +119,6 @@ def test_epochs_decide_the_steps(tmp_path, tokenizer):
 def test_hours_end_a_run(tmp_path, tokenizer, capsys):
     assert trained(tmp_path, tokenizer, steps=-1, max_hours=1e-6).state.global_step == 1
     assert "time limit (--max_hours 1e-06) reached" in capsys.readouterr().out
-
-
-def test_another_run_is_overwritten_only_when_asked(tmp_path):
-    output_folder.write_record(tmp_path, {"seed": 1}, finished=True)
-    (tmp_path / "README.md").write_text("old")
-    common = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
-    with pytest.raises(InputError, match="holds another run"):
-        output_folder.start(PreTrainingArguments(**common), {"seed": 2})
-    assert not output_folder.start(PreTrainingArguments(overwrite_output_dir=True, **common), {"seed": 2}).finished
-    assert not (tmp_path / "README.md").exists()
-
-
-def test_label_smoothing_in_fine_tuning(tmp_path):
-    """Its loss is (1 − ε)·(−log p of the label) + ε·(mean of −log p)."""
-    trainer = tuned(tmp_path, label_smoothing_factor=0.4)
-    output = trainer.predict(trainer.eval_dataset)
-    logs = torch.log_softmax(torch.tensor(output.predictions), -1)
-    of_label = -logs.gather(1, torch.tensor(output.label_ids)[:, None]).mean()
-    assert output.metrics["test_loss"] == pytest.approx((0.6 * of_label - 0.4 * logs.mean()).item(), rel=1e-3)
 
 
 def test_clipping(tmp_path, tokenizer):
@@ -193,19 +162,6 @@ def test_optimizers_resume_exactly_and_train_apart(tmp_path, tokenizer, name, pl
     assert history(resumed) == history(whole)
     if name != "adamw_torch":  # which is the fused one up to rounding
         assert metrics(whole, "loss")[-1] != pytest.approx(metrics(plain, "loss")[-1], rel=1e-6)
-
-
-@pytest.mark.parametrize("name", ["adamw_torch_fused", "bert_adam"])
-def test_settings_of_adam(tmp_path, tokenizer, name):
-    settings = {"weight_decay": 0.3, "adam_beta1": 0.5, "adam_beta2": 0.7, "adam_epsilon": 1e-3, "learning_rate": 0.2}
-    trainer = make(tmp_path, tokenizer, optim=name, **settings)
-    group = trainer.create_optimizer().param_groups[0]
-    assert (group["weight_decay"], group["betas"], group["eps"], group["lr"]) == (0.3, (0.5, 0.7), 1e-3, 0.2)
-
-
-def test_rate_of_muon(tmp_path, tokenizer):
-    optimizer = make(tmp_path, tokenizer, optim="muon", muon_learning_rate=0.5).create_optimizer()
-    assert {group["lr"] for group in optimizer.param_groups} == {1e-4, 0.5}
 
 
 SCHEDULES = {
@@ -284,27 +240,6 @@ def test_the_default_warm_up_is_one_percent_of_the_run(tmp_path):
     assert args.get_warmup_steps(1_000_000) == 10_000  # the paper's
 
 
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing")
-def test_activations_are_computed_again(tmp_path, tokenizer, plain):
-    """Forward passes of the first layer in a step of one micro-batch; with `every_n_layers` it may be kept."""
-    passes = {}
-    for name, every in itertools.product(("activation", "gradient"), (1, 3)):
-        given = {f"{name}_checkpointing": True}
-        given |= {f"{name}_checkpointing_kwargs": {"every_n_layers": every, "use_reentrant": False}}
-        trainer = make(
-            tmp_path, tokenizer, steps=1, micro=16, accumulation=1, **{**QUIET, "logging_steps": 1, **given}
-        )
-        calls = []
-        for layer in trainer.model.bert.encoder.layer:
-            layer.output.dense.register_forward_hook(lambda *_, calls=calls: calls.append(1))
-        trainer.train()
-        passes[name, every] = len(calls)
-        assert metrics(trainer, "loss")[0] == pytest.approx(metrics(plain, "loss")[0], rel=0.2)
-    layers = len(trainer.model.bert.encoder.layer)
-    assert passes["activation", 1] == passes["gradient", 1] == 2 * layers
-    assert passes["activation", 3] == passes["gradient", 3] < 2 * layers
-
-
 def evaluated_at(trainer):
     return [row["step"] for row in trainer.state.log_history if "eval_mlm_loss" in row]
 
@@ -343,14 +278,6 @@ def test_which_checkpoints_stay(tmp_path, tokenizer):
     assert stay("time", save_strategy=None, save_minutes=1e-9, save_total_limit=2) == ["checkpoint-4", "checkpoint-5"]
 
 
-def test_a_named_checkpoint_is_where_a_run_begins(tmp_path, tokenizer):
-    make(tmp_path / "first", tokenizer, steps=3, **{**QUIET, "save_strategy": "steps", "save_steps": 3}).train()
-    named = str(tmp_path / "first/checkpoint-3")
-    args = make(tmp_path / "second", tokenizer, resume_from_checkpoint=named).args
-    (tmp_path / "second").rmdir()
-    assert output_folder.start(args, {"seed": 3}).checkpoint == named
-
-
 def test_seeds(tmp_path, tokenizer, plain):
     other = trained(
         tmp_path, tokenizer, steps=2, seed=4
@@ -365,23 +292,6 @@ def test_seeds(tmp_path, tokenizer, plain):
             trainer = tuned(tmp_path, seed=seed, data_seed=data_seed, train_sampling_strategy=strategy)
             orders.append([row["labels"].tolist() for row in trainer.get_train_dataloader()])
         assert orders[1] == orders[2] != orders[0]
-
-
-def test_order_of_the_rows_in_fine_tuning(tmp_path):
-    def batches(strategy, seed=0, copies=1):
-        trainer = tuned(tmp_path, train_sampling_strategy=strategy, data_seed=seed)
-        trainer.train_dataset = concatenate_datasets([trainer.train_dataset] * copies)
-        return [row["input_ids"].shape for row in trainer.get_train_dataloader()]
-
-    lengths = [len(row["input_ids"]) for row in tuned(tmp_path).train_dataset]
-    parts = [lengths[begin : begin + 4] for begin in range(0, len(lengths), 4)]
-    assert batches("sequential") == [(len(part), max(part)) for part in parts]
-    padded = {
-        strategy: sum(rows * width for rows, width in batches(strategy, copies=6))
-        for strategy in ("random", "group_by_length")
-    }
-    assert padded["group_by_length"] < padded["random"]
-    assert len({size for size, _ in batches("batch_rebalance")}) > 1  # more short rows than long ones
 
 
 @pytest.mark.parametrize("strategy", ["random", "sequential", "batch_rebalance"])

@@ -1,11 +1,9 @@
 import numpy as np
 import pytest
 from helpers.recipe_runs import recipe
-from paragraphs import PARAGRAPHS
 
-from bert_hf import Corpus
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.report import corpus_findings, find_markup, histogram, window_hashes
+from bert_hf.data.corpus.report import corpus_findings, find_markup, histogram
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.sources import Texts
@@ -61,8 +59,6 @@ def test_good_text_has_no_remedies(texts, report):
     ("change", "asked"),
     [
         (lambda texts: [*texts, texts[3], texts[5]], "! 2 documents (0.8%) equal an earlier one"),
-        (lambda texts: [t + "\nSubscribe to the boat of town1 when they found it there." for t in texts], "239"),
-        (lambda texts: [*texts, "We put a [MASK] and a [SEP] there.\nAnd then the [SEP]."], "[SEP] × 2"),
         (lambda texts: [*texts, "漢字 " * 400 + "\nAnd then."], "of the tokens are unknown"),
         (lambda texts: [*texts, "\n".join(texts * 2).replace("town", "city")], "the longest holds"),
         (lambda texts: [*texts, *(f"Only the boat{i}." for i in range(90))], "of the documents have one sentence"),
@@ -71,9 +67,7 @@ def test_good_text_has_no_remedies(texts, report):
 )  # fmt: skip
 def test_each_fault_is_found(change, asked, texts, report):
     asks, everything = report(change(texts))
-    if asked == "239":  # boiler-plate
-        assert "most often, 240 times: 'subscribe to the boat of town1" in everything
-    assert any(asked in line for line in asks) or asked == "239", everything
+    assert any(asked in line for line in asks), everything
 
 
 class Labelled:
@@ -111,26 +105,6 @@ def test_a_shortcut_is_found_by_its_name(by, words):
     assert all(f"told by {by}" in what for what in asking)
 
 
-def test_equal_hashes_mean_equal_ids(words, tmp_path):
-    texts = [
-        "the boat\nthe crew of",
-        "the crew of\nthe boat",
-        "the boat the\ncrew of",
-        "the boat\nthe crew of",
-        "boat",
-    ]
-    window = prepare([Texts(tuple(texts))], words, tmp_path / "c", language=None).window((0,))
-    sentences, documents = window_hashes(window)
-    ids = [window.ids(i, i + 1).tolist() for i in range(len(sentences))]
-    whole = [[ids[s] for s in range(*ends)] for ends in zip(window.document_starts, window.document_ends, strict=True)]
-    for things, values in ((ids, sentences), (whole, documents)):
-        for a, value in zip(things, values, strict=True):
-            assert [a == b for b in things] == (values == value).tolist()
-    chosen = np.array([True, False, True, True, False])
-    some = Corpus.open(tmp_path / "c").subset({0: chosen}).window((0,))
-    assert (window_hashes(some)[1] == documents[chosen]).all()
-
-
 def test_a_histogram_has_a_bar_for_every_power_of_two():
     lines = list(histogram(np.array([4, 5, 7, 16, 17])))
     assert [line.split()[0] for line in lines] == ["4", "8", "16"]
@@ -139,40 +113,20 @@ def test_a_histogram_has_a_bar_for_every_power_of_two():
     assert list(histogram(np.zeros(0, int))) == []
 
 
-def test_check_writes_nothing_but_the_picture(texts, tmp_path, capsys, monkeypatch):
+def test_check_writes_nothing(texts, tmp_path, capsys, monkeypatch):
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
     monkeypatch.chdir(tmp_path)
     flags = ["--check", "true", "--vocab_size", "400", "--cache_dir", str(tmp_path / "cache")]
     assert recipe("prepare")([*flags, "--train_file", "a.txt"]) == 0
     out = capsys.readouterr().out
     assert "240 documents" in out
-    for part in ("tokens in a document:", "pairs are too few to look for shortcuts", "case and accents aside"):
+    for part in ("tokens in a document:", "pairs are too few to look for shortcuts"):
         assert part in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
-    assert recipe("prepare")([*flags, "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
-    assert (tmp_path / "pictures/lengths.png").read_bytes().startswith(b"\x89PNG")
-    assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "pictures"]) == 0
     assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0
     capsys.readouterr()
     assert recipe("prepare")(["--check", "true", "--train_file", "corpus"]) == 0
     assert "240 documents" in capsys.readouterr().out
-
-
-def test_what_the_tokenizer_loses_is_reported(tmp_path):
-    """Of raw text: how many words, and an example. A prepared corpus no longer has the text."""
-    hindi = [PARAGRAPHS["hi"]] * 4
-    for strip, start in ((None, "  0.000% of the words"), (True, "! ")):
-        tokenizer = train_tokenizer(hindi, vocab_size=800, strip_accents=strip)
-        corpus = prepare([Texts(tuple(hindi))], tokenizer, tmp_path / str(strip), language="hi")
-        assert str(corpus_findings(corpus, tokenizer, hindi)[-1]).startswith(start)
-        assert "words" not in str(corpus_findings(corpus, tokenizer)[-1])
-
-
-def test_check_says_what_it_does_with_accents(tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("\n\n".join([PARAGRAPHS["ja"]] * 3))
-    flags = ["--check", "true", "--train_file", str(tmp_path / "a.txt"), "--vocab_size", "300", "--nsp", "false"]
-    assert recipe("prepare")(flags) == 0
-    assert "  accents are kept: 100.0% of the letters are not Latin" in capsys.readouterr().out
 
 
 def test_check_examines_the_documents_that_are_trained_on(texts, tmp_path, capsys, monkeypatch):
@@ -186,23 +140,6 @@ def test_check_examines_the_documents_that_are_trained_on(texts, tmp_path, capsy
     assert "the longest holds 7" in out
     assert recipe("prepare")([*flags, "--output_dir", str(tmp_path / "out")]) == 0
     assert "81 documents" in capsys.readouterr().out
-
-
-class UnevenLengths(Labelled):
-    """In half of the NOT_NEXT pairs B has 15 or 25 tokens, elsewhere 14, 20 or 26: mean and variance are the same."""
-
-    def __getitem__(self, index):
-        rng = np.random.default_rng(index)
-        label = int(rng.integers(2))
-        length = int(rng.choice([15, 25])) if label and rng.random() < 0.5 else int(rng.choice([14, 20, 26]))
-        return {**super().__getitem__(index), "segment_b": rng.choice(self.ids, length), "next_sentence_label": label}
-
-
-def test_uneven_lengths_that_tell_the_label_are_found(words):
-    found = shortcuts(UnevenLengths("nothing", words), DataCollatorForPreTraining(words))
-    asking = [finding.what for finding in found if finding.remedy]
-    assert len(asking) == 1
-    assert "told by their lengths" in asking[0]
 
 
 # ---- markup

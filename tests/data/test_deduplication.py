@@ -1,9 +1,6 @@
 import hashlib
 import json
-import os
 import runpy
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,12 +56,6 @@ def test_near_duplicates_at_nine_tenths_are_found_and_at_a_half_are_not(rng):
     found = find_duplicates([Texts((*texts, *near, *far, *map(str.upper, texts)))], "near")
     assert found == {0: {*range(20, 40), *range(60, 80)}}
     assert (found.documents, found.exact, found.near) == (80, 0, 40)
-
-
-def test_near_includes_exact(rng):
-    text = text_of(rng)
-    found = find_duplicates([Texts((text, text, changed(text, 0.9)))], "near")
-    assert (found, found.exact, found.near) == ({0: {1, 2}}, 1, 1)
 
 
 def test_a_document_like_only_left_out_ones_is_kept(rng):
@@ -146,23 +137,6 @@ def test_two_processes_find_the_same(planted):
     assert one.near == 9
 
 
-def test_the_seed_of_python_s_hashes_does_not_matter(planted):
-    code = """if True:
-        import json, sys
-        from bert_hf.data.text.deduplication import find_duplicates
-        from bert_hf.data.text.sources import Texts
-        sources = [Texts(tuple(texts)) for texts in json.loads(sys.stdin.read())]
-        print({source: sorted(own) for source, own in find_duplicates(sources, "near").items()})
-    """
-    texts = json.dumps([source.texts for source in planted])
-    options = {"input": texts, "capture_output": True, "text": True, "check": True}
-    for seed in "12":
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        printed = subprocess.run([sys.executable, "-c", code], env=environment, **options).stdout
-        found = find_duplicates(planted, "near")
-        assert printed == f"{ {source: sorted(own) for source, own in found.items()} }\n"
-
-
 def test_signatures_stay_what_they_are():
     """Duplicates decide the content of a corpus: where this fails, `METHOD` has to change."""
     rows = document_rows(Texts(("One two three four five six. Über 中文", "Two")), near=True)
@@ -228,8 +202,3 @@ def test_changed_text_is_searched_again(main, command, tmp_path, capsys):
         "left out: 6 of 75 documents (exact 6, near 0)",
         "left out: 7 of 77 documents (exact 7, near 0)",
     ]
-
-
-def test_a_part_of_the_work_is_refused(main, command, capsys):
-    assert main([*command, "--deduplicate", "near", "--shard", "0/2"]) == 2
-    assert "--shard: no effect with --deduplicate" in capsys.readouterr().err

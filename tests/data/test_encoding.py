@@ -186,14 +186,3 @@ def test_documents_are_left_out_whole(pieces, numbers):
     document = np.cumsum([0, *(piece.ends for piece in pieces)])
     kept = [piece for piece, number in zip(pieces, document, strict=False) if number not in numbers]
     assert list(leave_out(pieces, numbers)) == kept
-
-
-@pytest.mark.parametrize(
-    "end", ["“Is it the café?” She smiled.", "「そうです。」 と言った。", "Olé!? he said.", "是吗？！他说。"]
-)
-def test_a_part_of_a_long_line_ends_behind_the_closing_marks(end):
-    """The end of a sentence is near `LONG_LINE`; a space after it, and a second mark, leave it whole."""
-    line = "。".join(["好" * 99] * 100) + "，" + end
-    parts = list(encoding._parts(line))
-    assert "".join(parts) == line
-    assert all(not part.startswith(tuple("”」!?？！")) for part in parts)

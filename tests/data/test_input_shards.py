@@ -97,18 +97,6 @@ def test_the_same_bytes_and_examples_whatever_the_number_of_processes(
         assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_machines_and_processes_that_share_the_inputs(documents, words, tmp_path, monkeypatch):
-    """Groups as they are: worker processes, which read whole inputs, would not see them patched."""
-    monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", 100)
-    large = [Texts(tuple(text * 250 for text in documents[number::3]), f"{number}.txt") for number in range(3)]
-    prepare(large, words, tmp_path / "one")
-    prepare(large, words, tmp_path / "two", num_proc=2)
-    for part in (1, 0, 2):
-        prepare(large, words, tmp_path / "machines", shard=(part, 3))
-    assert len(names(tmp_path / "one")) >= 6
-    assert everything(tmp_path / "one") == everything(tmp_path / "two") == everything(tmp_path / "machines")
-
-
 def test_windows_of_one_large_input_are_bounded(documents, words, small, tmp_path, monkeypatch):
     corpus = prepare(inputs(documents, 1), words, tmp_path / "c")
     monkeypatch.setattr(corpus_store, "WINDOW_TOKENS", 250)
@@ -202,16 +190,6 @@ def test_shards_of_a_longer_version_of_the_input_are_removed(documents, words, s
     assert everything(tmp_path / "c") == everything(tmp_path / "short")
 
 
-def test_a_shard_cut_at_another_bound_is_not_taken(documents, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "GROUP", 200)
-    (source,) = inputs(documents, 1)
-    for bound, folder in ((100, "c"), (150, "c"), (150, "fresh")):
-        monkeypatch.setattr(corpus_shards, "SHARD_TOKENS", bound)
-        (tmp_path / folder / "manifest.json").unlink(missing_ok=True)
-        prepare([source], words, tmp_path / folder)
-    assert everything(tmp_path / "c") == everything(tmp_path / "fresh")
-
-
 def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_path):
     """Not with its first: another machine may check while the others are being written."""
     (source,) = inputs(documents, 1)
@@ -228,8 +206,3 @@ def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_p
     assert not shards.complete
     assert shards.fingerprint == json.loads(first.with_suffix(".json").read_text())["fingerprint"]
     assert finished_shard(first, shards.fingerprint) == shards.entries[0]
-
-
-def test_the_bound_is_sent_with_the_input(tmp_path, small):
-    """Worker processes import the module again: their bound must not depend on its constant."""
-    assert InputShards(Texts(("One.",)), tmp_path / "data-00000.arrow", {}).cut_at == 100

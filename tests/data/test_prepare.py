@@ -17,16 +17,15 @@ from bert_hf.data.corpus import requested_corpus
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus.prepare import OWNED, prepare
 from bert_hf.data.corpus.requested_corpus import (
-    is_prepared,
     load_or_prepare_corpus,
     load_or_train_tokenizer,
     load_train_and_held_out,
+    prepared_folder,
     sample,
     sample_inputs,
 )
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.encoding import split_sentences
-from bert_hf.data.text.input_files import access_errors
 from bert_hf.data.text.readers import Piece
 from bert_hf.data.text.sources import TextFile, Texts
 from bert_hf.data.text.tokenization import train_tokenizer
@@ -110,21 +109,6 @@ def test_parts_that_begin_and_end_at_once_make_the_same_bytes(documents, words, 
     assert everything(tmp_path / "parts") == everything(tmp_path / "one")
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_of_two_corpora_prepared_in_a_folder_at_once_one_is_refused(documents, words, tmp_path, attempt):
-    def claim(number):
-        prepare(inputs(documents), words, tmp_path / "c", language=("en", "de")[number % 2], shard=(number // 2, 3))
-        return ("en", "de")[number % 2]
-
-    done = at_once(6, claim)
-    refused = [answer for answer in done if isinstance(answer, InputError) and "different language" in str(answer)]
-    assert len(refused) == 3
-    (language,) = {answer for answer in done if isinstance(answer, str)}
-    prepare(inputs(documents), words, tmp_path / "one", language=language)
-    (tmp_path / "c/.lock.tmp").unlink(missing_ok=True)  # of a process that was refused after the folder was complete
-    assert everything(tmp_path / "c") == everything(tmp_path / "one")
-
-
 def test_a_tokenizer_trained_by_many_at_once(documents, tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
     args = CorpusArguments(train_file=[str(tmp_path / "a.txt")], cache_dir=str(tmp_path / "cache"))
@@ -156,19 +140,6 @@ def test_ranks_that_start_together_prepare_once(documents, tmp_path):
     done = at_once(3, rank)
     assert sum(made for made, *_ in done) == 2  # the tokenizer and the corpus, each once
     assert len({tuple(prints) for _, *prints in done}) == 1
-
-
-def test_a_part_reads_its_own_inputs_only(documents, words, tmp_path):
-    read = []
-
-    class Noted(Texts):
-        def checksum(self):
-            read.append(self.name)
-            return super().checksum()
-
-    texts = [Noted(text.texts, text.name) for text in inputs(documents)]
-    assert prepare(texts, words, tmp_path / "c", shard=(1, 4)) is None
-    assert read == ["1.txt"]
 
 
 def test_any_change_is_another_fingerprint(documents, words, tokenizer, tmp_path):
@@ -218,7 +189,7 @@ def test_an_interrupted_preparation_resumes(documents, words, tmp_path, monkeypa
         f"data-0000{i}.{kind}" for i in range(2) for kind in ("arrow", "json")
     ]
     with pytest.raises(InputError, match="the corpus is incomplete"):
-        is_prepared([str(tmp_path / "c")])
+        prepared_folder([str(tmp_path / "c")])
     made, encode = [], corpus_shards.encode_group
     monkeypatch.setattr(corpus_shards, "encode_group", lambda group, **how: made.append(group) or encode(group, **how))
     prepare(texts, words, tmp_path / "c")
@@ -367,13 +338,6 @@ def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
         sample_inputs([Texts((" ",))], 1000)
 
 
-def test_the_manifest_records_its_inputs(corpus):
-    manifest = json.loads((corpus.storage.folder / "manifest.json").read_text())
-    assert {"documents", "sentences", "tokens", "fingerprint", "shards"} <= manifest.keys()
-    assert manifest["made_from"]["inputs"] == ["texts"]
-    assert {"file", "bytes", "sha256", "documents", "source"} <= manifest["shards"][0].keys()
-
-
 @pytest.mark.parametrize("words", [["--sentence_per_line", "true"], []])
 def test_the_manifest_records_the_language_that_was_named(documents, tmp_path, words):
     """The card of a later run says it; English rules, the default, say nothing about the text."""
@@ -398,17 +362,11 @@ def test_a_corpus_behind_a_url(corpus, words, tmp_path):
     assert train.fingerprint == corpus.split(args.validation_split_percentage)[0].fingerprint
 
 
-def test_a_missing_client_of_a_protocol_names_the_extra():
-    line = r'http://a/b: .*aiohttp.*pip install "bert-hf\[streaming\]"'
-    with pytest.raises(InputError, match=line), access_errors("http://a/b"):
-        raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
-
-
 def test_a_url_is_a_prepared_folder_or_a_file():
     for url in ("hf://datasets/you/corpus-v1.0", "s3://bucket/wiki.en", "http://host:80", "http://host/corpus/"):
-        assert is_prepared([url])
+        assert prepared_folder([url])
     for url in ("http://host/a.txt", "http://host/a.jsonl.gz?x=y", "http://host/a.gz", "s3://bucket/*"):
-        assert not is_prepared([url])
+        assert not prepared_folder([url])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # joblib's, when it is stopped

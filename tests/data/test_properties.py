@@ -52,7 +52,7 @@ class NumberedText(TinyStore):
     def windows(self, rng=None) -> list[slice]:
         return self._parts
 
-    def window(self, part, following=()) -> TinyStore:
+    def window(self, part) -> TinyStore:
         window = TinyStore.__new__(TinyStore)
         window.__dict__.update(self.__dict__)
         window.document_starts, window.document_ends = self.document_starts[part], self.document_ends[part]

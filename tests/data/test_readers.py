@@ -1,13 +1,9 @@
-import functools
 import gzip
-import io
 import json
 import lzma
 import os
 import re
-import threading
 import tracemalloc
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import pyarrow as pa
@@ -59,13 +55,6 @@ def test_parquet_and_globs(tmp_path):
     assert list(read_documents([str(tmp_path / "*.parquet")])) == ["a1", "a2", "b1", "b2"]
     with pytest.raises(InputError, match="no text in column 'text'"):
         list(read_documents([str(tmp_path / "a.parquet")], "text"))
-
-
-def test_a_suffix_may_have_capitals(tmp_path):
-    file = io.BytesIO()
-    pq.write_table(pa.table({"text": ["row"]}), file)
-    (tmp_path / "A.PARQUET.GZ").write_bytes(gzip.compress(file.getvalue()))
-    assert read_documents([str(tmp_path / "A.PARQUET.GZ")]) == ["row"]
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path):
@@ -169,37 +158,12 @@ def test_urls_are_read_like_files():
     assert TextFile("https://host/a.jsonl.xz?signature=secret").name == "a.jsonl.xz"
 
 
-def test_plain_text_is_read_over_http(tmp_path):
-    """The file that fsspec opens reads no line in parts."""
-    (tmp_path / "a.txt").write_text(PLAIN)
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        read = read_documents([f"http://127.0.0.1:{server.server_port}/a.txt"])
-        server.shutdown()
-    assert read == ["First one.\nSecond one.", "Another document."]
-
-
 def test_a_row_without_text_is_no_document(tmp_path):
     """In the first row, too: the column is known by its name."""
     (tmp_path / "a.jsonl").write_text('{"text": null, "url": "x"}\n{"text": "p"}\n{"text": null}\n')
     pq.write_table(pa.table({"text": [None, "p", None], "url": ["x", "y", "z"]}), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet"):
         assert read_documents([str(tmp_path / name)]) == ["p"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", 'label,message\nham,"one, two"\nspam,three\nham,\n'),
-        ("a.tsv", "label\tmessage\nham\tone, two\nspam\tthree\nham\t\n"),
-        ("b.tsv", "ham\tone, two\nspam\tthree\nham\t\n"),
-    ],
-)
-def test_a_labelled_set_read_as_raw_text(tmp_path, name, content):
-    """The text column alone, a document a row; rows without text are left out."""
-    (tmp_path / name).write_text(content)
-    assert read_documents([str(tmp_path / name)]) == ["one, two", "three"]
 
 
 def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
@@ -227,31 +191,6 @@ def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
     assert next(read) == texts[0]
     assert pa.total_allocated_bytes() - before < 20_000_000
     assert list(read) == texts[1:]
-
-
-@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
-def test_parquet_may_hold_strings_of_any_type(tmp_path, kind):
-    texts = pa.array(["one", "two", None]).cast(kind)
-    pq.write_table(pa.table({"id": [1, 2, 3], "body": texts}), tmp_path / "a.parquet")
-    assert list(read_documents([str(tmp_path / "a.parquet")])) == ["one", "two"]
-
-
-@pytest.mark.parametrize(
-    ("content", "column", "texts"),
-    [
-        ("text,label\nGo home now.,ham\ntext,ham\nWin.,spam\n", None, ["Go home now.", "text", "Win."]),
-        ("text,label\nGo home now.,ham\ntext,ham\nWin.,spam\n", "label", ["ham", "ham", "spam"]),
-        ("ham,text\nspam,Win.\nham,Home.\n", None, ["text", "Win.", "Home."]),
-        ("question,Who is it\nanswer,Me.\nquestion,Why?\n", None, ["Who is it", "Me.", "Why?"]),
-        ("Etikett,Nachricht\nham,Nein.\nspam,Ja.\n", "Nachricht", ["Nein.", "Ja."]),
-        (",body\n0,Nein.\n1,Ja.\n", None, ["Nein.", "Ja."]),
-        ("text;label\none, two;ham\n", None, ["one, two"]),
-        ("Comment\none two.\n", None, ["one two."]),
-    ],
-)
-def test_the_text_of_a_table(tmp_path, content, column, texts):
-    (tmp_path / "a.csv").write_text(content)
-    assert read_documents([str(tmp_path / "a.csv")], column) == texts
 
 
 @pytest.mark.parametrize(

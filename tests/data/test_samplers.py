@@ -63,10 +63,6 @@ def test_a_sampler_that_starts_late_gives_the_same_remainder(start):
     assert len(sampler(start)) == 100  # the length of the run, not of the remainder
 
 
-def test_one_length_is_one_phase():
-    assert phases_of_run([(128, 1.0)], 10, 4) == (Phase(128, None),)
-
-
 def test_a_generator_is_a_function_of_its_key():
     draws = generator(1, MASK, 0, 3, 2, 5).random(4)
     assert (draws == generator(1, MASK, 0, 3, 2, 5).random(4)).all()
@@ -74,10 +70,6 @@ def test_a_generator_is_a_function_of_its_key():
     others += [(1, MASK, 0, 3, 1, 5), (1, MASK, 0, 3, 2, 6)]
     for other in others:
         assert not np.isin(draws, generator(*other).random(1000)).any()
-
-
-def test_a_number_consists_of_phase_epoch_window_and_index():
-    assert ExampleNumber(0, 1, 2, 3)._asdict() == {"phase": 0, "epoch": 1, "window": 2, "index": 3}
 
 
 def test_length_groups_have_an_order_that_depends_on_the_epoch():
@@ -104,18 +96,6 @@ def test_a_run_may_have_three_phases():
 
     # A share that is too small for one step.
     assert phases_of_run([(32, 0.01), (64, 0.99)], steps=10, global_batch=8) == (Phase(64, None),)
-
-
-@pytest.mark.parametrize("start", [0, 7, 20, 33, 60, 71])
-def test_three_phases_start_anywhere(start):
-    phases = (Phase(32, 20), Phase(64, 60), Phase(128, None))
-
-    def length(phase, epoch, window):
-        return None if window else 15 - phase
-
-    whole = list(RunSampler(phases, length, 80, seed=7))
-    assert [number.phase for number in whole] == [0] * 20 + [1] * 40 + [2] * 20
-    assert list(RunSampler(phases, length, 80, seed=7, start=start)) == whole[start:]
 
 
 PHASES = (Phase(32, 100), Phase(64, None))

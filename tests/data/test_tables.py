@@ -146,16 +146,6 @@ def test_a_table_of_two_columns_whose_label_comes_again_has_no_header(tmp_path, 
     assert list(rows[0]) == (names or ["label", "text"])
 
 
-def test_the_label_may_be_the_second_column(tmp_path):
-    path = write(tmp_path, "a.csv", "see you,ham\nsee you,ham\nfree entry,spam\nok,ham\n")
-    assert next(read_rows(path)) == ({"text": "see you", "label": "ham"}, path, 1)
-
-
-def test_three_columns_have_a_header(tmp_path):
-    path = write(tmp_path, "a.csv", "ham,x,1\nham,y,1\n")
-    assert next(read_rows(path)) == ({"ham": "ham", "x": "y", "1": "1"}, path, 2)
-
-
 def test_columns_without_names_are_left_out(tmp_path):
     path = write(tmp_path, "a.csv", "v1,v2,,\nham,one two,,\nspam,two,,x\n")
     assert next(read_rows(path)) == ({"v1": "ham", "v2": "one two"}, path, 2)
@@ -189,15 +179,6 @@ def test_names_of_classes_replace_their_numbers(tmp_path):
     rows = [row.values for row in read_rows(str(tmp_path / "a.parquet"))]
     assert [row["label"] for row in rows] == ["yes", "no", None]
     assert [row["tags"] for row in rows] == [["O", "B"], [], ["B"]]
-
-
-def test_urls_are_read_like_files():
-    with fsspec.open("memory://tables/a.csv", "wb") as file:
-        file.write(separated(ROWS).encode())
-    rows = file_rows(["memory://tables/a.csv"])
-    assert [row.values for row in rows] == OBJECTS
-    with pytest.raises(InputError, match=r"memory://tables/none\.csv"):
-        file_rows(["memory://tables/none.csv"])
 
 
 def test_secrets_of_a_url_are_not_named():
@@ -244,10 +225,3 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, place
     with pytest.raises(InputError) as caught:
         file_rows([name])
     assert str(caught.value).startswith(place)
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "ascii", "no-such-encoding"])
-def test_a_wrong_encoding(tmp_path, encoding):
-    path = write(tmp_path, "a.csv", "text,label\ncafé,1\n")
-    with pytest.raises(InputError, match=r"a\.csv: cannot be read: .*; check the file and --encoding"):
-        file_rows([path], encoding)

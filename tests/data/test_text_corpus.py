@@ -2,7 +2,7 @@ import datasets
 import numpy as np
 import pytest
 
-from bert_hf import Corpus, InputError, PreTrainingExamples, train_tokenizer
+from bert_hf import InputError, PreTrainingExamples, train_tokenizer
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus, texts_of
 from bert_hf.data.text.sources import Texts
@@ -77,10 +77,3 @@ def test_texts_need_a_tokenizer_and_a_folder_needs_its_own(documents, trained, t
     assert len(open_corpus(str(tmp_path), trained)) == 20
     with pytest.raises(InputError, match="prepared with another tokenizer; use the corpus's own, load_tokenizer"):
         PreTrainingExamples(tmp_path, tokenizer=train_tokenizer(documents, do_lower_case=False))
-
-
-def test_a_corpus_is_opened_by_its_folder(documents, trained, tmp_path):
-    prepare([Texts(tuple(documents))], trained, tmp_path)
-    train, held_out = Corpus(tmp_path).split(20)
-    assert len(train) + len(held_out) == len(Corpus.open(tmp_path)) == 20
-    assert len(PreTrainingExamples(held_out, max_seq_length=32, fixed=True)) > 0

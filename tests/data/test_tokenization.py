@@ -105,28 +105,6 @@ def test_an_alphabet_that_does_not_fit_is_refused(options, line):
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "pieces"),
-    [
-        ({"do_lower_case": True}, "Café", "cafe"),
-        ({"do_lower_case": True, "strip_accents": False}, "Café", "café"),
-        ({"do_lower_case": False}, "Café", "Café"),
-        ({"do_lower_case": False, "strip_accents": True}, "Café", "Cafe"),
-    ],
-)
-def test_case_and_accents_by_option(options, text, pieces):
-    tokenizer = train_tokenizer(["Café café Cafe cafe"] * 5, vocab_size=60, **options)
-    assert "".join(piece.removeprefix("##") for piece in tokenizer.tokenize(text)) == pieces
-
-
-@pytest.mark.parametrize("split", [True, False])
-def test_cjk_split_by_option(split):
-    tokenizer = train_tokenizer(["今天天气很好"] * 9, vocab_size=60, tokenize_chinese_chars=split)
-    pieces = tokenizer.tokenize("今天天气")
-    assert (pieces == ["今", "天", "天", "气"]) == split
-    assert tokenizer.unk_token not in pieces
-
-
-@pytest.mark.parametrize(
     ("content", "line"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", "[MASK] missing"),
@@ -138,11 +116,6 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
     with pytest.raises(InputError) as caught:
         load_tokenizer(tmp_path / "v.txt")
     assert line in str(caught.value)
-
-
-def test_a_missing_tokenizer_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot load a tokenizer"):
-        load_tokenizer(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ PRETRAIN_FAULTS = [
     (["--train_file", "{place}/empty.txt"], "the file is empty"),
     (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no text in column 'body'"),
     (["--train_file", "{place}/latin.txt"], "latin.txt:1:5: byte 0xe9 is not UTF-8"),
-    (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "at least 2 are needed"),
+    (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "need at least 2 documents"),
     (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
     (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
     (["--config_name", "nowhere.json"], "nowhere.json: no such file"),

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import corruptions, run_faults, subject
+from faults import corruptions, subject
 from faults.cases import Bench, Case
-from faults.runs import build_calls, group_members
+from faults.runs import build_calls
 
 ROOT = Path(__file__).parents[2]
 # Points of each kind: of the short sample in `make test`, of the long one in `make test-slow`.
@@ -94,20 +94,6 @@ def test_a_fault_has_its_effect(calls, tmp_path, call, code, printed, left):
     assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == left
 
 
-def test_calls_elsewhere_do_not_count(calls, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "runs").mkdir()
-    call = "1, 'kill before'"
-    program = f"""
-from pathlib import Path
-from faults.runs import Call
-Call(Path({str(tmp_path / "run")!r}), {call}).arm()
-Path({str(tmp_path / "runs/file")!r}).write_text("x")
-"""
-    environment = {**os.environ, "LD_PRELOAD": str(calls), "PYTHONPATH": str(ROOT / "tests")}
-    assert subprocess.run([sys.executable, "-c", program], env=environment).returncode == 0
-
-
 def finished(run: Path) -> Path:
     """Files of a finished run that are compared."""
     run.mkdir()
@@ -138,13 +124,6 @@ def test_a_difference_is_detected(tmp_path, monkeypatch, name, content, wrong):
     assert (run_under_test.differs(run) or "").partition(" ")[0] == (wrong or "")
 
 
-def test_an_incomplete_checkpoint_is_a_fault(tmp_path):
-    run_under_test = subject.Subject(tmp_path / "work")
-    run = finished(tmp_path / "run")
-    run_under_test.oracles["forked"] = subject.fingerprint(run)
-    assert "incomplete checkpoint" in run_under_test.differs(run)  # it has no manifest
-
-
 def test_an_undetected_damage_is_a_fault(tmp_path, monkeypatch):
     """With a `newest_verified` that checks nothing each damage is reported as a fault."""
     oracle = tmp_path / "oracle-forked/run"
@@ -161,26 +140,3 @@ def test_an_undetected_damage_is_a_fault(tmp_path, monkeypatch):
         outcome, _ = bench.run(case)
         assert outcome.fault, way.__name__
         shutil.rmtree(tmp_path / "cases")
-
-
-def test_a_failure_is_counted(capsys):
-    rows = [
-        {"kind": "kills", "name": "0", "points": 4, "fault": None, "notes": {"inside a save": 1}},
-        {"kind": "kills", "name": "1", "points": 2, "fault": "model differ", "notes": {"inside a save": 2}},
-        {"kind": "stock", "name": "0", "points": 1, "fault": "crashed", "notes": {}},
-    ]
-    result = run_faults.report(rows, {"kills": 1.0, "stock": 1.0}, seed=7)
-    assert "| kill -9 at random, runs forked; inside a save: 3 | 6 | 4 | 2 | 1 |" in capsys.readouterr().out
-    assert result["faults"] == [{"kind": "kills", "name": "1", "fault": "model differ"}]
-    assert result["kinds"]["stock"]["failed"] == 1
-
-
-def test_processes_of_a_session_are_found():
-    command = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '30'])"]
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        while len(group_members(process.pid)) < 2:
-            assert process.poll() is None
-    finally:
-        os.killpg(process.pid, 9)
-        process.wait()

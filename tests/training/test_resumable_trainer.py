@@ -201,13 +201,6 @@ def test_a_bad_loss_ends_the_run_before_it_reaches_the_weights(tmp_path, tokeniz
     assert checkpoint_files.newest_verified(tmp_path).name == "checkpoint-3"
 
 
-def assert_losses_are_sums(trainer, rel=1e-6):
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    assert rows
-    for row in rows:
-        assert row["loss"] == pytest.approx(row["mlm_loss"] + row["nsp_loss"], rel=rel), row["step"]
-
-
 def test_a_bad_gradient_of_good_losses(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, max_grad_norm=0.0)
     trainer.model.cls.predictions.bias.register_hook(
@@ -362,15 +355,6 @@ def test_a_checkpoint_of_an_incompatible_layout_is_refused(tmp_path, tokenizer, 
 # ---- where a run resumes
 
 
-@pytest.mark.parametrize("kind", ["a path", "True"])
-def test_a_checkpoint_is_named_as_in_the_stock_trainer(tmp_path, tokenizer, whole, kind):
-    interrupted(tmp_path, tokenizer, "on_step_end", 4)
-    resumed = make(tmp_path, tokenizer)
-    resumed.train(resume_from_checkpoint=True if kind == "True" else tmp_path / "checkpoint-4")
-    assert final(tmp_path) == whole[0]
-    assert history(resumed) == whole[1]
-
-
 def test_a_new_run_of_a_trainer_that_had_resumed_begins_at_its_first_step(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=6)
     trainer.train()
@@ -475,13 +459,3 @@ def test_a_subclass_cannot_lose_the_check_of_its_loss(tmp_path, tokenizer):
     with pytest.raises(RunInterrupted, match="step 3: rank 0: loss nan of rows ") as end:
         trainer.train()
     assert end.value.code == NOT_FINITE
-
-
-def test_a_resumed_run_does_not_warn_that_a_share_is_not_a_number_of_steps(tmp_path, tokenizer, caplog):
-    shares = {"eval_steps": 0.25, "logging_steps": 0.5, "steps": 8}
-    make(tmp_path, tokenizer, **shares).train()
-    again = make(tmp_path, tokenizer, **shares)
-    with caplog.at_level("WARNING", logger="transformers"):
-        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
-    assert "do not match" not in caplog.text
-    assert (again.args.eval_steps, again.state.eval_steps) == (0.25, 2)

@@ -9,7 +9,7 @@ import pytest
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.errors import InputError
 from bert_hf.training import run
-from bert_hf.training.log_lines import LogLines, LogLinesAboveBar
+from bert_hf.training.log_lines import LogLines
 from bert_hf.training.publishing.card import Card, write_card
 
 
@@ -90,7 +90,3 @@ def test_a_complete_run_is_pushed_where_it_is_asked_for_later(tmp_path, monkeypa
     start("other")
     assert pushed[1:] == [(folder, "me/other", "new")]
     assert (folder / "README.md").read_text() == before.replace('model="mine"', 'model="me/other"')
-
-
-def test_the_line_above_a_bar_is_the_same():
-    assert LogLinesAboveBar.on_log is LogLines.on_log

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import transformers
-from helpers.argument_classes import FINETUNE, PRETRAIN
+from helpers.argument_classes import FINETUNE
 from helpers.recipe_runs import recipe
 from tiny import tiny_config
 
@@ -28,7 +28,7 @@ from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training import command_line, run
-from bert_hf.training.pretraining_report import PlateauWarning, PreTrainingReport, report_heldout
+from bert_hf.training.pretraining_report import PlateauWarning, report_heldout
 from bert_hf.training.publishing.card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
@@ -38,14 +38,6 @@ FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 
 
 def reference(majority, pairs):
     return {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": majority, "nsp_pairs": pairs}
-
-
-def test_the_planned_tokens_are_those_of_all_lengths(tmp_path):
-    """100 steps of 8 sequences: 20 of 32 tokens, 70 of 128, 10 of 512."""
-    args = PreTrainingArguments(str(tmp_path), max_steps=100, per_device_train_batch_size=8, use_cpu=True, bf16=False)
-    example_args = ExampleArguments(seq_length_warmup=["32:0.2"], long_seq_length=512)
-    report = SimpleNamespace(args=args, example_args=example_args)
-    assert PreTrainingReport._planned_tokens(report) == 8 * (20 * 32 + 70 * 128 + 10 * 512)
 
 
 @pytest.mark.parametrize(
@@ -104,19 +96,6 @@ def test_the_next_command_parses(monkeypatch):
     assert all(Path(path).is_file() for path in asked.train_file)
 
 
-def test_from_elsewhere_the_next_command_goes_to_the_project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = command_line.next_command(
-        ROOT, "pretrain", "configs/pretrain/bert-mini-cpu.yaml", train_file="my corpus"
-    )
-    into, launch = command.split(" && ")
-    assert into == f"cd {shlex.quote(str(ROOT))}"
-    words = shlex.split(launch)
-    monkeypatch.chdir(ROOT)
-    corpus = parse(PRETRAIN, words[words.index("recipes/pretrain.py") + 1 :])[1]
-    assert corpus.train_file == [str(tmp_path / "my corpus")]
-
-
 def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("body,id\n" + "Ein Satz hier. Noch einer.,x\n" * 4)
@@ -133,21 +112,6 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
         train_file=[f"{tmp_path}/*.csv"], text_column="body", language="de", sentence_per_line=True
     )
     assert (tokenizer.tokenizer_name, output.output_dir) == (f"{tmp_path}/t", f"{tmp_path}/runs/corpus")
-
-
-def test_a_program_that_the_shell_does_not_find_is_named_by_its_path(tmp_path, monkeypatch):
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    for name in ("python", "accelerate"):
-        (tmp_path / ".venv/bin" / name).write_text("#!/bin/sh\n")
-        (tmp_path / ".venv/bin" / name).chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert command_line.program("accelerate") == ".venv/bin/accelerate"
-    assert command_line.program("accelerate", absolute=True) == str(tmp_path / ".venv/bin/accelerate")
-    assert command_line.program("torchrun") == "torchrun"  # there is none
-    monkeypatch.setenv("PATH", str(tmp_path / ".venv/bin"))
-    assert command_line.program("accelerate") == "accelerate"
 
 
 # ---- the command on the card
@@ -178,14 +142,6 @@ def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, e
                           timeout=300, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"LINE {expected}\n" in done.stdout
-
-
-def test_the_card_s_command_is_quoted_for_the_shell(monkeypatch):
-    """Here in this process, whose parent has not started `a.py` either."""
-    for name in ("ACCELERATE_MIXED_PRECISION", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "argv", ["a.py", "--train_file", "a b"])
-    assert command_line.command_line("configs/pretrain/default.yaml") == "python a.py --train_file 'a b'"
 
 
 # ---- limits

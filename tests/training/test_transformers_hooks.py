@@ -88,21 +88,6 @@ def test_the_installed_trainer_has_them_with_the_same_parameters():
     assert not found, f"transformers {transformers.__version__} differs from {TESTED}: {'; '.join(found)}"
 
 
-def test_a_trainer_of_another_version_is_described():
-    class Changed(Trainer):
-        _save_checkpoint = None
-
-        def _load_scaler(self, folder, strict=True):
-            self._tr_loss = self._total_loss_scalar = self._globalstep_last_logged = 0.0
-            self._eval_dataloaders = {}
-
-    assert find_differences(Changed) == [
-        "Trainer._load_scaler takes (folder, strict), not (checkpoint)",
-        "Trainer._save_checkpoint does not exist any more",
-        "Trainer does not use self._created_lr_scheduler any more",
-    ]
-
-
 def private_names(node: ast.AST) -> set[str]:
     """Names with one underscore that are defined, given by keyword, or used as attributes of `self` or `super()`."""
     found = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}

@@ -136,9 +136,8 @@ class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
 
     sentence_per_line: bool = option(False, "Each line is a sentence, as in the 2018 code: nothing is split or cut.")
     num_proc: int = option(1, "Processes that prepare the corpus.", range="[1, 1024]")
-    cache_dir: str = option("~/.cache/bert_hf", "Where a corpus prepared from raw text is kept for the next time.")
-    corpus_cache_gb: float | None = option(
-        None, "Disk space for the shards of a corpus behind a URL, in GB.", range="(0, inf)"
+    cache_dir: str = option(
+        "~/.cache/bert_hf", "Where a corpus prepared from raw text, or downloaded, is kept for the next time."
     )
 
     def given(self, *names: str) -> list[str]:
@@ -169,7 +168,7 @@ class PrepareArguments:
     deduplicate: str | None = option(
         None, "Leave out documents that equal an earlier one, or nearly do.", ("exact", "near"), not_with="check"
     )
-    check: bool = option(False, "Only report on the text; --output_dir gets a plot of its lengths.")
+    check: bool = option(False, "Only report on the text; nothing is written.")
 
     def __post_init__(self):
         self.part()

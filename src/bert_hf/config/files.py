@@ -5,7 +5,6 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,28 +99,25 @@ def parse_json(
     remedy: str,
     *,
     line: int | None = None,
-    otherwise: str | None = None,
-    parse: Callable[..., Any] = json.loads,
     **options,
 ) -> Any:
     """The value of a JSON text.
 
     Args:
         line: in which the text, or the item of it that is parsed, begins; None: the text is a whole file.
-        otherwise: remedy for JSON that Python does not take: nested too deeply, a number of too many digits.
-        options: of `parse`.
+        options: of `json.loads`.
 
     Raises:
         InputError: it is not JSON; with line and column.
     """
     try:
-        return parse(text, **options)
+        return json.loads(text, **options)
     except json.JSONDecodeError as error:
         line = max(line or 1, error.lineno)  # of an item in a longer text the fault may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
         reason = str(error).split(";")[0]
-        raise InputError(f"not JSON: {reason}", where=where, line=line, remedy=otherwise or remedy) from None
+        raise InputError(f"not JSON: {reason}", where=where, line=line, remedy=remedy) from None
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -84,15 +84,6 @@ def check_range(name: str, value, interval: str) -> None:
             raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"it must be in {interval}")
 
 
-def is_number(text: str) -> bool:
-    """Whether a text is a number, as Python reads it."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 # ---- command line and YAML
 
 

@@ -300,7 +300,11 @@ def _remove_temporary_files(folder: Path) -> None:
 def _remove_run(folder: Path) -> None:
     for checkpoint in [*checkpoint_files.checkpoints(folder), *folder.glob(checkpoint_files.TEMPORARY + "*")]:
         shutil.rmtree(checkpoint)
-    for path in [path for pattern in _FILES for path in folder.glob(pattern)]:  # the record comes near the end
+    _remove_files(folder, _FILES)  # the record comes last
+
+
+def _remove_files(folder: Path, patterns: Iterable[str]) -> None:
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         path.unlink(missing_ok=True)
 
 
@@ -312,20 +316,13 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         resumable: the recipe may continue in a folder of ours.
     """
     folder = Path(require_output_dir(output_dir))
-    ignored = (".tmp", "lengths.png")  # temporary files of another part of a corpus; the corpus report's picture
-    if not folder.exists() or (folder.is_dir() and all(path.name.endswith(ignored) for path in folder.iterdir())):
-        return folder
-
-    known = (folder / ours[0]).is_file()
-    if known and resumable and not overwrite:
-        return folder
-    if not (overwrite and known):
-        hint = "give another --output_dir" + (", or --overwrite_output_dir" if known else "")
+    if not (folder / ours[0]).is_file():
+        refuse_foreign_files(folder, overwrite, known_by=ours[0])
+    elif overwrite:
+        _remove_files(folder, reversed(ours))  # the file by which the folder is known comes last
+    elif not resumable:
+        hint = "use another --output_dir, or --overwrite_output_dir"
         raise InputError("the output folder is not empty", where=folder, remedy=hint)
-
-    for pattern in reversed(ours):  # that of `known` comes last
-        for path in folder.glob(pattern):
-            path.unlink()
     return folder
 
 

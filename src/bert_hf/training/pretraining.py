@@ -10,7 +10,7 @@ from bert_hf.config.arguments import CorpusArguments, ExampleArguments, ModelArg
 from bert_hf.config.precision import precision_name
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
-from bert_hf.data.corpus.requested_corpus import check_held_out_text
+from bert_hf.data.corpus.requested_corpus import check_train_and_held_out_text
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -113,7 +113,7 @@ def check_pretraining(
     if not args.do_train:
         model_args.model_name_or_path = evaluated_checkpoint(args, model_args.model_name_or_path)
     yield from check_run(args, OBJECTIVES[example_args.nsp].metrics)
-    yield from check_held_out_text(corpus_args, example_args.nsp)
+    yield from check_train_and_held_out_text(corpus_args)
 
     checkpoint = model_args.model_name_or_path
     config = config_of_checkpoint(checkpoint) if checkpoint else config_from_json(model_args.config_name)

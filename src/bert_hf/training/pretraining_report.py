@@ -18,7 +18,6 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
 from bert_hf.training.baselines import pretraining_baselines
-from bert_hf.training.checkpoints.disk_space import disk_finding
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -51,9 +50,9 @@ class PreTrainingReport:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
-            self._report_corpus()
+            print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n", flush=True)
 
-        self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus, self._planned_tokens())
+        self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
         self.trainer.add_callback(PlateauWarning(self.baselines["unigram_mlm_loss"]))
 
@@ -73,10 +72,6 @@ class PreTrainingReport:
             f"batch: {format_batch_size(args)} sequences (device × accumulation × ranks), {args.max_steps:,} steps\n"
             f"machine: {run.describe_machine(args)}"
         )
-
-    def _report_corpus(self) -> None:
-        print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n")
-        print(disk_finding(self.model.num_parameters(), self.args), flush=True)
 
     def save_and_print(self, trained: dict, after: dict, *, push_to: str | None, default_config: Path) -> None:
         """Saves model, results and card, pushes if asked, and prints held-out metrics, summary and limits.
@@ -176,11 +171,9 @@ def report_heldout(
         longer: the examples of longer lengths, by name.
     """
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
-    known = f"unigram {unigram:.3f}"
-    if "trigram_mlm_loss" in baselines:
-        known += f", trigram {baselines['trigram_mlm_loss']:.3f}"
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
-    print(f"held out, {when}: MLM loss {loss:.3f} ({known}), {accuracy}{_pairs_text(metrics, baselines)}", flush=True)
+    pairs = _pairs_text(metrics, baselines)
+    print(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}", flush=True)
 
     for name, examples in (longer or {}).items():
         tokens = examples.phases[0].max_seq_length

@@ -3,11 +3,11 @@
 Each line is a measurement; one that begins with `!` is a problem, and names the remedy.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from html.entities import name2codepoint
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,9 @@ from bert_hf.data.corpus.store import Window
 from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.examples.pair_shortcuts import MAX_PAIRS, shortcuts
+from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.readers import documents
-from bert_hf.data.text.tokenization import backend, load_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import round_trip
+from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
 
 CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of it
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
@@ -45,37 +44,27 @@ def corpus_findings(
 
     Args:
         corpus: a `Corpus` or a `TextCorpus`.
-        texts: the raw text. Without it markup is looked for in decoded tokens, and the tokenizer is not examined.
+        texts: the raw text. Without it markup is looked for in decoded tokens.
     """
     window = corpus.window(corpus.windows()[0])
     counts = window.unigram_counts(len(tokenizer))
-    sentences, whole = window_hashes(window)
 
     findings = [
         _size(corpus, window, counts),
         _unknown(counts, tokenizer),
-        _special_tokens(counts, tokenizer),
-        _repeated_documents(whole),
-        _repeated_sentences(window, sentences, tokenizer),
+        _repeated_documents(window),
         _long_documents(window),
         _one_sentence(window),
     ]
-    if texts is None:
-        return [*findings, find_markup(_decoded(window, tokenizer))]
-    return [*findings, find_markup(texts), round_trip(texts, backend(tokenizer))]
+    return [*findings, find_markup(texts or _decoded(window, tokenizer))]
 
 
 def report_lines(
     tokenizer_args: TokenizerArguments,
     corpus_args: TextArguments,
     example_args: ExampleArguments,
-    picture: str | None = None,
 ) -> Iterator[str]:
-    """The report of `prepare.py --check`, line by line: on a prepared corpus, or on a bounded sample of raw text.
-
-    Args:
-        picture: folder in which the lengths are drawn (`lengths.png`).
-    """
+    """The report of `prepare.py --check`, line by line: on a prepared corpus, or on a bounded sample of raw text."""
     corpus: Any
     texts = None
     if folder := prepared_folder(corpus_args.train_file):
@@ -96,20 +85,15 @@ def report_lines(
         corpus = TextCorpus(texts, tokenizer, sentence_language(corpus_args))
     yield from map(str, corpus_findings(corpus, tokenizer, texts))
 
-    # Whether a pair gives its label away, and the lengths
-    examples = PreTrainingExamples(
-        corpus, max_seq_length=example_args.max_seq_length, fixed=True, **example_args.pairs()
-    )
-    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
-    window = corpus.window(corpus.windows()[0])
+    # Whether a pair gives its label away
     if example_args.nsp:
+        examples = PreTrainingExamples(
+            corpus, max_seq_length=example_args.max_seq_length, fixed=True, **example_args.pairs()
+        )
+        collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
         yield from map(str, shortcuts(examples, collator))
 
-    yield from ("  tokens in a document:", *histogram(window.sizes))
-    if picture is not None:
-        number = min(MAX_PAIRS, len(examples))
-        lengths = [len(collator.example(examples[index])["input_ids"]) for index in range(number)]
-        yield f"  picture: {draw_lengths(window, np.array(lengths), Path(picture))}"
+    yield from ("  tokens in a document:", *histogram(corpus.window(corpus.windows()[0]).sizes))
 
 
 # ---- documents and tokens
@@ -131,15 +115,6 @@ def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 
 
-def _special_tokens(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
-    ids = [index for index in tokenizer.all_special_ids if index != tokenizer.unk_token_id]
-    occurring = [f"{tokenizer.convert_ids_to_tokens(index)} × {counts[index]:,}" for index in ids if counts[index]]
-    if not occurring:
-        return Finding("no special token occurs in the text")
-    remedy = "rewrite them there, e.g. [ MASK ]: the model treats them as special"
-    return Finding(f"special tokens occur in the text ({', '.join(occurring)})", remedy)
-
-
 def _long_documents(window: Window) -> Finding:
     longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     mean = window.sizes.mean() if len(window) else 0
@@ -154,64 +129,14 @@ def _one_sentence(window: Window) -> Finding:
     return Finding(f"{share:.1%} of the documents have one sentence", remedy if share > 0.1 else "")
 
 
-# ---- repetitions
+def _repeated_documents(window: Window) -> Finding:
+    seen = set()
+    for start, end in zip(window.document_starts.tolist(), window.document_ends.tolist(), strict=True):
+        seen.add(hashlib.blake2b(window.ids(start, end).tobytes(), digest_size=16).digest())
 
-
-def window_hashes(window: Window) -> tuple[np.ndarray, np.ndarray]:
-    """(one for each sentence of the window, one for each of its documents): equal ones have equal hashes, uint64."""
-    table = np.random.default_rng(0).integers(1, 2**64, 1 << 16, dtype=np.uint64)
-    sentences = np.zeros(len(window.token_offsets) - 1, np.uint64)
-    for first, last, ids in window.chunks():
-        begins = window.token_offsets[first:last] - window.token_offsets[first]
-        values = table[ids.astype(np.int64) & 0xFFFF] + ids.astype(np.uint64)
-        sentences[first:last] = _ordered_sums(values, begins)
-
-    return sentences, _ordered_sums(sentences[_sentences_of(window)], np.cumsum(window.sentences) - window.sentences)
-
-
-def _ordered_sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """For each range from one begin to the next a sum that depends on the order (modulo 2^64).
-
-    Of values a b c d e with begins 0 and 3, m(x) the mixed bits of x:
-
-        place   0 1 2  0 1
-        sums    m(a) + 3 m(b) + 5 m(c),   m(d) + 3 m(e)
-    """
-    if len(begins) == 0:
-        return np.zeros(0, np.uint64)
-    place = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
-    mixed = (values ^ (values >> np.uint64(29))) * (2 * place.astype(np.uint64) + np.uint64(1))
-    return np.add.reduceat(mixed, begins)
-
-
-def _sentences_of(window: Window) -> np.ndarray:
-    """Numbers of all sentences of the window's documents: [0, 1, 4, 5, 6] of the documents [0, 2) and [4, 7)."""
-    lengths = window.sentences
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(window.document_starts - before, lengths) + np.arange(lengths.sum())
-
-
-def _repeated_documents(hashes: np.ndarray) -> Finding:
-    repeated = len(hashes) - len(np.unique(hashes))
-    text = f"{repeated:,} documents ({repeated / max(1, len(hashes)):.1%}) equal an earlier one"
+    repeated = len(window) - len(seen)
+    text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) equal an earlier one"
     return Finding(text, "prepare with --deduplicate exact (or near)" if repeated else "")
-
-
-def _repeated_sentences(window: Window, hashes: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
-    numbers = _sentences_of(window)
-    lengths = np.diff(window.token_offsets)[numbers]
-    _, first, which, times = np.unique(hashes[numbers], return_index=True, return_inverse=True, return_counts=True)
-    repeated = np.arange(len(numbers)) != first[which]
-    share = lengths[repeated].sum() / max(1, lengths.sum())
-    text = f"{share:.1%} of the tokens are in sentences (lines) that occurred before"
-
-    # The most frequent one of three tokens or more
-    most = np.argmax(times * (lengths[first] > 2)) if share else 0
-    if share and times[most] > 1:
-        sentence = int(numbers[first[most]])
-        example = str(tokenizer.decode(window.ids(sentence, sentence + 1)))
-        text += f"; most often, {times[most]:,} times: {example[:60]!r}"
-    return Finding(text, "remove boiler-plate lines before preparing" if share > 0.1 else "")
 
 
 # ---- markup
@@ -282,21 +207,3 @@ def histogram(lengths: np.ndarray) -> Iterator[str]:
         if bins[: power + 1].any():
             bar = "█" * int(np.ceil(_BAR * count / bins.max()))
             yield f"{2**power:>9,} – {2 ** (power + 1) - 1:<9,} {bar:{_BAR}} {count:,}"
-
-
-def draw_lengths(window: Window, examples: np.ndarray, folder: Path) -> Path:
-    """Writes `lengths.png`: tokens of documents, of sentences, and of examples as the model sees them."""
-    from matplotlib.figure import Figure
-
-    sentences = np.diff(window.token_offsets)[_sentences_of(window)]
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for axis, values, what in ((left, window.sizes, "documents"), (middle, sentences, "sentences")):
-        axis.hist(values, np.unique(np.geomspace(1, values.max() + 1, 40).round()), color="tab:blue")
-        axis.set(xscale="log", xlabel="tokens", title=f"{len(values):,} {what}")
-    right.hist(examples, 40, color="tab:orange")
-    right.set(yscale="log", xlabel="tokens", title=f"{len(examples):,} examples")
-
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "lengths.png", dpi=110)
-    return folder / "lengths.png"

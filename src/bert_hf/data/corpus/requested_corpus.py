@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
 from bert_hf.config.files import check_writable
+from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -30,8 +31,7 @@ from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards
-from bert_hf.data.text.tokenization import backend, fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
-from bert_hf.data.text.writing_systems import round_trip
+from bert_hf.data.text.tokenization import fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
 from bert_hf.errors import InputError
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
@@ -77,17 +77,10 @@ def prepared_folder(paths: list[str] | None) -> str | None:
     return None
 
 
-def is_prepared(paths: list[str] | None) -> bool:
-    """Whether this is one folder (or the URL of one) made by `prepare`."""
-    return prepared_folder(paths) is not None
-
-
 def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
-    if not is_url(folder):
-        return Corpus.open(folder)
-    limit = None if corpus_args.corpus_cache_gb is None else int(corpus_args.corpus_cache_gb * 1e9)
-    return Corpus.open(RemoteShards(folder, Path(corpus_args.cache_dir).expanduser(), limit))
+    where = RemoteShards(folder, Path(corpus_args.cache_dir).expanduser()) if is_url(folder) else folder
+    return Corpus.open(where)
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
@@ -145,20 +138,11 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
         if not (cached / "tokenizer.json").is_file():
             shutil.rmtree(cached, ignore_errors=True)  # of a cache from which old files were removed
             texts = [piece.text for piece in sample_inputs(inputs)]
-            trained = _train_and_report(tokenizer_args, texts)
+            trained = train_tokenizer(texts, **tokenizer_args.training(), log=logger.info)
             with tempfile.TemporaryDirectory(dir=cached.parent, prefix=".tokenizer-") as temporary:
                 save_tokenizer(trained, Path(temporary) / "made")
                 os.rename(Path(temporary) / "made", cached)
     return load_tokenizer(cached)
-
-
-def _train_and_report(tokenizer_args: TokenizerArguments, texts: list[str]) -> PreTrainedTokenizerBase:
-    """Trains a tokenizer, and prints what it does with accents and how much of the text it loses."""
-    trained = train_tokenizer(
-        texts, **tokenizer_args.training(), log=lambda line: print(f"tokenizer: {line}", flush=True)
-    )
-    print(f"tokenizer: {round_trip(texts, backend(trained))}", flush=True)
-    return trained
 
 
 # ---- corpus
@@ -214,50 +198,26 @@ def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedT
 # ---- checks before anything is prepared
 
 
-def check_text(text_args: TextArguments, files: list[str] | None, min_documents: int = 1) -> str:
-    """Checks that every file exists, and reads the beginnings of some of them as the run will.
+def check_text(text_args: TextArguments, files: list[str] | None) -> str:
+    """Checks that every file exists, and reads the beginnings of some of them as the run will."""
+    if folder := prepared_folder(files):
+        return f"text: the prepared corpus {folder}"
 
-    Args:
-        min_documents: that the text has to hold; checked if it is read to its end.
-    """
-    if is_prepared(files):
-        return f"text: the prepared corpus {files[0]}" if files else ""
     sources = text_sources(text_args, files)
     local = [source for source in sources if files and not is_url(source.path)]
-    sample = local[:: max(1, len(local) // _READ_FILES)]
-    heads = [_read_head(source) for source in sample]
-
-    documents = sum(count for count, _ in heads)
-    if files and len(sample) == len(sources) and all(whole for _, whole in heads) and documents < min_documents:
-        what = f"{documents} documents, at least {min_documents} are needed"
-        raise InputError(what, where=files[0], remedy="separate documents by blank lines, or give more text")
+    for source in local[:: max(1, len(local) // _READ_FILES)]:
+        size = 0
+        for piece in source.read():
+            size += len(piece.text)
+            if size > _HEAD:
+                break
     return f"text: {len(sources):,} sources"
 
 
-def _read_head(source: TextFile) -> tuple[int, bool]:
-    """(documents that hold text in the beginning of a file, whether that is all of it)."""
-    documents = size = 0
-    filled = False
-    for piece in source.read():
-        size += len(piece.text)
-        filled = filled or bool(piece.text.strip())
-        if piece.ends:
-            documents += filled
-            filled = False
-        if size > _HEAD:
-            return documents, False
-    return documents, True
-
-
-def check_held_out_text(corpus_args: CorpusArguments, nsp: bool) -> Iterator[str]:
-    """Checks the text of a pre-training run, and that it is not held out as well.
-
-    Args:
-        nsp: pairs are drawn, which takes two documents.
-    """
+def check_train_and_held_out_text(corpus_args: CorpusArguments) -> Iterator[str]:
+    """Checks the text of a pre-training run, and that it is not held out as well."""
     check_disjoint(train_file=corpus_args.train_file, validation_file=corpus_args.validation_file)
-    least = 4 if not corpus_args.validation_file else 2 if nsp else 1
-    yield check_text(corpus_args, corpus_args.train_file, least)
+    yield check_text(corpus_args, corpus_args.train_file)
     if corpus_args.validation_file:
         yield check_text(corpus_args, corpus_args.validation_file)
 

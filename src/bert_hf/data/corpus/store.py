@@ -1,10 +1,8 @@
 """Opens a prepared corpus: memory-mapped shards, a window of them at a time, and parts such as held-out documents."""
 
-import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +56,6 @@ class Window:
         chunk = int(self._chunk_starts[:-1].searchsorted(start, "right")) - 1  # at the very end: the last one
         offset = self._chunk_starts[chunk]
         return self._chunks[chunk][start - offset : end - offset]
-
-    def chunks(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """(first, last, ids): all sentences of the open shards, [first, last) at a time, those of left-out documents
-        among them."""
-        edges = self.token_offsets.searchsorted(self._chunk_starts).tolist()
-        yield from zip(edges[:-1], edges[1:], self._chunks, strict=True)
 
     @property
     def sentences(self) -> np.ndarray:
@@ -136,13 +128,9 @@ class LocalShards:
             if not path.is_file() or path.stat().st_size != entry["bytes"]:
                 raise ValueError(f"{path.name} is missing or incomplete")
 
-    def keep(self, entries: list[dict]) -> None:
-        """Nothing to do: all shards are here."""
-
-    @contextlib.contextmanager
-    def files(self, entries: list[dict], following: list[dict]) -> Iterator[list[Path]]:
-        """The shards' files, which may be opened inside the `with`; `following` are needed next."""
-        yield [self.folder / entry["file"] for entry in entries]
+    def shard(self, entry: dict) -> Path:
+        """The file of a shard."""
+        return self.folder / entry["file"]
 
 
 ShardStorage = LocalShards | RemoteShards  # with the same methods
@@ -287,21 +275,12 @@ class Corpus:
             windows.append(tuple(sorted(group)))
         return windows or [()]
 
-    def head(self) -> tuple[int, ...]:
-        """The first window in the corpus's order: held-out documents and frequencies come from it, so it is kept."""
-        head = self.windows()[0]
-        self.storage.keep([self._entries[shard] for shard in head])
-        return head
-
-    def window(self, part: tuple[int, ...], following: tuple[int, ...] = ()) -> Window:
-        """Opens the shards `part`; `following` are fetched meanwhile, if need be. The last two windows stay open."""
+    def window(self, part: tuple[int, ...]) -> Window:
+        """Opens the shards `part`. The last two windows stay open."""
         if part not in self._open:
-            entries = [self._entries[shard] for shard in part]
-            next_entries = [self._entries[shard] for shard in following]
-            with self.storage.files(entries, next_entries) as files:
-                shards = [(path, self.documents.get(shard)) for path, shard in zip(files, part, strict=True)]
-                window = _read_window(shards)
-
+            window = _read_window(
+                [(self.storage.shard(self._entries[shard]), self.documents.get(shard)) for shard in part]
+            )
             while len(self._open) > 1:
                 del self._open[next(iter(self._open))]
             self._open[part] = window
@@ -309,7 +288,7 @@ class Corpus:
 
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
         """(vocab_size,) how often each token occurs in the first window: the whole corpus, or its first part."""
-        return self.window(self.head()).unigram_counts(vocab_size)
+        return self.window(self.windows()[0]).unigram_counts(vocab_size)
 
     # ---- parts
     def subset(self, chosen: dict[int, np.ndarray]) -> "Corpus":
@@ -331,8 +310,14 @@ class Corpus:
         Raises:
             InputError: there are fewer than four documents.
         """
-        head = self.head()
+        head = self.windows()[0]
         window = self.window(head)
+        if len(window) < 4:
+            raise InputError(
+                f"{len(window)} documents are too few to hold two of them out",
+                where=self._entries[head[0]]["source"],
+                remedy="give --validation_file, or text with blank lines between its documents",
+            )
         drawn = _draw_documents(window.sizes, percentage, seed)
 
         # For each shard: which documents of its file are held out
@@ -359,13 +344,6 @@ def _draw_documents(sizes: np.ndarray, percentage: float, seed: int) -> np.ndarr
     never more than half of the tokens.)
     """
     documents = len(sizes)
-    if documents < 4:
-        raise InputError(
-            f"{documents} documents are too few to hold two of them out",
-            where="corpus",
-            remedy="give --validation_file, or text with blank lines between its documents",
-        )
-
     target = sizes.sum() * percentage / 100
     of_two = min(4 * np.median(sizes), 0.6 * sizes.sum())  # of a small text, two documents may exceed the percentage
     most = max(2 * target, of_two)

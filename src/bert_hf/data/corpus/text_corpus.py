@@ -56,7 +56,7 @@ class TextCorpus(Window):
         """One window: all documents."""
         return ["all"]
 
-    def window(self, part: str, following: tuple = ()) -> "TextCorpus":
+    def window(self, part: str) -> "TextCorpus":
         """All documents."""
         return self
 

@@ -51,8 +51,7 @@ class PreTrainingExamples(Dataset):
         mlm_probability: share of these examples' tokens that is predicted, instead of the collator's: held-out
             metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
-        fixed: the windows in the store's order, and none fetched ahead: for readers of the first one only (held-out
-            sets, the corpus report).
+        fixed: the windows in the store's order: for readers of the first one only (held-out sets, the corpus report).
         limit: with plain indices, use only so many examples.
 
     Attributes:
@@ -127,15 +126,10 @@ class PreTrainingExamples(Dataset):
         return self._plans[key]
 
     def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[Window, EpochPlan]:
-        parts = self._windows(phase, epoch)
-        store = self.corpus.window(parts[window], () if self.fixed else self._following(phase, epoch, window))
+        store = self.corpus.window(self._windows(phase, epoch)[window])
         max_tokens = self.phases[phase].max_seq_length - self.objective.specials
         rng = generator(self.seed, PLAN, phase, epoch, window)
         return store, plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
-
-    def _following(self, phase: int, epoch: int, window: int) -> Sequence:
-        parts = self._windows(phase, epoch)
-        return parts[window + 1] if window + 1 < len(parts) else self._windows(phase, epoch + 1)[0]
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
         """Number of examples in a window of an epoch; None where the epoch has no such window."""

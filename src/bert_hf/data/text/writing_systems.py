@@ -1,4 +1,4 @@
-"""Decides from the scripts of a text whether an uncased tokenizer strips its accents, and measures what it loses.
+"""Decides from the scripts of a text whether an uncased tokenizer strips its accents.
 
 BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). In Latin,
 Greek and Cyrillic text that removes accents, as in the published English model. In other scripts the same category
@@ -14,9 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from tokenizers import Tokenizer
-
-from bert_hf.console import Finding
 
 STRIPPED = frozenset({"Latin", "Greek", "Cyrillic"})  # scripts whose accents the uncased default strips
 # Above this share of letters in other scripts accents are kept. English Wikipedia has 0.02 % (foreign names).
@@ -26,9 +23,6 @@ OTHER_SCRIPTS = 0.01
 DENSE_ACCENTS = 0.2
 _COUNTED = 1 << 20  # characters that are counted at a time
 _NO_SCRIPT = frozenset({"Modifier", "Combining"})  # first words of names that are shared by scripts
-_BATCH = 10_000  # words that are encoded at a time
-_SHOWN = 16  # characters of an example
-_MANY_LOST = 0.005  # share of the words from which a remedy is given
 
 
 def count_characters(texts: Iterable[str]) -> np.ndarray:
@@ -109,42 +103,3 @@ def _accented(points: np.ndarray) -> int:
         if marks and (script_of(character) or "Latin") in STRIPPED:
             count += int(points[point + 0x80])
     return count
-
-
-def round_trip(texts: Iterable[str], tokenizer: Tokenizer) -> Finding:
-    """How many words differ after encoding and decoding, apart from case, accents and invisible characters.
-
-    A word is lost if it becomes [UNK], or if the tokenizer strips marks that are not accents: `दुनिया` becomes `दनिया`.
-    """
-    counts = Counter(word for text in texts for word in text.split())
-    words = list(counts)
-    lost = Counter()
-    for begin in range(0, len(words), _BATCH):
-        some = words[begin : begin + _BATCH]
-        ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(some, add_special_tokens=False)]
-        decoded = tokenizer.decode_batch(ids, skip_special_tokens=False)
-        for word, back in zip(some, ("".join(text.split()) for text in decoded), strict=True):
-            if back != word.lower() and _folded(back) != _folded(word):
-                lost[word, back] = counts[word]
-
-    share = lost.total() / max(1, counts.total())
-    text = f"{share:.3%} of the words are not the same after encoding and decoding (case and accents aside)"
-    if lost:
-        word, back = lost.most_common(1)[0][0]
-        text += f", e.g. {word[:_SHOWN]!r} becomes {back[:_SHOWN]!r}"
-    remedy = "pass --strip_accents false, raise --limit_alphabet, or look for a wrong encoding"
-    return Finding(text, remedy if share > _MANY_LOST else "")
-
-
-def _folded(text: str) -> str:
-    """The text without case, control characters, and the accents of Latin, Greek and Cyrillic letters."""
-    kept = []
-    script = None  # of the last letter, to which marks belong that several scripts share
-    for character in unicodedata.normalize("NFD", text):
-        category = unicodedata.category(character)
-        if category[0] != "M":
-            script = script_of(character) if category[0] == "L" else None
-        is_accent = category == "Mn" and (script_of(character) or script) in STRIPPED
-        if category[0] != "C" and not is_accent:
-            kept.append(character)
-    return unicodedata.normalize("NFD", "".join(kept).casefold())

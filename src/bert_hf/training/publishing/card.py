@@ -155,7 +155,7 @@ def _licence(given: str | None) -> dict[str, Any]:
 def _is_result(name: str, value) -> bool:
     """True for a finite metric that is no time or count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
-    kinds = (*_OWN, "baseline_", "unigram_", "trigram_", "majority_")
+    kinds = (*_OWN, "baseline_", "unigram_", "majority_")
     finite = isinstance(value, int | float) and math.isfinite(value)
     return finite and name.startswith(kinds) and not name.endswith(timing)
 
