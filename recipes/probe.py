@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     run_recipe = recipe_main(Path(__file__).parent, "finetune_classification")
     probe = Probe(probe_args, subject, folder, run_recipe, report=lambda line: print(line, flush=True))
 
-    # 3. Every part that has data; probe.json, probe.txt and probe.png
+    # 3. Every part that has data; probe.json and probe.txt
     probe.run()
     return 0
 

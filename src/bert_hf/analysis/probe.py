@@ -26,7 +26,7 @@ from bert_hf.config.parser import option
 from bert_hf.console import format_table
 from bert_hf.errors import InputError, check_known
 
-REPORT_FILES = ("probe.json", "probe.txt", "probe.png")
+REPORT_FILES = ("probe.json", "probe.txt")
 NEEDS = {  # part → the option that names its data
     "mlm": "validation_file",
     "nsp": "validation_file",
@@ -129,7 +129,7 @@ class Probe:
             prepare_folds(probe_args.train_file or [], *columns, folder / "folds")
 
     def run(self) -> dict:
-        """Runs the parts and writes `probe.json`, `probe.txt` and `probe.png`; returns the results by part."""
+        """Runs the parts and writes `probe.json` and `probe.txt`; returns the results by part."""
         results: dict[str, Any] = {"checkpoint": self.subject.name, "notes": [], "seconds": {}}
         for part in self.parts:
             self.report(f"{part} …")
@@ -145,7 +145,6 @@ class Probe:
         notes = "".join(f"! {note}\n" for note in results["notes"])
         text = "\n".join(format_table(_table(results))) + "\n" + notes
         (self.folder / "probe.txt").write_text(text, encoding="utf-8")
-        draw(results, self.folder / "probe.png")
         self.report(f"\n{text}\nreport: {self.folder}")
         return results
 
@@ -209,46 +208,3 @@ def _table(results: dict) -> list[list[str]]:
         compared = ", ".join(f"{n} {statistics.fmean(v):.3f}" for n, v in others.items() if n != "checkpoint")
         rows.append([f"fine-tuned on few labels: {metric}", f"{statistics.fmean(values):.3f}", compared])
     return rows
-
-
-def draw(results: dict, path: Path) -> None:
-    """Up to three panels: scores by number of labels, scores by layer, grammar by phenomenon."""
-    from matplotlib.figure import Figure
-
-    panels = [_draw_labels, _draw_layers] if "features" in results else []
-    if "grammar" in results:
-        panels.append(_draw_grammar)
-    if not panels:
-        return
-
-    figure = Figure(figsize=(5.2 * len(panels), 4.4), layout="constrained")
-    for panel, draw_panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        draw_panel(panel, results)
-        panel.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
-
-
-def _draw_labels(panel: Any, results: dict) -> None:
-    for name, by_count in results["features"]["scores"].items():
-        style = "--" if name.startswith("tfidf") else "-"
-        panel.plot(list(by_count), list(by_count.values()), style, marker="o", label=name)
-    panel.set_xscale("log")
-    panel.set_xlabel("labelled rows")
-    panel.set_ylabel(results["features"]["metric"])
-    panel.legend(frameon=False)
-
-
-def _draw_layers(panel: Any, results: dict) -> None:
-    for name, values in results["features"]["by_layer"].items():
-        panel.plot(range(len(values)), values, marker="o", label=name)
-    panel.set_xlabel("layer (0: embeddings)")
-    panel.set_ylabel(results["features"]["metric"])
-    panel.legend(frameon=False)
-
-
-def _draw_grammar(panel: Any, results: dict) -> None:
-    shares = results["grammar"]["checkpoint"]["by_phenomenon"]
-    panel.barh(list(shares), list(shares.values()))
-    panel.axvline(0.5, color="0.4", linestyle="--")
-    panel.tick_params(axis="y", labelsize=7)
-    panel.set_xlabel("grammatical sentence preferred")

@@ -1,6 +1,5 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,14 +17,10 @@ _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or rows of id, context, ques
 
 
 class Answer(NamedTuple):
-    """A gold answer: `text` is at character `start` of the context.
-
-    `corrected`: the file has another position, where the text is not; it occurs once in the context.
-    """
+    """A gold answer: `text` is at character `start` of the context."""
 
     text: str
     start: int
-    corrected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
     """
     rows: list[Row] = []
     for path in expand(files):
-        rows += _official_rows(path) if kind_of(path) == ".json" and not _holds_lines(path) else file_rows([path])
+        rows += _json_rows(path) if kind_of(path) == ".json" else file_rows([path])
     if not rows:
         raise InputError("no questions in it", where=files[0], remedy=_SHAPE)
     return _questions(rows, check_answers, need_answers)
@@ -79,22 +74,17 @@ def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
     return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
 
 
-def _holds_lines(path: str) -> bool:
-    """Whether the first line of a .json file is a row by itself, and not a whole SQuAD file."""
-    if not is_url(path):
-        check_input_file(path)
-    with access_errors(path, remedy="check the file"), open_bytes(path) as file:
-        first = next((line for line in file if line.strip()), b"")
+def _json_rows(path: str) -> Iterator[Row]:
+    """The questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines remain as they are."""
     try:
-        row = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and "data" not in row
+        content = read_json(path)
+    except InputError:  # not JSON as a whole
+        content = {}
+    if isinstance(content, dict) and "data" not in content:
+        yield from file_rows([path])
+        return
 
-
-def _official_rows(path: str) -> Iterator[Row]:
-    """The questions of SQuAD's JSON as rows; flat rows under `data`, or in a list, remain as they are."""
-    content, where = read_json(path), mask_secrets(path)
+    where = mask_secrets(path)
     try:
         for article in content["data"] if isinstance(content, dict) else content:
             if "paragraphs" not in article:
@@ -176,7 +166,7 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     if fault is not None:
         shown = repr(text if len(text) <= 60 else f"{text[:57]}…")
         raise row.error(f"question {row.values['id']}: the answer {shown} {fault}", "correct or remove the question")
-    return Answer(text, first, corrected=True)
+    return Answer(text, first)
 
 
 # ---- predictions and odds
@@ -188,7 +178,7 @@ def read_predictions(path: str) -> dict[str, str]:
     Raises:
         InputError: it is not a JSON object of texts, or an id occurs twice.
     """
-    return _by_id(path, lambda text: isinstance(text, str), "the predictions as one JSON object: id to answer text")
+    return _by_id(path, lambda text: isinstance(text, str), "an answer text")
 
 
 def read_odds(path: str) -> dict[str, float]:
@@ -197,15 +187,10 @@ def read_odds(path: str) -> dict[str, float]:
     Raises:
         InputError: it is not a JSON object of finite numbers, or an id occurs twice.
     """
-    odds = _by_id(path, _is_finite, "the odds as one JSON object: id to a finite number")
-    return {name: float(value) for name, value in odds.items()}
+    return _by_id(path, lambda odds: type(odds) in (int, float) and math.isfinite(odds), "a finite number")
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _by_id(path: str, is_right: Callable[[Any], bool], shape: str) -> dict:
+def _by_id(path: str, is_right: Callable[[Any], bool], kind: str) -> dict:
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict:
         values = dict(pairs)
         if len(values) < len(pairs):
@@ -213,11 +198,10 @@ def _by_id(path: str, is_right: Callable[[Any], bool], shape: str) -> dict:
         return values
 
     values = read_json(path, without_duplicates)
-    if not isinstance(values, dict):
-        raise InputError("not a JSON object", where=path, remedy=f"give {shape}")
-    for name, value in values.items():
-        if not is_right(value):
-            raise InputError(f"question {name}: wrong value {value!r}", where=path, remedy=f"give {shape}")
+    wrong = [values] if not isinstance(values, dict) else [value for value in values.values() if not is_right(value)]
+    if wrong:
+        remedy = f"give one JSON object, each question id with {kind}"
+        raise InputError(f"wrong value {wrong[0]!r}", where=path, remedy=remedy)
     return values
 
 
