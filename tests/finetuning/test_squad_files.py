@@ -156,12 +156,20 @@ def test_predictions_and_odds(tmp_path):
 @pytest.mark.parametrize(
     ("read", "content", "expected"),
     [
-        (read_predictions, '{"a": 1}', "wrong value 1; give one JSON object, each question id with an answer text"),
-        (read_predictions, "[]", "wrong value []; give one JSON object"),
+        (
+            read_predictions,
+            '{"a": 1}',
+            "question a: wrong value 1; give one JSON object, each question id with an answer text",
+        ),
+        (read_predictions, "[]", "not a JSON object; give one JSON object"),
         (read_predictions, '{"a": "x", "a": "y"}', "a question occurs twice"),
-        (read_odds, '{"a": NaN}', "wrong value nan; give one JSON object, each question id with a finite number"),
-        (read_odds, '{"a": "1"}', "wrong value '1'"),
-        (read_odds, '{"a": true}', "wrong value True"),
+        (
+            read_odds,
+            '{"a": NaN}',
+            "question a: wrong value nan; give one JSON object, each question id with a finite number",
+        ),
+        (read_odds, '{"a": "1"}', "question a: wrong value '1'"),
+        (read_odds, '{"a": true}', "question a: wrong value True"),
     ],
 )
 def test_files_of_another_shape(tmp_path, read, content, expected):

@@ -92,6 +92,7 @@ def write_folds(
     folder = claim_output_dir(str(output_dir), overwrite, ours=FOLD_FILES)
     for old in folder.glob("fold-*"):
         shutil.rmtree(old)
+    folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
 
     for number, parts in enumerate(made):

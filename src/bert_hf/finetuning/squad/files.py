@@ -198,10 +198,12 @@ def _by_id(path: str, is_right: Callable[[Any], bool], kind: str) -> dict:
         return values
 
     values = read_json(path, without_duplicates)
-    wrong = [values] if not isinstance(values, dict) else [value for value in values.values() if not is_right(value)]
-    if wrong:
-        remedy = f"give one JSON object, each question id with {kind}"
-        raise InputError(f"wrong value {wrong[0]!r}", where=path, remedy=remedy)
+    wrong = "not a JSON object"
+    if isinstance(values, dict):
+        faults = (f"question {name}: wrong value {value!r}" for name, value in values.items() if not is_right(value))
+        wrong = next(faults, None)
+    if wrong is not None:
+        raise InputError(wrong, where=path, remedy=f"give one JSON object, each question id with {kind}")
     return values
 
 
