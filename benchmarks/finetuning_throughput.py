@@ -35,7 +35,7 @@ from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTun
 from bert_hf.config.parser import option, parse
 from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.long_texts import encode_texts
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
@@ -87,8 +87,8 @@ def main(argv: list[str] | None = None) -> int:
     data, options = parse((ClassificationArguments, ThroughputArguments), argv)
     transformers.utils.logging.set_verbosity_error()
     data.train_file, data.task = data.train_file or [str(MESSAGES)], data.task or "spam"
-    parts = read_all_parts(data)
-    names = class_names(parts, data)
+    parts = ClassificationTask.complete(data, ClassificationTask.read(data))
+    names = ClassificationTask.class_names(data, parts)
     known = data.tokenizer_name or data.model_name_or_path
     tokenizer = load_tokenizer(known) if known else train_tokenizer(parts["train"].texts, vocab_size=8192)
     numbers = [names.index(label) for label in parts["train"].class_names()]

@@ -45,8 +45,6 @@ def main(argv: list[str] | None = None) -> int:
     if not run_start.finished:
         trainer = make_trainer(task, args, model, collator)
         train_and_finish(trainer, run_start)
-    if isinstance(task, FeatureTaggingTask):
-        task.remove_features()
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from bert_hf.analysis.probe import REPORT_FILES, Probe, ProbeArguments, open_subject
+from bert_hf.analysis.probe import REPORT_FILES, ProbeArguments, open_subject, run_probe
 from bert_hf.analysis.study import recipe_main
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
@@ -38,12 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     # 1. Checkpoint and tokenizer, through stock transformers
     subject = open_subject(probe_args)
 
-    # 2. Held-out text, minimal pairs, labelled rows
+    # 2. Every part that has data (held-out text, minimal pairs, labelled rows); probe.json and probe.txt
     run_recipe = recipe_main(Path(__file__).parent, "finetune_classification")
-    probe = Probe(probe_args, subject, folder, run_recipe, report=lambda line: print(line, flush=True))
-
-    # 3. Every part that has data; probe.json, probe.txt and probe.png
-    probe.run()
+    run_probe(probe_args, subject, folder, run_recipe, report=lambda line: print(line, flush=True))
     return 0
 
 

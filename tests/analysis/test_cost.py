@@ -9,7 +9,6 @@ from transformers import BertConfig
 from bert_hf.analysis.estimate import (
     DEVICES,
     FILL,
-    LAUNCH_SECONDS,
     Plan,
     activation_bytes,
     corpus_tokens_of_row,
@@ -20,7 +19,6 @@ from bert_hf.analysis.estimate import (
     report,
     state_bytes,
 )
-from bert_hf.errors import InputError
 from bert_hf.models.flops import matmul_rate, parameter_count, training_flops
 from bert_hf.models.modeling_bert import BertForPreTraining
 
@@ -111,20 +109,6 @@ def test_time_of_one_device_is_flops_over_rate():
     assert run.seconds(8) == pytest.approx(run.seconds(1) / 8)
 
 
-def test_small_micro_batches_wait_for_launches():
-    run = plan(phases=((128, 10), (512, 3)), micro_batch=4)
-    assert run.seconds(64) == pytest.approx((10 + 3 * 4) * 12 * LAUNCH_SECONDS)  # a long micro-batch has one row
-
-
-def test_expected_mfu_is_interpolated():
-    shares = [expected_mfu(model(name).hidden_size, H200) for name in ("tiny", "mini", "small", "base", "large")]
-    assert shares == sorted(shares)
-    assert shares[-2:] == [0.27, 0.45]
-    assert expected_mfu(384, H200) == pytest.approx(0.135)
-    assert expected_mfu(2048, H200) == 0.45
-    assert expected_mfu(256, H200._replace(cpu=True)) == 0.757
-
-
 def test_the_cpu_is_measured():
     device = find_device("cpu")
     assert 0.1 < device.peak / matmul_rate(torch.device("cpu"), torch.float32) < 10  # the machine may be busy
@@ -205,8 +189,3 @@ def test_the_largest_micro_batch_is_the_largest():
         assert device_bytes(plan("large"), stage, 8, most) <= 0.9 * H200.memory
         assert device_bytes(plan("large"), stage, 8, most + 1) > 0.9 * H200.memory
     assert largest_micro_batch(plan("large", device=H200._replace(memory=5e9)), 0, 8) == 0
-
-
-def test_an_unknown_device_is_one_line():
-    with pytest.raises(InputError, match="unknown device 'b300'"):
-        find_device("b300")

@@ -143,20 +143,3 @@ def test_other_features_and_other_files_are_kept(place, tmp_path):
     (tmp_path / "mine/thesis.txt").write_text("x")
     assert extract(place, tmp_path / "mine", "--overwrite_output_dir", "true") == 2
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"text": "x"}\n{"text": 5}\n', []),
-        ('{"text": "x"}\n', ["--layers", "3"]),
-        ('{"text": "x"}\n', ["--max_seq_length", "128"]),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(place, tmp_path, capsys, content, words):
-    (tmp_path / "bad.jsonl").write_text(content)
-    assert extract(place, tmp_path / "out", "--train_file", str(tmp_path / "bad.jsonl"), *words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.studies import FakeRecipe, Killed, make_study, write_folds
-from matplotlib.figure import Figure
 from PIL import Image
 
 from bert_hf.analysis import study_report
-from bert_hf.analysis.study import classes_of, nested_order, split_argv
+from bert_hf.analysis.study import nested_order, split_argv
 from bert_hf.analysis.study_report import collect, draw, mean_and_deviation, paired_difference
 from bert_hf.errors import InputError
 
@@ -161,12 +160,6 @@ def test_subsets_are_nested_and_stratified(seed):
     assert (nested_order(classes, 40, (seed, 1)) != order[:40]).any()
 
 
-def test_labels_that_are_not_classes_are_not_stratified():
-    assert classes_of(['{"label": "a"}', '{"label": "b"}', '{"label": "a"}']).tolist() == [0, 1, 0]
-    for label in ("0.5", "[1, 2]", "null"):
-        assert classes_of([f'{{"label": {label}}}', '{"label": 1}']).tolist() == [0, 0]
-
-
 # ---- running
 
 
@@ -295,14 +288,3 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     draw({metric: collect(study.rows, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
-
-
-@pytest.mark.parametrize("sizes", [[10, None], [None]])
-def test_the_axes_include_the_best_baseline(tmp_path, monkeypatch, sizes):
-    figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: figures.append(figure))
-    models = {"one": {size: {0: [0.30], 1: [0.31]} for size in sizes}}
-    draw({"f1": {**models, "baseline_words": {size: {0: [0.97], 1: [0.98]} for size in sizes}}}, tmp_path / "x.png")
-    (panel,) = figures[0].axes
-    low, high = panel.get_ylim()
-    assert low < 0.30 < 0.975 < high

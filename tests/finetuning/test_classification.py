@@ -60,19 +60,6 @@ def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
     assert "all of, in several windows whose logits are averaged, a text of more than 16 tokens" in said[2][0]
 
 
-def test_a_constant_classifier_is_warned_about(tmp_path):
-    task = made_task(tmp_path)
-    metrics = {"test_f1": 0.667, "test_loss": 0.5}
-    logits = np.zeros((len(task.parts["test"]), 2))
-    logits[:, 1] = 1.0
-    warning = "warning: the model predicts 'yes' for all 40 rows; train for longer"
-    assert warning in task.report(metrics, {}, logits)
-    logits[0] = [1.0, 0.0]
-    said = task.report(metrics, {"baseline_words_f1": 0.6}, logits)
-    assert "warning" not in said
-    assert "The baselines read at most 16 tokens of a text" in said
-
-
 def test_a_check_names_columns_and_classes(tmp_path):
     task_args = made_task(tmp_path).task_args
     line = ClassificationTask.check_rows(task_args)[0]

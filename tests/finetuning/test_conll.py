@@ -1,7 +1,6 @@
 """Sentences of tagged words from files: what is read, what is refused and where."""
 
 import json
-import lzma
 
 import datasets
 import pytest
@@ -50,11 +49,6 @@ def test_files_of_any_kind(tmp_path, name, content):
     assert pairs(read_tagged(write(tmp_path, name, content))) == SENTENCES
 
 
-def test_a_compressed_file(tmp_path):
-    (tmp_path / "a.conll.xz").write_bytes(lzma.compress(TWO.encode()))
-    assert pairs(read_tagged([str(tmp_path / "a.conll.xz")])) == SENTENCES
-
-
 def test_words_that_look_like_something_else(tmp_path):
     content = "#\tO\n#hashtag\tO\n# 1\tO\na\u00a0b\tO\n\u2028\tO\n"
     assert read_tagged(write(tmp_path, "a.conll", content)).words == [["#", "#hashtag", "# 1", "a\u00a0b", "\u2028"]]
@@ -76,26 +70,10 @@ def test_numbers_as_labels_get_their_names(tmp_path):
     assert read_tagged(write(tmp_path, "a.jsonl", content), ["O", "B-ORG"]).tags == [["B-ORG", "O"]]
 
 
-@pytest.mark.parametrize("name", ["a.conll", "a.jsonl", "a.parquet"])
-def test_names_for_labels_that_are_names_are_refused(tmp_path, name):
-    """They would have no effect."""
-    rows = {"tokens": [["EU"]], "ner_tags": [["B-ORG"]]}
-    datasets.Dataset.from_dict(rows).to_parquet(tmp_path / "a.parquet")
-    write(tmp_path, "a.conll", "EU B-ORG\n")
-    write(tmp_path, "a.jsonl", json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG"]}))
-    with pytest.raises(InputError, match="--tag_names: the labels of the data are names already; leave it out"):
-        read_tagged([str(tmp_path / name)], ["O", "B-ORG"])
-
-
 def test_a_label_is_one_line(tmp_path):
     """It stands in the model card and in the file of predictions."""
     content = json.dumps({"tokens": ["EU"], "ner_tags": ["B-ORG\n\n# A heading\t"]})
     assert read_tagged(write(tmp_path, "a.jsonl", content)).tags == [["B-ORG # A heading"]]
-
-
-def test_half_a_surrogate_pair_becomes_a_character(tmp_path):
-    content = '{"tokens": ["so", "\\ud83d"], "ner_tags": ["O", "O"]}'
-    assert read_tagged(write(tmp_path, "a.jsonl", content)).words == [["so", "\ufffd"]]
 
 
 def test_documents_and_lines(tmp_path):
@@ -144,12 +122,6 @@ def test_the_scheme_is_one_decision_for_all_parts(tmp_path):
     unify_schemes({"train": train, "validation": validation})
     assert pairs(validation) == before == pairs(train)[:-1]
     assert validation.notes == ["4 entities begin with I-, which is read as conlleval does"]
-
-
-def test_rows_without_words_are_counted(tmp_path):
-    content = '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["O"]}'
-    (note,) = read_tagged(write(tmp_path, "a.jsonl", content)).notes
-    assert note.endswith("a.jsonl: 1 rows have no words and are left out")
 
 
 ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
@@ -207,14 +179,6 @@ def test_parquet_of_numbered_labels_as_a_file_and_as_a_folder_of_the_hub(tmp_pat
     assert pairs(found) == [(["a", "b"], ["O", "B-X"]), (["c"], ["B-X"])]
     assert found.place(0, 0) == (f"{tmp_path} (train)", None)
     assert found.notes == [f"{tmp_path} (train): 1 rows have no words and are left out"]
-
-
-def test_other_or_empty_splits_of_a_data_set(tmp_path, monkeypatch):
-    features = datasets.Features({name: datasets.List(datasets.Value("string")) for name in ("tokens", "ner_tags")})
-    rows = datasets.Dataset.from_dict({"tokens": [["a"]], "ner_tags": [["O"]]}, features=features)
-    splits = {"train": rows, "unsupervised": datasets.Dataset.from_dict({"text": ["a"]})}
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: splits)
-    assert list(read_tagged_hub("some/words", None)) == ["train"]
 
 
 def test_written_files_are_read_back(tmp_path):

@@ -13,7 +13,6 @@ from bert_hf.finetuning.tagging.entities import (
     entity_table,
     is_iob1,
     overall,
-    split_tag,
     tagging_metrics,
     to_iob2,
 )
@@ -142,9 +141,3 @@ def test_iob2_has_the_same_entities(tags):
     assert entities(converted) == entities(tags)
     assert begins_with_inside(converted) == 0
     assert not is_iob1([converted])
-
-
-@pytest.mark.parametrize("tag", ["NOUN", "X-B", "0", "L-X", ""])
-def test_other_labels_are_refused(tag):
-    with pytest.raises(ValueError, match="is neither O nor one of"):
-        split_tag(tag)

@@ -198,28 +198,6 @@ def test_every_error_names_file_and_line(tmp_path, monkeypatch, task, changed, e
     assert str(caught.value).startswith(expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, "SICK.txt: no such file"),
-        (SICK + SICK_ROWS[0], "SICK.txt: no rows of each part in it"),
-        (
-            SICK + SICK_ROWS[0].replace("TRAIN", "train"),
-            "SICK.txt: no rows of each part in it",
-        ),
-        (SICK + "1\tA.\tB.\n", "SICK.txt: no rows of each part in it"),
-        ("pair_ID\tsentence_A\n1\tA.\n", "SICK.txt: no rows of each part in it"),
-    ],
-)
-def test_errors_of_sick(tmp_path, monkeypatch, text, expected):
-    monkeypatch.chdir(tmp_path)
-    if text is not None:
-        (tmp_path / "SICK.txt").write_text(text)
-    with pytest.raises(InputError) as caught:
-        read_task_folder("sick", ".")
-    assert str(caught.value).startswith(expected)
-
-
 def test_wrong_folders(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_task_folder("rte", str(tmp_path / "missing"))
@@ -233,7 +211,7 @@ def test_wrong_folders(tmp_path):
 def test_the_nine_tasks_of_the_benchmark():
     assert tuple(task for task, row in TASKS.items() if row.hub_id == "nyu-mll/glue") == GLUE
     assert all(TASKS[task].config == task for task in GLUE)
-    selecting = {task: TASKS[task].metric.metric_names[0] for task in GLUE}
+    selecting = {task: TASKS[task].metrics[0] for task in GLUE}
     assert selecting == {
         "cola": "matthews_correlation",
         "mrpc": "combined_score",

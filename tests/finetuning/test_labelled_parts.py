@@ -1,29 +1,16 @@
 """The rows of a classification task: given parts, checked, and those that are split off."""
 
-from pathlib import Path
-
 import datasets
 import pytest
 
-import bert_hf
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.finetuning.labelled_parts import class_names, read_all_parts, read_given_parts
-
-MESSAGES = Path(bert_hf.__file__).parent / "finetuning/messages/spam.tsv"
+from bert_hf.finetuning.classification import ClassificationTask
 
 
 def write(folder, name, content) -> list[str]:
     (folder / name).write_text(content)
     return [str(folder / name)]
-
-
-def test_labels_of_a_task_have_fixed_ids():
-    task_args = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
-    parts = read_all_parts(task_args)
-    assert class_names(parts, task_args) == ("ham", "spam")
-    assert sum(map(len, parts.values())) == len(MESSAGES.read_text().splitlines())
-    assert list(parts) == ["train", "validation", "test"]
 
 
 @pytest.mark.parametrize(
@@ -40,25 +27,15 @@ def test_labels_of_a_task_have_fixed_ids():
 def test_wrong_requests(tmp_path, options, content, expected):
     files = None if content is None else write(tmp_path, "a.tsv", content or "ham\tx\nspam\ty\n")
     with pytest.raises(InputError) as caught:
-        read_given_parts(ClassificationArguments(train_file=files, **options))
+        ClassificationTask.read(ClassificationArguments(train_file=files, **options))
     assert expected in str(caught.value)
-
-
-def test_a_task_needs_as_many_labels_as_its_metric(tmp_path):
-    """F1 of MRPC is that of one of two classes; a task whose metric is that of any classification may have more."""
-    rows = "".join(f"{label}\tsee {label} one {row}\n" for row in range(20) for label in "abc")
-    files = write(tmp_path, "a.tsv", rows)
-    with pytest.raises(InputError, match=r"a\.tsv: 3 labels; the task mrpc has 2: not_equiv"):
-        read_given_parts(ClassificationArguments(task="mrpc", train_file=files))
-    task_args = ClassificationArguments(task="spam", train_file=files)
-    assert class_names(read_given_parts(task_args), task_args) == ("a", "b", "c")
 
 
 def test_a_label_unknown_to_training(tmp_path):
     train = write(tmp_path, "a.tsv", "".join(f"ham\tx one {row}\nspam\ty two {row}\n" for row in range(20)))
     test = write(tmp_path, "b.tsv", "ham\tx\neggs\ty\nham\tz\n")
     with pytest.raises(InputError, match=r"b\.tsv:2: label 'eggs' is not in the training rows"):
-        read_all_parts(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
+        ClassificationTask.read(ClassificationArguments(train_file=train, validation_file=train, test_file=test))
 
 
 @pytest.mark.parametrize(("task", "unlabelled"), [("stsb", -1.0), ("rte", -1), ("rte", 0)])
@@ -73,7 +50,7 @@ def test_test_labels_of_a_benchmark_on_the_hub_are_no_labels(monkeypatch, task, 
         for part, values in labels.items()
     }
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
-    parts = read_given_parts(ClassificationArguments(task=task))
+    parts = ClassificationTask.read(ClassificationArguments(task=task))
     assert parts["test"].labels is None
     assert parts["validation"].labels == (["1", "0"] if task == "stsb" else ["not_entailment", "entailment"])
 
@@ -95,5 +72,6 @@ def test_parts_that_are_not_given_are_split_off(tmp_path, rng, given, sizes):
         lines = [f"{('ham', 'spam')[number % 2]}\t{text}\n" for number, text in enumerate(texts)]
         write(tmp_path, f"{name}.tsv", "".join(lines))
     files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", *given)}
-    parts = read_all_parts(ClassificationArguments(**files))
+    task_args = ClassificationArguments(**files)
+    parts = ClassificationTask.complete(task_args, ClassificationTask.read(task_args))
     assert {name: len(rows) for name, rows in parts.items()} == sizes

@@ -8,12 +8,11 @@ import pytest
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
-from bert_hf.finetuning.labelled_parts import read_given_parts
+from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled_texts import (
     CLASSES,
+    Columns,
     LabelledTexts,
-    NamedColumns,
-    files_of_parts,
     find_columns,
     read_labelled,
 )
@@ -63,7 +62,7 @@ def test_files_of_any_kind_and_column_names(tmp_path, name, content):
 )
 def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
     row = Row(dict.fromkeys(columns.split(), "x"), "a.csv", 2)
-    assert find_columns(row, NamedColumns(**options))[:3] == expected
+    assert find_columns(row, Columns(**options))[:3] == expected
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
 def test_other_columns_are_asked_about(columns, options, expected):
     row = Row(dict.fromkeys(columns.split(), "x"), "a.csv", 2)
     with pytest.raises(InputError) as caught:
-        find_columns(row, NamedColumns(**options))
+        find_columns(row, Columns(**options))
     assert str(caught.value).startswith(expected)
 
 
@@ -107,7 +106,7 @@ def test_other_columns_are_asked_about(columns, options, expected):
     ],
 )  # fmt: skip
 def test_the_line_says_what_was_read(tmp_path, content, problem_type, expected):
-    rows = read_labelled(write(tmp_path, "a.csv", content), NamedColumns(problem_type=problem_type))
+    rows = read_labelled(write(tmp_path, "a.csv", content))
     assert rows.line(problem_type) == expected
 
 
@@ -143,8 +142,6 @@ def test_take_keeps_pairs_and_places_together():
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
         ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: no row has a text"),
-        ("a.csv", "text,label\nx,0.5\ny,1\n", {}, "a.csv:2: the labels in column 'label' look like measured numbers; "
-         "pass --problem_type regression"),
         ("a.csv", "thank you,gratitude\nhello you,greeting\nhi all,greeting\n", {},
          "a.csv:1: which column holds the label?; pass --label_column, one of: thank you, gratitude"),
     ],
@@ -154,13 +151,15 @@ def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, optio
     monkeypatch.chdir(tmp_path)
     write(tmp_path, name, content)
     with pytest.raises(InputError) as caught:
-        read_labelled([name], NamedColumns(**options))
+        read_labelled([name], Columns(**options))
     assert str(caught.value).startswith(expected)
 
 
 def test_measured_numbers_may_be_classes(tmp_path):
-    files = write(tmp_path, "a.csv", "text,label\nx,0.5\ny,1\n")
-    assert read_labelled(files, NamedColumns(problem_type=CLASSES)).labels == ["0.5", "1"]
+    rows = read_labelled(write(tmp_path, "a.csv", "text,label\nx,0.5\ny,1\n"))
+    with pytest.raises(InputError, match=r"a\.csv: the labels look like measured numbers; pass --problem_type regr"):
+        rows.check_classes(None)
+    rows.check_classes(CLASSES)
     rows = read_labelled(write(tmp_path, "b.csv", "text,label\nx,0.5\ny,low\n"))
     with pytest.raises(InputError, match=r"b\.csv:3: label 'low' is not a number"):
         rows.numbers()
@@ -172,7 +171,7 @@ def test_measured_numbers_may_be_classes(tmp_path):
 def given_parts(tmp_path, train, **others):
     files = {part: write(tmp_path, f"{part}.csv", content) for part, content in {"train": train, **others}.items()}
     options = {f"{part}_file": paths for part, paths in files.items()}
-    return lambda **more: read_given_parts(ClassificationArguments(**options, **more))
+    return lambda **more: ClassificationTask.read(ClassificationArguments(**options, **more))
 
 
 TRAIN = "text,label\n" + "a b c,ham\nd e f,spam\n" * 5
@@ -189,12 +188,6 @@ def test_parts_may_differ_in_their_header(tmp_path):
     read = given_parts(tmp_path, "ham,a b\nspam,c d\nham,e f\n", validation=TRAIN, test="text\nx y\n")
     parts = read()
     assert (len(parts["train"]), len(parts["validation"]), parts["test"].texts) == (3, 10, ["x y"])
-
-
-@pytest.mark.parametrize("header", ["", "label,text\n", "class,body\n"])
-def test_a_short_file_without_header_has_the_columns_of_the_training_file(tmp_path, header):
-    read = given_parts(tmp_path, header + "ham,a b\nspam,c d\nham,e f\n", test="ham,x y\nspam,z\n")
-    assert read()["test"] == LabelledTexts(["x y", "z"], ["ham", "spam"])
 
 
 @pytest.mark.parametrize("content", ["id,text\n1,one\n2,\n3,three\n", "id,text,label\n1,one,\n2,,\n3,three,\n"])
@@ -220,15 +213,6 @@ def test_labels_and_columns_missing_where_they_are_needed(tmp_path, part, conten
     assert str(caught.value).startswith(f"{tmp_path}/{expected}")
 
 
-def test_several_files_are_joined(tmp_path):
-    """Their notes too, and their columns are those of the first one."""
-    files = write(tmp_path, "a.csv", "body,kind\na b,ham\n,spam\n") + write(tmp_path, "b.csv", "kind,body\nspam,c d\n")
-    rows = read_labelled(files)
-    assert rows == LabelledTexts(["a b", "c d"], ["ham", "spam"])
-    assert [line for _, line in rows.places] == [2, 2]
-    assert rows.notes == ["1 without a text left out"]
-
-
 # ---- folders
 
 
@@ -250,29 +234,10 @@ def test_a_folder_of_classes(tmp_path):
     assert rows.line().endswith("; 1 without a text left out")
 
 
-def test_a_folder_of_parts(tmp_path):
-    make(tmp_path, **dict.fromkeys(("train-0.csv", "train-1.csv", "dev.tsv", "test.jsonl.xz", "trainer.txt"), "x"))
-    found = files_of_parts({"train": [str(tmp_path)]})
-    assert {part: [path.rsplit("/")[-1] for path in paths] for part, paths in found.items()} == {
-        "train": ["train-0.csv", "train-1.csv"], "validation": ["dev.tsv"], "test": ["test.jsonl.xz"],
-    }  # fmt: skip
-    assert list(found) == ["train", "validation", "test"]
-    assert files_of_parts(given := {"train": ["a.csv"], "test": ["b.csv"]}) == given
-
-
-def test_a_folder_of_parts_and_classes(tmp_path):
-    make(tmp_path, **{"train__neg__1.txt": "bad", "train__pos__1.txt": "good", "test__pos__1.txt": "nice"})
-    found = files_of_parts({"train": [str(tmp_path)]})
-    assert list(found) == ["train", "test"]
-    assert read_labelled(found["train"]).labels == ["neg", "pos"]
-    assert read_labelled(found["test"]).texts == ["nice"]
-
-
-@pytest.mark.parametrize("files", [{}, {"test.csv": TRAIN}])
-def test_a_folder_without_rows(tmp_path, files):
-    make(tmp_path, **files)
-    with pytest.raises(InputError, match="no train file and no subfolders of texts in it"):
-        read_labelled(files_of_parts({"train": [str(tmp_path)]})["train"])
+def test_a_folder_without_rows(tmp_path):
+    make(tmp_path, **{"train.csv": TRAIN})
+    with pytest.raises(InputError, match="no subfolders of texts in it"):
+        read_labelled([str(tmp_path)])
 
 
 # ---- Hub
@@ -295,14 +260,14 @@ def test_a_dataset_of_the_hub_is_read_like_a_file(monkeypatch):
         train=datasets.Dataset.from_dict({**columns, "label": [1, 0, 0]}, features=features),
         other=datasets.Dataset.from_dict({"x": ["y"]}),
     )
-    parts = read_given_parts(ClassificationArguments(dataset_name="some/pairs"))
+    parts = ClassificationTask.read(ClassificationArguments(dataset_name="some/pairs"))
     assert parts["train"] == LabelledTexts(["a", "b"], ["entailment", "not_entailment"], pairs=["x", "y"])
     assert parts["test"] == LabelledTexts(["a", "b", "c"], None, pairs=["x", "y", ""])
     assert list(parts) == ["train", "test"]
     with pytest.raises(
         InputError, match=r"some/pairs \(train\): no column 'text'; pass --text_column, one of: sentence1, "
     ):
-        read_given_parts(ClassificationArguments(dataset_name="some/pairs", text_column="text"))
+        ClassificationTask.read(ClassificationArguments(dataset_name="some/pairs", text_column="text"))
 
 
 def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
@@ -313,7 +278,7 @@ def test_splits_of_the_hub_that_lack_labels_or_rows(monkeypatch):
     }
     hub(monkeypatch, **splits)
     with pytest.raises(InputError, match=r"imdb \(validation\): the row has no 'label'; label it or remove it"):
-        read_given_parts(ClassificationArguments(dataset_name="imdb"))
+        ClassificationTask.read(ClassificationArguments(dataset_name="imdb"))
     hub(monkeypatch, **{**splits, "train": splits["train"].select([])})
     with pytest.raises(InputError, match="imdb: no split 'train'"):
-        read_given_parts(ClassificationArguments(dataset_name="imdb"))
+        ClassificationTask.read(ClassificationArguments(dataset_name="imdb"))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tiny import tiny_tokenizer
 from transformers import BertTokenizer
 
+from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.spans import split_articles
+from bert_hf.finetuning.spans import SpanTask
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Answer, Question, read_questions
 from bert_hf.finetuning.squad.metric import exact_and_f1
@@ -145,7 +146,8 @@ def test_contexts_that_differ_in_case_and_punctuation_are_in_one_part(titled):
         for form in (context, context.upper(), f"{context} ."):
             title = f"article {number // 2}" if titled else ""
             questions.append(Question(str(len(questions)), "Why?", form, (), title))
-    rest, part = split_articles(questions, 10, seed=0)
+    task_args = QuestionAnsweringArguments(train_file=["a.json"])
+    rest, part = SpanTask.complete(task_args, {"train": questions}).values()
     assert len(part) == pytest.approx(15, abs=3)
     texts = [{question.context.lower().rstrip(" .") for question in rows} for rows in (rest, part)]
     assert not texts[0] & texts[1]
@@ -174,10 +176,6 @@ def test_too_little_space_for_the_context(tokenizer, shape, left):
     assert str(error.value).startswith(
         f"a.jsonl:7: question q has 5 tokens, which leave {left} for its context; raise "
     )
-
-
-def test_a_large_stride_does_not_matter_where_the_context_fits(tokenizer):
-    assert len(make_windows([ask("w1 w2 w3 w4 w5", "w1 w2")], tokenizer, WindowShape(12, 4))) == 1
 
 
 def test_answers_at_the_ends_of_tokens():
@@ -339,10 +337,11 @@ def test_files_of_the_2018_code(tokenizer, tmp_path):
         "b": [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.25}],
     }
 
-    write_predictions(tmp_path, decode(windows, found, n_best=2), threshold=None, prefix="test_")
-    assert json.loads((tmp_path / "test_predictions.json").read_text()) == {"a": "w1", "b": ""}
-    assert len(json.loads((tmp_path / "test_nbest_predictions.json").read_text())["a"]) == 2
-    assert not (tmp_path / "test_null_odds.json").exists()
+    (tmp_path / "null_odds.json").unlink()
+    write_predictions(tmp_path, decode(windows, found, n_best=2), threshold=None)
+    assert json.loads((tmp_path / "predictions.json").read_text()) == {"a": "w1", "b": ""}
+    assert len(json.loads((tmp_path / "nbest_predictions.json").read_text())["a"]) == 2
+    assert not (tmp_path / "null_odds.json").exists()
 
 
 def test_nothing_half_written(tokenizer, tmp_path):

@@ -1,7 +1,6 @@
 """Splits of labelled rows: near-duplicates on one side, classes in proportion, folds."""
 
 from collections import Counter
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from bert_hf.config.finetuning_arguments import ClassificationArguments, SplitArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import fold_files
-from bert_hf.finetuning.labelled_parts import class_names, read_all_parts
+from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.splits import (
     class_strata,
@@ -19,12 +18,10 @@ from bert_hf.finetuning.splits import (
     number_strata,
     row_groups,
     row_strata,
-    split_off,
-    three_parts,
+    split_rows,
 )
 
 PARTS = ("train", "validation", "test")
-MESSAGES = Path(__file__).parents[2] / "src/bert_hf/finetuning/messages/spam.tsv"
 
 
 def distinct_texts(rng, count):
@@ -94,19 +91,20 @@ def test_strata(rng):
     assert number_strata(np.array([1.0, 2.0])).tolist() == [0, 0]
 
 
-def test_numbers_are_split_by_bins(rng):
-    rows = LabelledTexts(distinct_texts(rng, 400), [str(number) for number in rng.gamma(1.0, 1.0, 400)])
-    strata = row_strata(rows, regression=True)
-    held = held_out(row_groups(rows), 20, 0, strata)
-    assert np.bincount(strata[held]).tolist() == [8] * 10
-    assert len(split_off(rows, 20, 0, regression=True)[1]) == 80
-
-
 # ---- three parts and folds
 
 
+def three_parts(rows, validation, test, seed=0):
+    percentages = {"test": test, "validation": validation}
+    return split_rows(rows, row_groups(rows), percentages, seed, "a.csv", row_strata)
+
+
+def folds_of(rows, count, seed):
+    return folds(rows, row_groups(rows), count, seed)
+
+
 def test_percentages_are_of_all_rows(rng):
-    parts = three_parts(rows_of(rng, {"ham": 300, "spam": 100}), 15, 30, seed=0)
+    parts = three_parts(rows_of(rng, {"ham": 300, "spam": 100}), 15, 30)
     assert {name: Counter(rows.labels) for name, rows in parts.items()} == {
         "train": {"ham": 165, "spam": 55},
         "validation": {"ham": 45, "spam": 15},
@@ -124,20 +122,20 @@ def test_each_part_has_each_class_of_three_rows(rng, seed):
 
 def test_each_row_is_tested_once_and_folds_are_stratified(rng):
     rows = rows_of(rng, {"ham": 200, "spam": 50})
-    made = folds(rows, 5, seed=0)
+    made = folds_of(rows, 5, seed=0)
     assert sorted(text for parts in made for text in parts["test"].texts) == sorted(rows.texts)
     for parts in made:
         assert sorted(text for name in PARTS for text in parts[name].texts) == sorted(rows.texts)
         counts = [Counter(parts[name].labels) for name in PARTS]
         assert counts == [{"ham": 140, "spam": 35}, {"ham": 20, "spam": 5}, {"ham": 40, "spam": 10}]
-    assert made == folds(rows, 5, seed=0) != folds(rows, 5, seed=1)
+    assert made == folds_of(rows, 5, seed=0) != folds_of(rows, 5, seed=1)
 
 
 def test_near_duplicates_are_in_one_part_of_each_fold(rng):
     rows = rows_of(rng, {"ham": 200, "spam": 50})
     copies = [f"{text.upper()} {number}!" for number, text in enumerate(rows.texts[::4])]
     everything = LabelledTexts([*rows.texts, *copies], [*rows.labels, *rows.labels[::4]])
-    for parts in folds(everything, 5, seed=0):
+    for parts in folds_of(everything, 5, seed=0):
         words = [{text.lower().rstrip("0123456789! ") for text in parts[name].texts} for name in PARTS]
         assert sum(map(len, words)) == 250
 
@@ -150,19 +148,19 @@ def test_both_texts_of_a_pair_decide_and_stay_together(rng):
 
     rows = rows_of(rng, {"no": 30, "yes": 30})
     rows.pairs = [f"pair of {text}" for text in rows.texts]
-    for own in folds(rows, 3, seed=0)[0].values():
+    for own in folds_of(rows, 3, seed=0)[0].values():
         assert own.pairs == [f"pair of {text}" for text in own.texts]
 
 
 def test_too_few_rows_that_differ(rng):
     with pytest.raises(InputError, match="label 'spam' has 4 rows that differ in their words, too few for 5 folds"):
-        folds(rows_of(rng, {"ham": 20, "spam": 4}), 5, seed=0)
+        folds_of(rows_of(rng, {"ham": 20, "spam": 4}), 5, seed=0)
 
     rows = rows_of(rng, {"ham": 40})
     copies = [f"win {number} now and here" for number in range(9)]
     rows = LabelledTexts([*rows.texts, *copies], rows.labels + ["spam"] * 9)
     with pytest.raises(InputError, match="too few rows differ in their words to hold out 20 %"):
-        split_off(rows, 20, seed=0)
+        three_parts(rows, 10, 20)
 
 
 # ---- in a run
@@ -172,23 +170,13 @@ def test_near_duplicates_of_training_rows_in_given_files_are_noted(tmp_path):
     (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
     (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
     files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", "test")}
-    parts = read_all_parts(ClassificationArguments(validation_file=files["test_file"], **files))
+    parts = ClassificationTask.read(ClassificationArguments(validation_file=files["test_file"], **files))
     line = "near-duplicates of training rows: 1 of 2 validation rows, 1 of 2 test rows"
     assert line in parts["train"].line()
 
 
-def test_the_messages_of_the_project():
-    """384 of them, none a near-duplicate of another."""
-    task_args = ClassificationArguments(task="spam", train_file=[str(MESSAGES)])
-    parts = read_all_parts(task_args)
-    assert class_names(parts, task_args) == ("ham", "spam")
-    labels = Counter(label for rows in parts.values() for label in rows.class_names())
-    assert labels == {"ham": 228, "spam": 156}
-    assert len(set(row_groups(LabelledTexts([t for rows in parts.values() for t in rows.texts], None)))) == 384
-
-
 def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):
-    made = [three_parts(rows_of(rng, {"ham": 60, "spam": 40}), 10, 20, seed=0)]
+    made = [three_parts(rows_of(rng, {"ham": 60, "spam": 40}), 10, 20)]
     with fsspec.open("memory://rows/a.csv?token=s3cr3t", "wb") as file:
         file.write(b"text,label\n")
     fold_files.write_folds(tmp_path, made, SplitArguments(train_file=["memory://rows/a.csv?token=s3cr3t"], folds=1))

@@ -1,7 +1,5 @@
 """The BiLSTM on features of a frozen BERT: which hidden states, its sums, its store, its loading."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from transformers import AutoModelForTokenClassification, BertModel
 from bert_hf import load_tagger
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning import feature_tagging
 from bert_hf.finetuning.feature_tagging import (
     FeatureTaggingTask,
     Tagger,
@@ -200,25 +197,6 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
 def test_noise_in_embeddings_is_not_part_of_a_run_with_frozen_ones(tmp_path):
     noisy = trainer_of(tmp_path, neftune_noise_alpha=5.0)
     assert noisy.facts["identity"]["neftune_noise"] is None
-
-
-def test_features_are_computed_once(tmp_path, monkeypatch):
-    trainer = trainer_of(tmp_path)
-    path = trainer.task.collator().path
-    assert [each.name for each in path.parent.glob("features*")] == [path.name]
-    assert np.load(path, mmap_mode="r").shape[1:] == (4, 32)
-    assert len(pickle.dumps(trainer.task.collator())) < 1000  # the path, not the rows
-
-    made = path.stat().st_mtime_ns
-    again = trainer_of(tmp_path)
-    assert path.stat().st_mtime_ns == made
-    path.with_name(f"{path.name}.partial").write_bytes(b"half")  # of a process that was killed
-    again.task.remove_features()
-    assert not list(path.parent.glob("features*"))
-
-    monkeypatch.setattr(feature_tagging, "free_disk", lambda folder: 1000)
-    with pytest.raises(InputError, match=r"the features take 0\.00 GB, and 0\.00 GB are free"):
-        trainer_of(tmp_path)
 
 
 def test_accumulation_does_not_change_the_gradient(tmp_path):

@@ -13,7 +13,7 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning import words
 from bert_hf.finetuning.tagging.conll import TaggedSentences, read_tagged
 from bert_hf.finetuning.tagging.windows import Windows, WordPieces, make_windows, tokenize_words
-from bert_hf.finetuning.words import TokenClassificationTask, split_off
+from bert_hf.finetuning.words import TokenClassificationTask
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -40,7 +40,7 @@ def pieces_of(counts: list[list[int]]) -> WordPieces:
     flat = [count for sentence in counts for count in sentence]
     starts = np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
     sentences = np.concatenate([[0], np.cumsum([len(sentence) for sentence in counts])]).astype(np.int64)
-    return WordPieces(np.arange(starts[-1]), starts, sentences, 0)
+    return WordPieces(np.arange(starts[-1]), starts, sentences)
 
 
 def spans(windows: Windows) -> list[tuple[int, int]]:
@@ -64,14 +64,6 @@ def test_a_word_longer_than_the_window_keeps_its_first_pieces():
     kept = LETTER_TOKENIZER.convert_ids_to_tokens(pieces.ids)
     assert kept == ["a", "a", "##b", "##c", "b", "a", "##b", "##c"]
     assert pieces.starts.tolist() == [0, 1, 4, 5, 8]
-    assert pieces.cut == 2
-
-
-def test_many_sentences_are_tokenized_as_one_by_one():
-    sentences = [[f"w{i % 60}", "w1x1"] * (i % 3) for i in range(2100)]
-    pieces = tokenize_words(sentences, tiny_tokenizer())
-    single = [tokenize_words([sentence], tiny_tokenizer()).ids for sentence in sentences]
-    assert np.array_equal(pieces.ids, np.concatenate(single))
 
 
 # ---- windows
@@ -253,12 +245,8 @@ def test_document_context_is_of_the_document(tmp_path):
     assert "each file counts as one document" in TokenClassificationTask(task_args, tiny_tokenizer()).describe()
 
 
-def test_near_duplicates_of_training_sentences_are_counted(tmp_path):
-    (tmp_path / "a.conll").write_text("Anna B-X\nsleeps O\n\nBen B-X\nruns O\n")
-    (tmp_path / "b.conll").write_text("anna B-X\nsleeps O\n\nCarl B-X\nreads O\n")
-    given = {"train_file": [str(tmp_path / "a.conll")], "validation_file": [str(tmp_path / "b.conll")]}
-    task = TokenClassificationTask(asked_for(tmp_path, **given, test_file=None), tiny_tokenizer())
-    assert "near-duplicates of training rows: 1 of 2 validation rows" in task.describe().splitlines()
+def complete(task_args, parts=None):
+    return TokenClassificationTask.complete(task_args, parts or TokenClassificationTask.read(task_args))
 
 
 def test_validation_sentences_are_split_off(tmp_path):
@@ -270,15 +258,15 @@ def test_validation_sentences_are_split_off(tmp_path):
         tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None,
         validation_split_percentage=20,
     )  # fmt: skip
-    parts = TokenClassificationTask.read(task_args)
+    parts = complete(task_args)
     assert {part: len(rows) for part, rows in parts.items()} == {"train": 80, "validation": 20}
     assert not {tuple(words) for words in parts["train"].words} & {tuple(words) for words in parts["validation"].words}
-    assert parts["validation"] == TokenClassificationTask.read(task_args)["validation"]
+    assert parts["validation"] == complete(task_args)["validation"]
 
     # Whole documents, where the data have them
     rows = parts["train"]
     rows.documents = [number // 5 for number in range(len(rows))]
-    rest, part = split_off(rows, 20, seed=1)
+    rest, part = complete(task_args, {"train": rows}).values()
     assert len(part) == 15
     assert not set(rest.documents) & set(part.documents)
 
@@ -287,16 +275,9 @@ def test_validation_sentences_are_split_off(tmp_path):
     for number in range(30):
         sentence = [word if number % 2 else word.upper() for word in words[4 * (number % 10) : 4 * (number % 10) + 4]]
         shared.add(sentence, ["O"] * 4, number % 6 if number < 24 else 6, "a.conll", [])
-    rest, part = split_off(shared, 20, seed=0)
+    rest, part = complete(task_args, {"train": shared}).values()
     sentences = [{" ".join(words).lower() for words in rows.words} for rows in (rest, part)]
     assert not sentences[0] & sentences[1]
-
-
-def test_too_few_sentences_to_split(tmp_path):
-    (tmp_path / "a.conll").write_text("a\tO\n\na\tB-X\n")
-    task_args = asked_for(tmp_path, train_file=[str(tmp_path / "a.conll")], validation_file=None, test_file=None)
-    with pytest.raises(InputError, match=r"a\.conll: no two sentences, or documents"):
-        TokenClassificationTask.read(task_args)
 
 
 def test_samples_keep_every_label(tmp_path):

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from bert_hf import BertForPreTraining
 from bert_hf.models import functional, modeling_bert, unpadded_attention
 from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, difference, find_fault
-from bert_hf.models.micro_batches import split_micro_batch
 
 # ---- kernels that are broken on purpose
 
@@ -196,15 +195,6 @@ def test_the_kernels_of_dropout_are_compared_though_nothing_is_dropped(monkeypat
     assert all(mask.all() for mask in drawn)
 
 
-def test_fewer_rows_are_the_batch_of_those_rows():
-    batch = ragged_batch(tiny_config())
-    part = next(split_micro_batch(batch, 2))
-    assert part["input_ids"].shape == (2, 24)
-    assert torch.equal(part["token_positions"], batch["attention_mask"][:2].flatten().nonzero().squeeze(1))
-    assert torch.equal(part["masked_positions"], (batch["labels"][:2].flatten() != -100).nonzero().squeeze(1))
-    assert part["next_sentence_label"].tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("bounds", [FP32, HALF])
 def test_the_bounds(bounds):
     gradient = {"a": torch.full((4,), 3.0), "b": torch.full((4,), 4.0), "c": torch.zeros(2)}
@@ -225,15 +215,6 @@ def test_all_ranks_take_the_plain_path_for_the_fault_of_one(caplog, fault):
     check.choose(model, ragged_batch(model.config))
     assert model.fast_path == (fault is None)
     assert len(lines_of(caplog)) == (fault is not None)
-
-
-def test_the_run_s_own_weights_are_not_needed(monkeypatch):
-    """Under ZeRO 3 and FSDP a rank holds only a part of them."""
-    model = BertForPreTraining(tiny_config(num_hidden_layers=3))
-    monkeypatch.setattr(model, "forward", missing_kernel)
-    assert find_fault(model, losses_of, ragged_batch(model.config)) is None
-    monkeypatch.setattr("bert_hf.models.unpadded_attention._dense_attention", wrong_attention)
-    assert find_fault(model, losses_of, ragged_batch(model.config)) is not None
 
 
 def test_a_dropout_that_drops_nothing_has_the_bits_of_none():

@@ -18,7 +18,6 @@ from bert_hf.models.functional import (
     are_plain_linear,
     keep_mask,
     project,
-    project_jointly,
     projected_cross_entropy,
     token_losses,
 )
@@ -60,13 +59,6 @@ def test_dropout_and_its_gradient(added, dtype):
     out.float().sum().backward()
     torch.testing.assert_close(x.grad.float(), mask, rtol=1e-2 if dtype == torch.bfloat16 else 1e-6, atol=0)
     assert not added or torch.equal(residual.grad, torch.ones(50, 40))
-
-
-def test_no_dropout_where_none_is_asked_for():
-    x = torch.randn(5, 4)
-    assert torch.equal(DropoutAdd(0.5).eval()(x, x), x + x)
-    assert torch.equal(DropoutAdd(0.0)(x), x)
-    assert not DropoutAdd(1.0)(x).any()
 
 
 # ---- batches without padding
@@ -237,16 +229,6 @@ class TorchDispatchCounter(TorchDispatchMode):
 class Adapted(nn.Linear):
     def forward(self, x):
         return super().forward(x) + 1
-
-
-def test_one_product_is_the_same_as_several():
-    hidden, layers = torch.randn(3, 5, 8, requires_grad=True), [nn.Linear(8, size) for size in (4, 6, 2)]
-    parameters = [hidden, *(p for layer in layers for p in layer.parameters())]
-    found, expected = (torch.cat(x, -1) for x in (project_jointly(hidden, *layers), [m(hidden) for m in layers]))
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad((out**2).sum(), parameters) for out in (found, expected)]
-    for mine, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])

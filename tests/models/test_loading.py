@@ -1,4 +1,3 @@
-import contextlib
 import json
 import os
 import re
@@ -86,7 +85,8 @@ class TwoClasses(ClassificationTask):
 
     @classmethod
     def read(cls, task_args):
-        return {"train": LabelledTexts(["one", "another"], ["a", "b"])}
+        rows = LabelledTexts(["one", "another"], ["a", "b"])
+        return {"train": rows, "validation": rows}
 
 
 def open_as_classifier(where, **options) -> str:
@@ -257,18 +257,6 @@ def test_where_old_tokenizers_once_lay_does_not_matter(folder, tokenizer):
     assert load_tokenizer(folder).get_vocab() == tokenizer.get_vocab()
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-@pytest.mark.parametrize(
-    "content", [b"[]", b"{}", b"", b"\x80\x05", b'{"model": {"type": "X"}}', b'{"added_tokens": 3}']
-)
-def test_a_tokenizer_file_of_anything_is_one_line_or_passed_over(folder, tokenizer, name, content):
-    (folder / name).write_bytes(content)
-    known = None
-    with contextlib.suppress(InputError):
-        known = load_tokenizer(folder).get_vocab()
-    assert known in (None, tokenizer.get_vocab())
-
-
 # ---- weights
 
 
@@ -386,20 +374,6 @@ def test_a_number_that_is_not_finite_is_named(folder, tokenizer, dtype, value):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InputError, match=r"bert\.encoder\.layer\.1\.output\.dense\.weight holds NaN or infinity"):
         open_as_both(folder, tokenizer)
-
-
-@pytest.mark.parametrize("value", [3.4028234663852886e38, -3.4028234663852886e38, 1e-45, -0.0])
-def test_the_largest_and_the_smallest_number_are_finite(tmp_path, value):
-    numbers = torch.zeros((1 << 20) + 3)
-    numbers[-1] = value
-    save_file(
-        {"x": numbers, "empty": torch.zeros(0), "half": torch.tensor([65504.0, -65504.0]).half()}, tmp_path / "x"
-    )
-    loading.check_numbers(tmp_path / "x")
-    numbers[-2] = float("nan")
-    save_file({"x": numbers}, tmp_path / "x")
-    with pytest.raises(InputError, match="x holds NaN"):
-        loading.check_numbers(tmp_path / "x")
 
 
 # ---- the Hub

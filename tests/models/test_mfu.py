@@ -42,16 +42,6 @@ def test_products_are_of_the_precision_of_the_run(tmp_path, tokenizer, monkeypat
     assert made == {dtype}
 
 
-def test_no_share_is_above_one(tmp_path, tokenizer):
-    """Here of a peak that is far too low, as the one of a square product was on another CPU."""
-    trainer = make(tmp_path, tokenizer, **OPTIONS)
-    trainer._throughput.peak = 1.0
-    metrics = trainer.train().metrics
-    shares = [row["train_mfu"] for row in trainer.state.log_history if "train_mfu" in row]
-    assert max(shares) == 1.0
-    assert 0 < metrics["train_mfu"] <= 1.0
-
-
 def test_the_time_of_measuring_is_not_the_run_s(tmp_path, tokenizer, monkeypatch):
     late = SimpleNamespace(seconds=0.0)
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + late.seconds)

@@ -215,60 +215,6 @@ def test_finetune(place, pretrained, capsys):
     assert "random weights: only the checkpoint" in capsys.readouterr().out
 
 
-PRETRAIN_FAULTS = [
-    (["--train_file", "nowhere.txt"], "nowhere.txt: no such file"),
-    (["--train_file", "{place}/empty.txt"], "the file is empty"),
-    (["--train_file", "{place}/rows.jsonl", "--text_column", "body"], "rows.jsonl:1: no text in column 'body'"),
-    (["--train_file", "{place}/latin.txt"], "latin.txt:1:5: byte 0xe9 is not UTF-8"),
-    (["--train_file", "{place}/one.txt", "--validation_file", "{place}/text.txt"], "need at least 2 documents"),
-    (["--max_seq_length", "100", "--long_seq_length", "128"], "sequence length 128 is beyond the model's 64"),
-    (["--long_seq_length", "100"], "sequence length 100 is beyond the model's 64 positions"),
-    (["--config_name", "nowhere.json"], "nowhere.json: no such file"),
-    (["--output_dir", "{place}/full"], "the output folder holds files that bert_hf did not write"),
-    (["--tokenizer_name", "{place}/nowhere"], "nowhere: cannot load a tokenizer from it: no such folder"),
-    (["--tokenizer_name", "{place}/big.txt", "--train_file", "{place}/text.txt",
-      "--model_name_or_path", "{place}/pretrained"], "the tokenizer's ids reach"),
-    (["--config", "{place}/bad.yaml"], "bad.yaml:2: unknown option 'max_stepz'; did you mean max_steps?"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "message"), PRETRAIN_FAULTS)
-def test_bad_input_is_one_line_and_exit_code_2(place, pretrained, capsys, words, message):
-    (place / "empty.txt").write_text("")
-    (place / "rows.jsonl").write_text('{"text": "x"}\n')
-    (place / "latin.txt").write_bytes(b"caf \xe9\n")
-    (place / "one.txt").write_text("One document. With two sentences.\n")
-    (place / "bad.yaml").write_text("seed: 1\nmax_stepz: 3\n")
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *(f"piece{i}" for i in range(500)),
-        *map(chr, range(97, 123)),
-    ]
-    (place / "big.txt").write_text("\n".join(pieces) + "\n")
-    (place / "full").mkdir(exist_ok=True)
-    (place / "full/thesis.txt").write_text("mine")
-    code = pretrain(place, "--cache_dir", str(place / "cache"), *(w.format(place=place) for w in words), output="bad")
-    error = capsys.readouterr().err
-    assert code == 2
-    assert message in error
-    assert sum(line.startswith("error: ") for line in error.splitlines()) == 1
-    assert "Traceback" not in error
-    assert not (place / "bad/model.safetensors").exists()
-
-
-def test_bad_input_of_fine_tuning(place, pretrained, capsys):
-    assert finetune(place, "--train_file", "nowhere.tsv", output="bad") == 2
-    assert finetune(place, "--model_name_or_path", str(place / "nowhere"), output="bad") == 2
-    assert finetune(place, "--max_seq_length", "128", output="bad") == 2
-    errors = capsys.readouterr().err
-    for message in ("nowhere.tsv: no such file", "nowhere: ", "128 is beyond the model's 64"):
-        assert message in errors
-
-
 def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, monkeypatch):
     paces = []
 

@@ -41,15 +41,6 @@ def test_the_paper_on_h200s(capsys):
     assert eight[4] == "4.33"  # hours
 
 
-def test_mfu_decides_the_hours(capsys):
-    def hours(share):
-        words = ["--mfu", share, "--num_devices", "1", "--per_device_train_batch_size", "256"]
-        assert estimate(*BASE, *words) == 0
-        return float(next(line for line in capsys.readouterr().out.splitlines() if "256 × 1" in line).split()[4])
-
-    assert hours("0.2") == pytest.approx(2 * hours("0.4"), rel=0.05)
-
-
 def test_epochs_of_a_prepared_corpus(tmp_path, capsys):
     text = "\n".join(f"Sentence {i} of the text says what {i * i} is." for i in range(40))
     tokenizer = train_tokenizer([text], vocab_size=150)
@@ -87,24 +78,3 @@ def test_every_length_of_the_run_is_counted(capsys):
     steps = np.diff([*begins, 1001]).tolist()
     assert lengths == [f"length {phase.max_seq_length}: {n} steps" for phase, n in zip(phases, steps, strict=True)]
     assert "(and the largest micro-batch at 128 that" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([*BASE, "--device", "tpu"], "--device: unknown device 'tpu'; did you mean"),
-        ([*BASE, "--config_name", "none.json"], "none.json: no such file"),
-        ([*BASE, "--mfu", "45"], "--mfu: 45.0 is out of range; it must be in (0, 1]"),
-        ([*BASE, "--num_devices", "0"], "--num_devices: 0 is out of range; it must be in [1, inf)"),
-        ([*BASE, "--train_file", "none"], "none"),
-        ([*BASE, "--max_seq_length", "600", "--long_seq_length", "600"], "length 600 is beyond the model's 512"),
-        (["--config_name", "configs/model/base.json"], "--max_steps: the length of the run is not known; give it"),
-        (["--config_name", "configs/model/base.json", "--max_steps", "5", "--gpus", "8"], "unknown option 'gpus'"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line(words, message, capsys):
-    assert estimate(*words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-    assert error.count("\n") == 1

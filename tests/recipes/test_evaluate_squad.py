@@ -82,11 +82,3 @@ def test_bad_files(place, capsys, name, content, expected):
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert said.err.startswith(f"error: {place}/{expected}")
-
-
-def test_bad_arguments(place, capsys):
-    assert recipe("evaluate_squad")([str(place / "data.json")]) == 2
-    assert recipe("evaluate_squad")([str(place / "none.json"), str(place / "predictions.json")]) == 2
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("error: command line: the following arguments are required: predictions; --help")
-    assert second.startswith(f"error: {place}/none.json: no such file; check the path")

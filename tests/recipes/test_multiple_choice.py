@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.choice_rows import save_checkpoint, swag_lines
-from helpers.recipe_runs import Cut, recipe
-from safetensors.torch import load_file
+from helpers.recipe_runs import recipe
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-from bert_hf.finetuning import trainer
 
 QUICK = [
     "--max_seq_length", "48", "--max_steps", "6", "--per_device_train_batch_size", "4", "--eval_strategy", "no",
@@ -65,42 +62,9 @@ def test_trains_predicts_and_loads_in_the_stock_class(place, tmp_path, capsys):
     assert metrics["test_loss"] == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-def test_a_killed_run_resumes_and_ends_with_the_same_weights(place, tmp_path, monkeypatch):
-    assert tune(place, tmp_path / "whole") == 0
-    with monkeypatch.context() as patch:
-        make = trainer.FineTuner.__init__
-        patch.setattr(
-            trainer.FineTuner, "__init__", lambda self, *a, **k: (make(self, *a, **k), self.add_callback(Cut()))[0]
-        )
-        with pytest.raises(KeyboardInterrupt):
-            tune(place, tmp_path / "killed")
-    assert tune(place, tmp_path / "killed") == 0
-    whole, killed = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
-    assert whole == killed
-    assert "classifier.weight" in load_file(tmp_path / "whole/model.safetensors")
-
-
 def test_rows_without_labels_are_predicted(place, tmp_path):
     assert tune(place, tmp_path / "run", "--test_file", str(place / "unlabelled.jsonl")) == 0
     written = (tmp_path / "run/test_predictions.tsv").read_text().splitlines()
     assert len(written) == 11
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert not {"test_accuracy", "test_loss", "baseline_accuracy"} & metrics.keys()
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (swag_lines(label=""), "rows.jsonl:1: the row has no label"),
-        (swag_lines(ending2=""), "rows.jsonl:1: not a context with two or more choices"),
-        ('{"text": "x"}\n', "rows.jsonl:1: not a context with two or more choices (columns: text)"),
-    ],
-)
-def test_bad_input_is_one_line_and_writes_nothing(place, tmp_path, monkeypatch, capsys, content, line):
-    (tmp_path / "rows.jsonl").write_text(content)
-    monkeypatch.chdir(tmp_path)
-    words = ["--model_name_or_path", str(place / "bert"), "--train_file", "rows.jsonl", "--output_dir", "out"]
-    assert recipe("finetune_multiple_choice")([*words, *QUICK]) == 2
-    (written,) = capsys.readouterr().err.splitlines()
-    assert written.startswith(f"error: {line}")
-    assert not (tmp_path / "out").exists()

@@ -1,18 +1,16 @@
 """recipes/finetune_question_answering.py on a tiny checkpoint: files, figures, resume, stock loading, bad input."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 import torch
 from helpers.child_processes import accelerate_launch
-from helpers.recipe_runs import ROOT, Cut, recipe
+from helpers.recipe_runs import ROOT, recipe
 from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertForPreTraining
 
 from bert_hf.data.text.tokenization import save_tokenizer
-from bert_hf.finetuning import trainer
 from bert_hf.finetuning.spans import answer
 
 
@@ -125,23 +123,6 @@ def test_a_threshold_that_is_given_is_kept(place):
     assert "" not in json.loads((place / "given/predictions.json").read_text()).values()
 
 
-def test_killed_and_asked_again_ends_with_the_same_bytes(place, monkeypatch):
-    assert fine_tune(place, "whole", *files_of(place, "")) == 0
-    with monkeypatch.context() as patched:
-        stock = trainer.FineTuner.__init__
-
-        def cut(self, *args, **kwargs):
-            stock(self, *args, **kwargs)
-            self.add_callback(Cut)
-
-        patched.setattr(trainer.FineTuner, "__init__", cut)
-        with pytest.raises(KeyboardInterrupt):
-            fine_tune(place, "cut", *files_of(place, ""))
-    assert fine_tune(place, "cut", *files_of(place, "")) == 0
-    for name in ("model.safetensors", "predictions.json", "nbest_predictions.json", "config.json"):
-        assert (place / "cut" / name).read_bytes() == (place / "whole" / name).read_bytes(), name
-
-
 def test_the_code_of_the_card_runs(place, capsys, monkeypatch):
     assert fine_tune(place, "card", *files_of(place, ""), "--max_steps", "1") == 0
     card = (place / "card/README.md").read_text()
@@ -156,17 +137,6 @@ def test_the_code_of_the_card_runs(place, capsys, monkeypatch):
     exec(compile(code, "card", "exec"), {})
     first, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("{'score': ")
-
-
-def test_without_validation_file_whole_articles_are_held_out(place, capsys):
-    letters = str.maketrans("0123456789", "abcdefghij")  # words that differ in digits alone would be near-duplicates
-    text = (place / "train.json").read_text()
-    (place / "words.json").write_text(re.sub(r"\bw\d+", lambda word: word.group().translate(letters), text))
-    words = ["--train_file", str(place / "words.json"), "--validation_split_percentage", "50", "--max_steps", "1"]
-    assert fine_tune(place, "halves", *words) == 0
-    assert "20 train, 20 validation rows" in capsys.readouterr().out
-    numbers = [int(name.split("-")[1]) for name in json.loads((place / "halves/predictions.json").read_text())]
-    assert sorted(numbers) == [4 * article + row for article in sorted({n // 4 for n in numbers}) for row in range(4)]
 
 
 def test_unlabelled_test_questions_do_not_make_a_run_one_of_squad_2(place, capsys):
@@ -246,27 +216,3 @@ def test_two_ranks_predict_what_one_process_predicts(place):
     assert two == pytest.approx(one, abs=1e-5)
     one, two = ((place / output / "predictions.json").read_text() for output in ("one", "two"))
     assert one == two
-
-
-FAULTS = [
-    (["--doc_stride", "29"], "--doc_stride 29 must be less than --max_seq_length 32 without its 3 special tokens"),
-    (["--doc_stride", "27"], "train.json: question train-0 has 2 tokens, which leave 27 for its context"),
-    (["--train_file", "{place}/none.json"], "none.json: no question has an answer; give questions with answers"),
-    (["--version_2_with_negative", "false", "--train_file", "{place}/train2.json"], "has no answer, and --version_2"),
-    (["--train_file", "{place}/twice.json"], "twice.json: question train-0 occurs twice"),
-    (["--max_seq_length", "384", "--doc_stride", "128"], "384 is beyond the model's 64 positions"),
-    (["--n_best_size", "0"], "--n_best_size: 0 is out of range"),
-    (["--metric_for_best_model", "accuracy"], "no metric 'accuracy'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "message"), FAULTS)
-def test_bad_input_is_one_line(place, capsys, words, message):
-    data = json.loads((place / "train.json").read_text())["data"]
-    (place / "twice.json").write_text(json.dumps({"data": [*data, data[0]]}))
-    write_questions(place / "none.json", 4, 0, unanswerable=1.0)
-    assert fine_tune(place, "bad", *files_of(place, ""), *(word.format(place=place) for word in words)) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("error: ")
-    assert not [path.name for path in place.glob("bad/*") if not path.name.startswith(".")]

@@ -222,12 +222,6 @@ def test_a_missing_server_is_one_line(place, capsys):
     assert error.count("\n") == 1
 
 
-def test_steps_are_required(place, server, capsys):
-    assert pretrain(place, f"{server.address}/corpus", "no", "--max_steps", "-1") == 2
-    assert "give --max_steps" in capsys.readouterr().err
-    assert server.shards == list(head(place))
-
-
 def test_raw_text_behind_a_url(place, server, capsys):
     documents = [f"Thing {d} says that it follows. And topic {d} follows thing {d}." for d in range(30)]
     rows = "".join(json.dumps({"text": document}) + "\n" for document in documents)

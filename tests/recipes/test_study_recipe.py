@@ -80,25 +80,6 @@ def test_check_asks_the_recipe_and_writes_nothing(place, capsys):
     assert not (place / "checked").exists()
 
 
-BAD = [
-    (["--learning_rte", "1"], "cell narrow/fold-0/size-all/seed-1: command line: unknown option 'learning_rte'; did"),
-    (["--num_train_epochs", "many"], "cell narrow/fold-0/size-all/seed-1: command line: argument --num_train_epochs"),
-    (["--recipe", "finetune_clasification"], "--recipe: no fine-tuning recipe 'finetune_clasification'; did you mean"),
-    (["--models", "none={place}/none"], "cell none/fold-0/size-all/seed-1: "),
-    (["--seeds", "one"], "command line: argument --seeds: invalid int value"),
-]
-
-
-@pytest.mark.parametrize(("given", "line"), BAD)
-def test_bad_input_is_one_line_and_leaves_nothing(place, capsys, given, line):
-    given = [word.format(place=place) for word in given]
-    assert recipe("study")(argv(place, "bad", *given)) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: {line}")
-    assert said.count("\n") == 1
-    assert not (place / "bad").exists()
-
-
 @pytest.mark.slow
 def test_killed_three_times_it_ends_with_the_same_bytes(place):
     """SIGKILL, SIGTERM (with exit code 143) and SIGKILL, each while a cell trains."""

@@ -13,7 +13,6 @@ from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase
 from bert_hf.analysis.features import open_network
 from bert_hf.analysis.probe_labels import few_labels, frozen_features, prepare_folds
 from bert_hf.analysis.probe_language import (
-    HeldOutText,
     masked_lm,
     minimal_pairs,
     next_sentence,
@@ -26,7 +25,7 @@ from bert_hf.config.parser import option
 from bert_hf.console import format_table
 from bert_hf.errors import InputError, check_known
 
-REPORT_FILES = ("probe.json", "probe.txt", "probe.png")
+REPORT_FILES = ("probe.json", "probe.txt")
 NEEDS = {  # part → the option that names its data
     "mlm": "validation_file",
     "nsp": "validation_file",
@@ -100,86 +99,72 @@ def open_subject(probe_args: ProbeArguments) -> Subject:
     return Subject(str(where), model, random.to(model.device).eval(), tokenizer, missing)
 
 
-class Probe:
-    """One probe of one checkpoint.
+def run_probe(
+    probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main, report: Callable = print
+) -> dict:
+    """Runs the chosen parts and writes `probe.json` and `probe.txt`; returns the results by part.
 
     Args:
         folder: the output folder.
         main: of the recipe that fine-tunes on few labels.
         report: prints a line.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
-    def __init__(
-        self, probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main, report: Callable = print
-    ):
-        self.args, self.subject, self.folder, self.main, self.report = probe_args, subject, folder, main, report
-        self.parts = probe_args.chosen_parts()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
+    results: dict[str, Any] = {"checkpoint": subject.name, "notes": [], "seconds": {}}
+    for part, measure in _measures(probe_args, subject, folder, main).items():
+        report(f"{part} …")
+        begin = time.perf_counter()
+        found = measure()
+        if isinstance(found, str):
+            results["notes"].append(f"{part}: {found}")
+        else:
+            results[part] = found
+        results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
-        # All data are read before anything is computed, so that a bad line is found in the first seconds
-        self.text: HeldOutText | None = None
-        if {"mlm", "nsp"} & set(self.parts):
-            files, most = probe_args.validation_file or [], probe_args.max_eval_samples
-            self.text = read_held_out(files, subject.tokenizer, probe_args.max_seq_length, most)
-        if "grammar" in self.parts:
-            self.pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)
-        if {"features", "few_labels"} & set(self.parts):
-            columns = probe_args.text_column, probe_args.label_column
-            prepare_folds(probe_args.train_file or [], *columns, folder / "folds")
+    (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    notes = "".join(f"! {note}\n" for note in results["notes"])
+    text = "\n".join(format_table(_table(results))) + "\n" + notes
+    (folder / "probe.txt").write_text(text, encoding="utf-8")
+    report(f"\n{text}\nreport: {folder}")
+    return results
 
-    def run(self) -> dict:
-        """Runs the parts and writes `probe.json`, `probe.txt` and `probe.png`; returns the results by part."""
-        results: dict[str, Any] = {"checkpoint": self.subject.name, "notes": [], "seconds": {}}
-        for part in self.parts:
-            self.report(f"{part} …")
-            begin = time.perf_counter()
-            note = self._unmeasurable(part)
-            if note is None:
-                results[part] = getattr(self, f"_{part}")()
-            else:
-                results["notes"].append(note)
-            results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
-        (self.folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-        notes = "".join(f"! {note}\n" for note in results["notes"])
-        text = "\n".join(format_table(_table(results))) + "\n" + notes
-        (self.folder / "probe.txt").write_text(text, encoding="utf-8")
-        draw(results, self.folder / "probe.png")
-        self.report(f"\n{text}\nreport: {self.folder}")
-        return results
+def _measures(
+    probe_args: ProbeArguments, subject: Subject, folder: Path, main: Main
+) -> dict[str, Callable[[], dict | str]]:
+    """By chosen part, what measures it, or says why it cannot be measured.
 
-    def _unmeasurable(self, part: str) -> str | None:
-        """Why a part cannot be measured; None where it can."""
-        if part in ("mlm", "grammar") and self.subject.lacks("cls.predictions"):
-            return f"{part}: the checkpoint has no masked-language-model head"
-        if part == "nsp" and self.subject.lacks("cls.seq_relationship", "bert.pooler"):
-            return "nsp: the checkpoint has no next-sentence head"
-        if part == "nsp" and (self.text is None or not self.text.pairs or len(self.text.examples) < _MIN_PAIRS):
-            return f"nsp: the held-out text gives fewer than {_MIN_PAIRS} sentence pairs"
-        return None
+    All data are read here, before anything is computed, so that a bad line is found in the first seconds.
+    """
+    model, random, tokenizer = subject.model, subject.random, subject.tokenizer
+    length, chosen = probe_args.max_seq_length, probe_args.chosen_parts()
+    measures: dict[str, Callable[[], dict | str]] = {}
 
-    # ---- parts, named as in `NEEDS`
+    if {"mlm", "nsp"} & set(chosen):
+        text = read_held_out(probe_args.validation_file or [], tokenizer, length, probe_args.max_eval_samples)
+        measures["mlm"] = lambda: masked_lm(text, model, tokenizer)
+        measures["nsp"] = lambda: next_sentence(text, outputs_of(model, text.examples, tokenizer))
+        if not text.pairs or len(text.examples) < _MIN_PAIRS:
+            measures["nsp"] = lambda: f"the held-out text gives fewer than {_MIN_PAIRS} sentence pairs"
+    if "grammar" in chosen:
+        pairs = read_minimal_pairs(probe_args.blimp or [], probe_args.max_pairs)
+        measures["grammar"] = lambda: {
+            "checkpoint": minimal_pairs(pairs, model, tokenizer), "random": minimal_pairs(pairs, random, tokenizer)
+        }  # fmt: skip
+    if {"features", "few_labels"} & set(chosen):
+        folds = folder / "folds"
+        prepare_folds(probe_args.train_file or [], probe_args.text_column, probe_args.label_column, folds)
+        networks: Any = {"checkpoint": model.bert, "random": random.bert}
+        measures["features"] = lambda: frozen_features(networks, tokenizer, folds, length)
+        measures["few_labels"] = lambda: few_labels(subject.name, folder, length, main)
 
-    def _mlm(self) -> dict:
-        assert self.text is not None
-        return masked_lm(self.text, self.subject.model, self.subject.tokenizer)
-
-    def _nsp(self) -> dict:
-        assert self.text is not None
-        outputs = outputs_of(self.subject.model, self.text.examples, self.subject.tokenizer)
-        return next_sentence(self.text, outputs)
-
-    def _grammar(self) -> dict:
-        networks = {"checkpoint": self.subject.model, "random": self.subject.random}
-        return {name: minimal_pairs(self.pairs, model, self.subject.tokenizer) for name, model in networks.items()}
-
-    def _features(self) -> dict:
-        networks: Any = {"checkpoint": self.subject.model.bert, "random": self.subject.random.bert}
-        return frozen_features(networks, self.subject.tokenizer, self.folder / "folds", self.args.max_seq_length)
-
-    def _few_labels(self) -> dict:
-        return few_labels(self.subject.name, self.folder, self.args.max_seq_length, self.main)
+    if subject.lacks("cls.predictions"):
+        measures["mlm"] = measures["grammar"] = lambda: "the checkpoint has no masked-language-model head"
+    if subject.lacks("cls.seq_relationship", "bert.pooler"):
+        measures["nsp"] = lambda: "the checkpoint has no next-sentence head"
+    return {part: measures[part] for part in chosen}
 
 
 # ---- report
@@ -215,48 +200,3 @@ def _table(results: dict) -> list[list[str]]:
         rows.append([f"fine-tuned on few labels: {metric}", f"{statistics.fmean(values):.3f}", compared])
 
     return rows
-
-
-def draw(results: dict, path: Path) -> None:
-    """Up to three panels: scores by number of labels, scores by layer, grammar by phenomenon."""
-    from matplotlib.figure import Figure
-
-    panels = [_draw_labels, _draw_layers] if "features" in results else []
-    if "grammar" in results:
-        panels.append(_draw_grammar)
-    if not panels:
-        return
-
-    figure = Figure(figsize=(5.2 * len(panels), 4.4), layout="constrained")
-    for panel, draw_panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        draw_panel(panel, results)
-        panel.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
-
-
-def _draw_labels(panel: Any, results: dict) -> None:
-    for name, by_count in results["features"]["scores"].items():
-        style = "--" if name.startswith("tfidf") else "-"
-        panel.plot(list(by_count), list(by_count.values()), style, marker="o", label=name)
-    panel.set_xscale("log")
-    panel.set_xlabel("labelled rows")
-    panel.set_ylabel(results["features"]["metric"])
-    panel.legend(frameon=False)
-
-
-def _draw_layers(panel: Any, results: dict) -> None:
-    by_layer = results["features"]["by_layer"]
-    for name, values in by_layer.items():
-        panel.plot(range(len(values)), values, marker="o", label=name)
-    panel.set_xticks(range(max(map(len, by_layer.values()))))
-    panel.set_xlabel("layer (0: embeddings)")
-    panel.set_ylabel(results["features"]["metric"])
-    panel.legend(frameon=False)
-
-
-def _draw_grammar(panel: Any, results: dict) -> None:
-    shares = results["grammar"]["checkpoint"]["by_phenomenon"]
-    panel.barh(list(shares), list(shares.values()))
-    panel.axvline(0.5, color="0.4", linestyle="--")
-    panel.tick_params(axis="y", labelsize=7)
-    panel.set_xlabel("grammatical sentence preferred")

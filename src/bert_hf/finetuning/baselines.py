@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import cut_tokens
-from bert_hf.finetuning.metrics import LocalMetric, classification_metrics, regression_metrics
+from bert_hf.finetuning.metrics import classification_metrics, regression_metrics
 
 _STRENGTHS = (0.01, 0.1, 1.0)  # C of the SVM, 1 / alpha of the ridge regression; from strong to weak regularisation
 _FOLDS = 3
@@ -55,7 +55,7 @@ def cut_texts(
     texts: list[str] = []
     pairs: list[str] = []
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        [(one, other)], _ = cut_tokens(first, second, available, long_texts)
+        [(one, other)] = cut_tokens(first, second, available, long_texts)
         texts.append(_text_of(rows.texts[row], first, one))
         if rows.pairs is not None:
             pairs.append(_text_of(rows.pairs[row], second, other))
@@ -142,18 +142,18 @@ class Baselines:
             features = vectorizer.transform(train)
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
-    def metrics(self, rows: LabelledTexts, metric: LocalMetric | None = None) -> dict[str, float]:
+    def metrics(self, rows: LabelledTexts, names: Sequence[str] = ()) -> dict[str, float]:
         """Metrics of labelled rows, named `baseline_<kind>_<metric>`.
 
         Args:
             rows: cut like the training rows.
-            metric: of the task's benchmark (see `classification_metrics`).
+            names: of the metrics of the task's benchmark (see `classification_metrics`).
         """
         references = rows.targets(self.labels)
         result = {}
         for kind, scores in self.predict(rows).items():
             if self.labels:
-                metrics = classification_metrics(scores, references, metric)
+                metrics = classification_metrics(scores, references, names)
             else:
                 metrics = regression_metrics(scores, references)
             result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
@@ -205,22 +205,3 @@ class Baselines:
             for strength in _STRENGTHS
         ]
         return _STRENGTHS[int(np.argmax(means))]
-
-
-# ---- sentences
-
-
-def one_class_warning(predictions: np.ndarray, labels: Sequence[str]) -> str:
-    """A warning where all rows are given one class; "" otherwise.
-
-    Args:
-        predictions: (N,) class ids, N ≥ 1.
-        labels: class names by id.
-    """
-    if len(np.unique(predictions)) > 1:
-        return ""
-    name = labels[int(predictions[0])]
-    return (
-        f"warning: the model predicts {name!r} for all {len(predictions):,} rows; train for longer, or with another "
-        "learning rate"
-    )

@@ -1,17 +1,13 @@
-"""Reads multiple-choice rows (a context, several continuations or answers, the right one), and splits them."""
+"""Reads multiple-choice rows (a context, several continuations or answers, the right one)."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.text.readers import whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError
-from bert_hf.finetuning.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splits import held_out
 
 _CONTEXTS = ("sent1", "context")  # SWAG's name of the column, and the general one
 _QUESTIONS = ("sent2", "question")
@@ -47,7 +43,7 @@ class ChoiceRow(NamedTuple):
 
 
 def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
-    """The parts of a multiple-choice task; see `labelled_parts.read_all_parts` for those that are split off.
+    """The parts of a multiple-choice task that files or a Hub dataset hold.
 
     Raises:
         InputError: with file and line.
@@ -59,14 +55,7 @@ def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
     parts = {part: list(map(choice_row, rows_of_part)) for part, rows_of_part in rows.items()}
     _check_choices(parts)
 
-    if "validation" in parts:
-        return parts
-    share, seed = task_args.validation_split_percentage, task_args.split_seed
-    if "test" not in parts:
-        parts["train"], parts["test"] = split_choices(parts["train"], task_args.test_split_percentage, seed)
-        share *= 100 / (100 - task_args.test_split_percentage)
-    parts["train"], parts["validation"] = split_choices(parts["train"], share, seed)
-    return {part: parts[part] for part in ("train", "validation", "test")}
+    return parts
 
 
 def _check_choices(parts: dict[str, list[ChoiceRow]]) -> None:
@@ -80,23 +69,6 @@ def _check_choices(parts: dict[str, list[ChoiceRow]]) -> None:
             if len(row.choices) != count:
                 what = f"{len(row.choices)} choices; the first training row has {count}"
                 raise InputError(what, where=row.where, line=row.line, remedy="give each row the same number")
-
-
-def split_choices(rows: list[ChoiceRow], percentage: float, seed: int) -> tuple[list[ChoiceRow], list[ChoiceRow]]:
-    """(rest, about `percentage` % of the rows), near-duplicate contexts in one of the two, equal for equal seeds.
-
-    Not stratified, since the number of the right choice says nothing; so that ten rows can be split, too.
-
-    Raises:
-        InputError: too few contexts differ.
-    """
-    groups = near_duplicate_groups([row.context or row.question for row in rows])
-    out = held_out(groups, percentage, seed)
-    if not out.any():
-        what = f"too few contexts differ ({groups.max() + 1}) to hold {percentage:.3g} % of {len(rows)} rows out"
-        remedy = "give more rows, or --validation_file and --test_file"
-        raise InputError(what, where=rows[0].where, remedy=remedy)
-    return [rows[n] for n in np.flatnonzero(~out)], [rows[n] for n in np.flatnonzero(out)]
 
 
 def choice_row(row: Row) -> ChoiceRow:

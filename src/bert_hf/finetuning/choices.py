@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import datasets
 import numpy as np
@@ -12,16 +12,14 @@ from torch import Tensor
 from transformers import (
     AutoModelForMultipleChoice,
     DataCollatorWithPadding,
-    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import text_checksum
-from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
-from bert_hf.finetuning.near_duplicates import describe_overlap
+from bert_hf.finetuning.near_duplicates import describe_overlap, near_duplicate_groups
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
@@ -47,24 +45,24 @@ class ChoiceTask(DownstreamTask):
         cls.source(task_args)
         return read_choices(task_args)
 
+    @classmethod
+    def groups(cls, rows: Sequence[ChoiceRow]) -> np.ndarray:
+        return near_duplicate_groups([row.context or row.question for row in rows])
+
     @property
     def choices(self) -> int:
         """C."""
         return len(self.parts["train"][0].choices)
 
     def describe(self) -> str:
-        line = f"{self.choices} choices"
-        for part, (_, cut) in self._encoded.items():
-            line += f"; {cut:,} rows of {part} are cut to {self.task_args.max_seq_length} tokens" if cut else ""
-
         texts = {
             part: [" ".join([row.context, row.question, *row.choices]) for row in rows]
             for part, rows in self.parts.items()
         }
-        return f"{line}\n{describe_overlap(texts.pop('train'), texts)}"
+        return f"{self.choices} choices\n{describe_overlap(texts.pop('train'), texts)}"
 
     def encoded(self, part: str) -> datasets.Dataset:
-        return self._encoded[part].features
+        return self._encoded[part]
 
     def collator(self) -> "ChoiceCollator":
         return ChoiceCollator(self.tokenizer)
@@ -119,12 +117,7 @@ sizes = dict(truncation="only_first", max_length={longest})  # as in training
 inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt", **sizes)
 with torch.no_grad():
     logits = model(**{{name: value.unsqueeze(0) for name, value in inputs.items()}}).logits  # (1, choices)
-print(choices[logits.argmax()])
-
-# The same with bert_hf
-from bert_hf.finetuning.choices import choose
-
-number, probabilities = choose(model, tokenizer, context, choices, max_seq_length={longest})'''
+print(choices[logits.argmax()])'''
 
     def settings(self) -> dict:
         return {"choices": self.choices}
@@ -142,16 +135,9 @@ number, probabilities = choose(model, tokenizer, context, choices, max_seq_lengt
 # ---- inputs of the network
 
 
-class EncodedChoices(NamedTuple):
-    """Features of rows, and how many of the rows were cut."""
-
-    features: datasets.Dataset
-    cut: int
-
-
 def encode_choices(
     rows: Sequence[ChoiceRow], tokenizer: PreTrainedTokenizerBase, max_seq_length: int
-) -> EncodedChoices:
+) -> datasets.Dataset:
     """[CLS] context [SEP] question and choice [SEP] for each choice of each row.
 
     Only the context is cut, at its end; a choice is cut where it alone is too long. At length 8, letters are tokens:
@@ -174,10 +160,8 @@ def encode_choices(
     capacity = max_seq_length - 3
 
     inputs, segments, lengths = [], [], []
-    cut = 0
     for number, context in enumerate(contexts):
         own = choices[number * count : (number + 1) * count]
-        cut += any(len(context) + len(choice) > capacity for choice in own)
         for choice in own:
             kept = context[: max(0, capacity - len(choice))]
             inputs.append(np.array([cls, *kept, sep, *choice[:capacity], sep], np.int32))
@@ -192,7 +176,7 @@ def encode_choices(
     }
     if any(row.label is not None for row in rows):
         columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
-    return EncodedChoices(datasets.Dataset.from_dict(columns), cut)
+    return datasets.Dataset.from_dict(columns)
 
 
 def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
@@ -222,40 +206,3 @@ class ChoiceCollator:
         if "labels" in features[0]:
             batch["labels"] = torch.tensor([row["labels"] for row in features])
         return batch
-
-
-# ---- use of a trained model
-
-
-def choose(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    context: str,
-    choices: Sequence[str],
-    question: str = "",
-    max_seq_length: int | None = None,
-) -> tuple[int, list[float]]:
-    """The number of the choice that fits best, and the probability of each.
-
-    Args:
-        model: `AutoModelForMultipleChoice` of a BERT.
-        question: about the context, or the beginning of the sentence that each choice ends.
-        max_seq_length: tokens of a context with a choice, beyond which the context is cut; give that of the training.
-            By default all positions of the model.
-
-    Raises:
-        InputError: there are fewer than two choices.
-    """
-    if len(choices) < 2:
-        raise InputError(f"{len(choices)} choices", remedy="give two or more")
-    row = ChoiceRow(context.strip(), question.strip(), tuple(choices))
-    features, *_ = encode_choices([row], tokenizer, max_seq_length or model.config.max_position_embeddings)
-    batch = ChoiceCollator(tokenizer)([{name: features[0][name] for name in ("input_ids", "token_type_ids")}])
-
-    was_training = model.training
-    model.eval()
-    with torch.inference_mode():
-        logits = model(**{name: values.to(model.device) for name, values in batch.items()}).logits  # (1, C)
-    model.train(was_training)
-    probabilities = logits[0].softmax(0).tolist()
-    return int(logits[0].argmax()), probabilities

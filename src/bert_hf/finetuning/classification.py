@@ -12,24 +12,41 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
-from bert_hf.finetuning.baselines import Baselines, cut_texts, one_class_warning
-from bert_hf.finetuning.known_tasks import TASKS, write_numbered, write_submission
-from bert_hf.finetuning.labelled_parts import class_names, is_regression, read_all_parts, source_of
-from bert_hf.finetuning.labelled_texts import LabelledTexts
+from bert_hf.data.text.sources import hub_rows
+from bert_hf.errors import InputError, check_known, did_you_mean
+from bert_hf.finetuning.baselines import Baselines, cut_texts
+from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
+from bert_hf.finetuning.labelled_texts import (
+    CLASSES,
+    REGRESSION,
+    Columns,
+    LabelledTexts,
+    labelled_rows,
+    read_labelled,
+    without_empty,
+)
 from bert_hf.finetuning.long_texts import EncodedTexts, average_windows, encode_texts
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
+    CLASSIFICATION,
+    CORRELATION,
     RANKING_METRICS,
-    ClassificationMetric,
-    CorrelationMetric,
-    LocalMetric,
     classification_metrics,
     confusion,
     regression_metrics,
 )
+from bert_hf.finetuning.near_duplicates import describe_overlap
+from bert_hf.finetuning.splits import row_groups, row_strata
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 _FEW_CLASSES = 10  # up to which the confusion matrix is printed
+
+
+def is_regression(task_args: ClassificationArguments) -> bool:
+    """Whether labels are numbers: by --problem_type, else by the task."""
+    if task_args.problem_type is not None:
+        return task_args.problem_type == REGRESSION
+    return task_args.task in TASKS and TASKS[task_args.task].regression
 
 
 class ClassificationTask(DownstreamTask):
@@ -52,15 +69,60 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
-        return read_all_parts(task_args)
+        """The rows; `notes` of the training rows say what is worth knowing.
+
+        Raises:
+            InputError: with file and line; one class only, or a label that training does not have.
+        """
+        parts = _read(task_args, cls.source(task_args))
+        if task_args.task is not None and TASKS[task_args.task].note:
+            parts["train"].notes.append(TASKS[task_args.task].note)
+        if is_regression(task_args):
+            for rows in parts.values():
+                if rows.labels is not None:
+                    rows.numbers()
+        else:
+            parts["train"].check_classes(CLASSES if task_args.task else task_args.problem_type)
+            names = cls.class_names(task_args, parts)
+            for name, rows in parts.items():
+                _check_labels(rows, names, name)
+
+        if others := {name: rows.joined() for name, rows in parts.items() if name != "train"}:
+            parts["train"].notes.append(describe_overlap(parts["train"].joined(), others))
+        return parts
+
+    @classmethod
+    def groups(cls, rows: LabelledTexts) -> np.ndarray:
+        return row_groups(rows)
+
+    @classmethod
+    def strata(cls, task_args: Any, rows: LabelledTexts) -> np.ndarray:
+        return row_strata(rows, is_regression(task_args))
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
-        return class_names(parts, task_args)
+        return () if is_regression(task_args) else order_labels(set(parts["train"].class_names()), task_args.task)
 
     @classmethod
     def source(cls, task_args: Any) -> str:
-        return source_of(task_args)
+        """Where the rows come from, in words.
+
+        Raises:
+            InputError: nothing is named, the task is unknown, or --data_dir has no task.
+        """
+        if task_args.task is not None:
+            check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
+        if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
+            what = "it is the folder of a known task's own files"
+            raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
+        if task_args.train_file:
+            return "files"
+
+        hub_id = TASKS[task_args.task].hub_id if task_args.task else None
+        source = task_args.data_dir or task_args.dataset_name or hub_id
+        if source is None:
+            raise InputError("no data", where="--train_file", remedy="pass --train_file, --dataset_name or --task")
+        return source
 
     @classmethod
     def describe_rows(cls, rows: LabelledTexts, task_args: Any) -> str:
@@ -108,11 +170,10 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def metric_names(cls, task_args: Any) -> tuple[str, ...]:
-        metric = TASKS[task_args.task].metric if task_args.task in TASKS else None
         if is_regression(task_args):
-            return (*CorrelationMetric.metric_names, "loss")
-        own = metric.metric_names if metric else ()
-        return tuple(dict.fromkeys((*own, *ClassificationMetric.metric_names, *RANKING_METRICS, "loss")))
+            return (*CORRELATION, "loss")
+        own = TASKS[task_args.task].metrics if task_args.task in TASKS else ()
+        return tuple(dict.fromkeys((*own, *CLASSIFICATION, *RANKING_METRICS, "loss")))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
@@ -120,12 +181,11 @@ class ClassificationTask(DownstreamTask):
         loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
             return {**regression_metrics(logits, targets), **loss}
-        return {**classification_metrics(logits, targets, self._own_metric()), **loss}
+        return {**classification_metrics(logits, targets, self._own_metrics()), **loss}
 
-    def _own_metric(self) -> LocalMetric | None:
-        """The metric of the task's benchmark, where it is another than that of any classification."""
-        metric = TASKS[self.task_args.task].metric if self.task_args.task else ClassificationMetric
-        return None if metric is ClassificationMetric else metric()
+    def _own_metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of the task's benchmark."""
+        return TASKS[self.task_args.task].metrics if self.task_args.task else ()
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -185,7 +245,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
-        return Baselines(train, self.labels).metrics(judged, self._own_metric())
+        return Baselines(train, self.labels).metrics(judged, self._own_metrics())
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
@@ -202,12 +262,51 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
-        if baselines and self.task_args.long_texts != "windows":
-            longest = self.task_args.max_seq_length
-            lines.append(f"The baselines read at most {longest} tokens of a text, as the model does.")
-        if predictions is not None and not self.regression:
+        if predictions is not None and 0 < len(self.labels) <= _FEW_CLASSES:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
-            lines.append(one_class_warning(guesses, self.labels))
-            if len(self.labels) <= _FEW_CLASSES:
-                lines.append(confusion(self.targets(judged), guesses, self.labels))
-        return "\n".join(filter(None, lines))
+            lines.append(confusion(self.targets(judged), guesses, self.labels))
+        return "\n".join(lines)
+
+
+# ---- files and the Hub
+
+
+def _read(task_args: ClassificationArguments, source: str) -> dict[str, LabelledTexts]:
+    if task_args.data_dir is not None:
+        return read_task_folder(str(task_args.task), task_args.data_dir)
+
+    named = Columns(task_args.text_column, task_args.text_pair_column, task_args.label_column)
+    parts: dict[str, LabelledTexts] = {}
+    if task_args.train_file:
+        for part, files in task_args.files().items():
+            parts[part] = read_labelled(files, named, task_args.encoding, needs_labels=part != "test")
+            named = parts["train"].columns
+        return parts
+
+    task = TASKS[task_args.task] if task_args.task else None
+    if task is not None:
+        text, pair, label = task.columns
+        named = Columns(named.text or text, named.pair or pair, named.label or label)
+    splits = task.splits if task else {part: part for part in ("train", "validation", "test")}
+    config = task_args.dataset_config_name or (task.config if task else None)
+    rows = hub_rows(source, config, splits.values())
+    for part, split in splits.items():
+        if split not in rows:
+            continue
+        read = labelled_rows(rows[split], named, needs_labels=not part.startswith("test"))
+        if task is not None and task.benchmark and part.startswith("test"):
+            read.labels = None  # the Hub has -1, which is a number like others in a regression
+        parts[part] = without_empty(read)
+        named = parts["train"].columns
+    return parts
+
+
+def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
+    """Refuses a label that training does not have."""
+    known = set(labels)
+    for number, label in enumerate(rows.labels or ()):
+        if label not in known:
+            where, line = rows.places[number] if rows.places else (name, None)
+            near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
+            remedy = f"{near}correct or remove the row"
+            raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)

@@ -4,10 +4,9 @@
 classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`: the
 classifier sees 2 × 768 numbers. No CRF. Table 7 of the paper compares six choices of hidden states (`FEATURES`).
 
-The hidden states of all words are computed once, into a memory-mapped file in the output folder.
+The hidden states of all words are computed once, at the start, and stay in memory.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +20,6 @@ from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, 
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
-from bert_hf.config.hardware import free_disk
 from bert_hf.console import logger
 from bert_hf.data.examples.collator import pad_inputs
 from bert_hf.data.text.encoding import offsets_of
@@ -32,13 +30,11 @@ from bert_hf.finetuning.tagging.entities import OUTSIDE
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask
 from bert_hf.models.loading import find_checkpoint
-from bert_hf.training.output_folder import folder_of
 
 # B sentences, W words, K hidden states per word, H their size, C labels
 LSTM_LAYERS = 2
 LSTM_HIDDEN_SIZE = 768  # the paper's
 LEARNING_RATE, EPOCHS = 1e-3, 10.0  # of a BiLSTM with new weights: the paper names none
-_STORE = "features-words.npy"  # in the output folder, until the run is complete
 
 
 # ---- network
@@ -231,20 +227,18 @@ class FeatureCollator:
     """Makes padded batches of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W).
 
     Attributes:
-        path: the file of all words' features, (words, K, H), zero for words that the tokenizer turns into nothing.
-            It is mapped anew for each batch, in any worker.
+        stored: (words, K, H) features of all words, zero for words that the tokenizer turns into nothing.
     """
 
-    path: Path
+    stored: np.ndarray
 
     def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
-        """Each row has the number of its first word in the file (`first`), and `labels`."""
-        stored = np.load(self.path, mmap_mode="r")
+        """Each row has the number of its first word in `stored` (`first`), and `labels`."""
         lengths = [len(row["labels"]) for row in rows]
-        features = torch.zeros(len(rows), max(lengths), *stored.shape[1:])
+        features = torch.zeros(len(rows), max(lengths), *self.stored.shape[1:])
         labels = torch.full((len(rows), max(lengths)), IGNORE_INDEX)
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            features[number, :length] = torch.from_numpy(stored[row["first"] : row["first"] + length].copy())
+            features[number, :length] = torch.from_numpy(self.stored[row["first"] : row["first"] + length])
             labels[number, :length] = torch.tensor(row["labels"])
         return {"features": features, "lengths": torch.tensor(lengths), "labels": labels}
 
@@ -272,7 +266,7 @@ class FeatureTaggingTask(TokenClassificationTask):
         self.lstm_hidden_size = lstm_hidden_size or LSTM_HIDDEN_SIZE
         self._collator = FeatureCollator()
         self._run: tuple[BiLstmTagger, FineTuningArguments] | None = None
-        self._first_words: dict[str, int] = {}  # of each part in the file of features
+        self._first_words: dict[str, int] = {}  # of each part in the stored features
 
     # ---- network and features
 
@@ -287,7 +281,6 @@ class FeatureTaggingTask(TokenClassificationTask):
         set_seed(args.seed)
         tagger = make_tagger(bert, task_args.feature_based, self.lstm_hidden_size, task_args.max_seq_length)
         self._run = tagger, args
-        self._collator.path = folder_of(args) / _STORE
 
         args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
         args.num_train_epochs = EPOCHS if args.num_train_epochs is None else args.num_train_epochs
@@ -296,47 +289,23 @@ class FeatureTaggingTask(TokenClassificationTask):
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 
-    def remove_features(self) -> None:
-        """Removes the features that this run, or an earlier process of it, left in the output folder."""
-        for path in self._collator.path.parent.glob(f"{_STORE}*"):
-            path.unlink(missing_ok=True)
-
     def _compute_features(self) -> None:
-        """Computes the features of all parts, or finds the file of an interrupted process of the same run."""
+        """Computes the features of the words of all parts."""
         assert self._run is not None  # `make_network` was called
         tagger, args = self._run
         counts = [len(self.windows(part)[0].empty) for part in self.parts]
         self._first_words = dict(zip(self.parts, offsets_of(counts).tolist(), strict=False))
-        shape = (sum(counts), len(tagger.layers), tagger.config.hidden_size)
-        size = f"{shape[0]:,} words × {shape[1]} × {shape[2]}, {4 * math.prod(shape) / 1e9:.2f} GB"
-
-        # Rank 0 computes them, and the others wait for it
-        with args.main_process_first(local=False, desc="features"):
-            path = self._collator.path
-            exists = path.exists()
-            if not exists:
-                self._write_features(tagger, args, shape)
-        logger.info(f"features {'found' if exists else 'computed'}: {size} in {path}, removed at the end")
-
-    def _write_features(self, tagger: BiLstmTagger, args: FineTuningArguments, shape: tuple[int, int, int]) -> None:
-        path = self._collator.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        need, free = 4 * math.prod(shape), free_disk(path.parent)
-        if free < need:  # a mapped file on a full disk ends the process without a message
-            what = f"the features take {need / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
-            raise InputError(what, where=path.parent, remedy="free some space, or give another --output_dir")
+        stored = np.zeros((sum(counts), len(tagger.layers), tagger.config.hidden_size), np.float32)
+        logger.info(f"features of {sum(counts):,} words: {stored.nbytes / 1e9:.2f} GB of memory")
 
         network: Any = tagger.bert
         network.to(args.device).eval()
-        partial = path.with_name(f"{_STORE}.partial")
-        array = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float32, shape=shape)
         for part, first in self._first_words.items():
             pieces, windows = self.windows(part)
             options = self.tokenizer, args.per_device_eval_batch_size
             for words, features in word_features(network, pieces, windows, tagger.layers, *options):
-                array[first + words] = features.cpu().numpy()
-        array.flush()
-        partial.rename(path)
+                stored[first + words] = features.cpu().numpy()
+        self._collator.stored = stored
 
     # ---- sentences
 

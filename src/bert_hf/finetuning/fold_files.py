@@ -4,15 +4,14 @@ Each row has `text`, `label` and, where it is a pair, `text_pair`. `split.json` 
 names the input files, the options, and the rows and classes of each part.
 """
 
+import functools
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import filelock
 import numpy as np
 
 from bert_hf.config.arguments import OutputArguments
@@ -22,14 +21,19 @@ from bert_hf.console import format_table
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.data.text.input_files import expand, is_url
 from bert_hf.errors import InputError, mask_secrets
-from bert_hf.finetuning.labelled_texts import REGRESSION, LabelledTexts, NamedColumns, as_number, read_labelled
-from bert_hf.finetuning.splits import folds, three_parts
+from bert_hf.finetuning.labelled_texts import (
+    REGRESSION,
+    Columns,
+    LabelledTexts,
+    as_number,
+    count_classes,
+    read_labelled,
+)
+from bert_hf.finetuning.splits import folds, row_strata, split_rows
 from bert_hf.training.output_folder import claim_output_dir, require_output_dir
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")
-_SHOWN_CLASSES = 8  # columns of the table
-_TEMPORARY = ".tmp"  # ends the names of folders that are being written
 
 
 def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
@@ -40,15 +44,13 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """
     if not split_args.train_file:
         raise InputError("no data are named", where="--train_file", remedy="give files of labelled rows")
-    named = NamedColumns(
-        split_args.text_column, split_args.text_pair_column, split_args.label_column, split_args.problem_type
-    )
+    named = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
     rows = read_labelled(split_args.train_file, named, split_args.encoding)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()
     else:
-        rows.classes()
+        rows.check_classes(split_args.problem_type)
     return rows
 
 
@@ -70,15 +72,16 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
     seed, validation = split_args.split_seed, split_args.validation_split_percentage
     regression = split_args.problem_type == REGRESSION
     if split_args.folds > 1:
-        return folds(rows, split_args.folds, seed, validation, regression, groups)
-    percentage = split_args.test_split_percentage
-    return [three_parts(rows, validation, percentage, seed, regression, groups)]
+        return folds(rows, groups, split_args.folds, seed, validation, regression)
+    percentages = {"test": split_args.test_split_percentage, "validation": validation}
+    strata_of = functools.partial(row_strata, regression=regression)
+    return [split_rows(rows, groups, percentages, seed, rows.file(), strata_of)]
 
 
 def write_folds(
     output_dir: str | Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Writes all files into a folder that is new or empty. One process after the other writes into a folder.
+    """Writes all files into a folder that is new or empty.
 
     Args:
         overwrite: the folder may hold an earlier split, which is removed first.
@@ -86,33 +89,18 @@ def write_folds(
     Raises:
         InputError: it holds other files.
     """
-    folder = Path(output_dir)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = folder.with_name(f".{folder.name}.lock")
-    with filelock.FileLock(lock):
-        try:
-            claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)
-            for old in filter(Path.is_dir, folder.glob("fold-*")):
-                if old.name.endswith(_TEMPORARY) or not any(old.iterdir()):
-                    shutil.rmtree(old)
-            folder.mkdir(exist_ok=True)
-            _write(folder, made, split_args)
-        finally:
-            lock.unlink()  # while it is held: a process that waits for it notices
+    folder = claim_output_dir(str(output_dir), overwrite, ours=FOLD_FILES)
+    for old in folder.glob("fold-*"):
+        shutil.rmtree(old)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
 
-
-def _write(folder: Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> None:
-    """Writes the folds whole under other names, then the manifest, then renames them."""
     for number, parts in enumerate(made):
-        temporary = folder / f"fold-{number}{_TEMPORARY}"
-        temporary.mkdir()
+        fold = folder / f"fold-{number}"
+        fold.mkdir()
         for name, rows in parts.items():
             lines = [_line(rows, row, split_args.problem_type == REGRESSION) for row in range(len(rows))]
-            (temporary / f"{name}.jsonl").write_bytes(b"".join(lines))
-
-    write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
-    for number in range(len(made)):
-        os.replace(folder / f"fold-{number}{_TEMPORARY}", folder / f"fold-{number}")
+            (fold / f"{name}.jsonl").write_bytes(b"".join(lines))
 
 
 def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
@@ -144,15 +132,10 @@ def _counts(rows: LabelledTexts, problem_type: str | None) -> dict:
 
 
 def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:
-    """A table of the rows of each part of each fold, by class; of many classes, how many classes a part has."""
-    classes = [] if regression else sorted({label for rows in made[0].values() for label in rows.class_names()})
-    few = len(classes) <= _SHOWN_CLASSES
-    table = [["", "rows", *(classes if few else ["classes"])]]
-    width = len(f"fold-{len(made) - 1}")
+    """A table of the rows of each part of each fold, and of their classes."""
+    table = []
     for number, parts in enumerate(made):
         for name, rows in parts.items():
-            counts = Counter(rows.class_names())
-            cells = [f"{counts[label]:,}" for label in classes] if few else [f"{len(counts):,}"]
-            fold = f"fold-{number}" if name == "train" else ""
-            table.append([f"{fold.ljust(width)}  {name}", f"{len(rows):,}", *cells])
-    return "\n".join(format_table(table))
+            classes = "" if regression else count_classes(rows.class_names())
+            table.append([f"fold-{number}  {name}", f"{len(rows):,}", classes])
+    return "\n".join(format_table([["", "rows", "classes"], *table]))

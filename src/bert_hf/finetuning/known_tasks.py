@@ -10,7 +10,7 @@ is part of a text. Test files have no labels.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -22,21 +22,12 @@ from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
 from bert_hf.finetuning.labelled_texts import (
-    REGRESSION,
     Columns,
     LabelledTexts,
-    NamedColumns,
     as_number,
     labelled_rows,
 )
-from bert_hf.finetuning.metrics import (
-    AccuracyAndF1Metric,
-    AccuracyMetric,
-    ClassificationMetric,
-    CorrelationMetric,
-    LocalMetric,
-    MatthewsMetric,
-)
+from bert_hf.finetuning.metrics import CORRELATION
 
 _SPLITS = {"train": "train", "validation": "validation", "test": "test"}
 _MNLI_SPLITS = {
@@ -46,7 +37,7 @@ _MNLI_SPLITS = {
     "test": "test_matched",
     "test_mm": "test_mismatched",
 }
-_SICK_PARTS = {"TRAIN": "train", "TRIAL": "validation", "TEST": "test"}  # values of SICK's column of parts
+_SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
 SUBMISSION = "submission"  # folder in the output folder
 _REMEDY = "fetch the file again, or correct the row"
 
@@ -59,7 +50,7 @@ class TaskData:
         hub_id, config: dataset on the Hub, used where no file is given.
         columns: its text, second text (or None) and label.
         labels: names by id, in the dataset's order; of two, the second is the positive class. Empty for regression.
-        metric: the benchmark's; its first metric is the one by which a model is selected.
+        metrics: names of the benchmark's; the first selects a model. Without them, those of any classification.
         splits: the task's parts, and the name of each on the Hub. Metrics are named after parts: `validation_mm` →
             `eval_mm_accuracy`.
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
@@ -76,7 +67,7 @@ class TaskData:
     columns: tuple[str, str | None, str]
     labels: tuple[str, ...]
     config: str | None = None
-    metric: type[LocalMetric] = ClassificationMetric
+    metrics: tuple[str, ...] = ()
     splits: dict[str, str] = field(default_factory=lambda: _SPLITS)
     benchmark: str | None = None
     file_columns: tuple[str, str | None, str] | None = None
@@ -106,54 +97,55 @@ def _glue(config: str, benchmark: str, columns: tuple[str, str | None, str], lab
     return TaskData("nyu-mll/glue", columns, labels, config, benchmark=benchmark, **{"file_columns": columns, **more})
 
 
+_ACCURACY, _ACCURACY_AND_F1 = ("accuracy",), ("combined_score", "accuracy", "f1")
 _PAIR = ("sentence1", "sentence2", "label")
 _SICK = ("SICK.txt", "SemEval_set")
 
 TASKS = {
     # One sentence
     "cola": _glue(
-        "cola", "CoLA", ("sentence", None, "label"), ("unacceptable", "acceptable"), metric=MatthewsMetric,
+        "cola", "CoLA", ("sentence", None, "label"), ("unacceptable", "acceptable"), metrics=("matthews_correlation",),
         file_header=("source", "label", "original_label", "sentence"), labels_are_ids=True,
     ),
     "sst2": _glue(
         "sst2", "SST-2", ("sentence", None, "label"), ("negative", "positive"),
-        metric=AccuracyMetric, labels_are_ids=True,
+        metrics=_ACCURACY, labels_are_ids=True,
     ),
     # Similarity and paraphrase
     "mrpc": _glue(
-        "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), metric=AccuracyAndF1Metric,
+        "mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), metrics=_ACCURACY_AND_F1,
         file_columns=("#1 String", "#2 String", "Quality"), labels_are_ids=True,
     ),
     "qqp": _glue(
-        "qqp", "QQP", ("question1", "question2", "label"), ("not_duplicate", "duplicate"), metric=AccuracyAndF1Metric,
+        "qqp", "QQP", ("question1", "question2", "label"), ("not_duplicate", "duplicate"), metrics=_ACCURACY_AND_F1,
         file_columns=("question1", "question2", "is_duplicate"), incomplete_rows=True, labels_are_ids=True,
     ),
     "stsb": _glue(
-        "stsb", "STS-B", _PAIR, (), metric=CorrelationMetric, score_range=(0.0, 5.0),
+        "stsb", "STS-B", _PAIR, (), metrics=CORRELATION, score_range=(0.0, 5.0),
         file_columns=("sentence1", "sentence2", "score"),
     ),
     # Inference
     "mnli": _glue(
         "mnli", "MNLI", ("premise", "hypothesis", "label"), ("entailment", "neutral", "contradiction"),
-        metric=AccuracyMetric, splits=_MNLI_SPLITS, file_columns=("sentence1", "sentence2", "gold_label"),
+        metrics=_ACCURACY, splits=_MNLI_SPLITS, file_columns=("sentence1", "sentence2", "gold_label"),
     ),
     "qnli": _glue(
-        "qnli", "QNLI", ("question", "sentence", "label"), ("entailment", "not_entailment"), metric=AccuracyMetric
+        "qnli", "QNLI", ("question", "sentence", "label"), ("entailment", "not_entailment"), metrics=_ACCURACY
     ),
-    "rte": _glue("rte", "RTE", _PAIR, ("entailment", "not_entailment"), metric=AccuracyMetric),
+    "rte": _glue("rte", "RTE", _PAIR, ("entailment", "not_entailment"), metrics=_ACCURACY),
     "wnli": _glue(
-        "wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), metric=AccuracyMetric, labels_are_ids=True,
+        "wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), metrics=_ACCURACY, labels_are_ids=True,
         note="WNLI: validation contradicts training. 65 of the 71 validation texts are also training texts, and for "
         "62 of these the most similar training pair has the other label: what is learned there is wrong here",
     ),
     # Not in GLUE. On the Hub SICK is a loading script, which is not run: --data_dir
     "sick": TaskData(
         "RobZamp/sick", ("sentence_A", "sentence_B", "label"), ("entailment", "neutral", "contradiction"),
-        metric=AccuracyMetric, file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
+        metrics=_ACCURACY, file_columns=("sentence_A", "sentence_B", "entailment_label"), single_file=_SICK,
     ),
     "sick_relatedness": TaskData(
         "RobZamp/sick", ("sentence_A", "sentence_B", "relatedness_score"), (),
-        metric=CorrelationMetric,
+        metrics=CORRELATION,
         file_columns=("sentence_A", "sentence_B", "relatedness_score"), single_file=_SICK,
     ),
     # Almeida & Hidalgo 2011, "Contributions to the study of SMS spam filtering"
@@ -195,16 +187,17 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
     if data.file_columns is None:
         remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
         raise InputError(f"task {task!r} has no folder of benchmark files", where="--data_dir", remedy=remedy)
-    if data.single_file is not None:
-        return _read_single_file(data, *data.single_file, Path(folder))
 
     named = Path(folder) / str(data.benchmark)
     parts = {}
     for part, split in data.splits.items():
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
-        path = _existing(named if named.is_dir() else Path(folder), f"{stem}.tsv")
-        labelled = not part.startswith("test")
-        rows = list(_file_rows(path, data.file_header if labelled else ()))
+        name, column = data.single_file or (f"{stem}.tsv", "")
+        path = _existing(named if named.is_dir() else Path(folder), name)
+        labelled = bool(data.single_file) or not part.startswith("test")
+        rows = _file_rows(path, data.file_header if labelled else ())
+        if data.single_file:
+            rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
 
         # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
         whole = [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
@@ -212,16 +205,6 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         if len(whole) < len(rows):
             parts["train"].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
     return parts
-
-
-def _read_single_file(data: TaskData, name: str, column: str, folder: Path) -> dict[str, LabelledTexts]:
-    """The parts of SICK, which are in one file."""
-    path = _existing(folder, name)
-    rows = list(_file_rows(path))
-    return {
-        part: _labelled(data, [row for row in rows if row.values.get(column) == value], path)
-        for value, part in _SICK_PARTS.items()
-    }
 
 
 def _existing(folder: Path, name: str) -> Path:
@@ -233,26 +216,25 @@ def _existing(folder: Path, name: str) -> Path:
     return check_input_file(folder / name, remedy)
 
 
-def _file_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
+def _file_rows(path: Path, columns: Sequence[str] = ()) -> list[Row]:
     """The rows of a tab-separated file without quoting; empty lines are skipped. A row may lack its last fields.
 
     Args:
         columns: of a file without a header.
     """
-    for number, line in read_lines(path):
-        fields = line.split("\t")
-        if not line:
-            continue
-        if not columns:
-            columns = fields
-            continue
-        row = Row(dict(zip_longest(columns, fields)), str(path), number)
+    lines = [(number, line.split("\t")) for number, line in read_lines(path) if line]
+    if not columns:
+        columns = lines.pop(0)[1] if lines else ()
+
+    rows = []
+    for number, fields in lines:
+        rows.append(Row(dict(zip_longest(columns, fields)), str(path), number))
         if len(fields) > len(columns):
-            raise row.error(f"{len(fields)} fields instead of {len(columns)}", _REMEDY)
-        yield row
+            raise rows[-1].error(f"{len(fields)} fields instead of {len(columns)}", _REMEDY)
+    return rows
 
 
-def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool = True) -> LabelledTexts:
+def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> LabelledTexts:
     """The rows as labelled texts, with the task's names of classes.
 
     Raises:
@@ -266,7 +248,7 @@ def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool = True
 
     assert data.file_columns is not None
     text, pair, label = data.file_columns
-    texts = labelled_rows(rows, NamedColumns(text, pair, label if labelled else None, REGRESSION), None, labelled)
+    texts = labelled_rows(rows, Columns(text, pair, label if labelled else None), labelled)
     if not labelled:
         texts.labels, texts.columns = None, Columns(text, pair, None)
         return texts

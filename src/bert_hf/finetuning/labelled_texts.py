@@ -3,15 +3,10 @@
     rows = read_labelled(["comments.csv"])
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
 
-A folder is read as one of these:
-
-    mail/train.csv       mail/test.csv             a file for each part
-    mail/train/spam/1.txt   mail/test/ham/7.txt    a folder for each part, with a subfolder for each class
-    mail/spam/1.txt      mail/ham/2.txt            a subfolder for each class
+A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -32,31 +27,17 @@ _PAIR_NAMES = (
     ("question", "answer"), ("question", "context"), ("query", "document"), ("claim", "evidence"),
 )  # fmt: skip
 _MOST_COUNTED = 10  # classes, up to which `LabelledTexts.line` counts the rows of each
-_PART = re.compile(r"(train|training|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
-_PARTS = {"training": "train", "valid": "validation", "val": "validation", "dev": "validation"}
 
 
-@dataclass(frozen=True)
-class NamedColumns:
-    """The columns that the user named; None: found by their names.
+class Columns(NamedTuple):
+    """The columns of labelled rows: those that the user named (None: found by their names), or those that are read.
 
-    Attributes:
-        problem_type: "regression": labels are numbers; "single_label_classification": they are names of classes; None:
-            names of classes, unless they look like measured numbers.
+    `names` are all columns of the rows that were read.
     """
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    problem_type: str | None = None
-
-
-class Columns(NamedTuple):
-    """The columns that are read; `pair` and `label` may be None. `names` are those of all columns."""
-
-    text: str
-    pair: str | None
-    label: str | None
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -82,20 +63,21 @@ class LabelledTexts:
     labels: list[str] | None
     places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
     pairs: list[str] | None = None
-    columns: Columns | None = field(default=None, compare=False)
+    columns: Columns = field(default=Columns(), compare=False)
     notes: list[str] = field(default_factory=list, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
-        """Some of the rows, by number, without the remarks on all."""
+        """Some of the rows, by number."""
         return LabelledTexts(
             texts=[self.texts[row] for row in rows],
             labels=None if self.labels is None else [self.labels[row] for row in rows],
             places=[self.places[row] for row in rows] if self.places else [],
             pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
             columns=self.columns,
+            notes=list(self.notes),
         )
 
     def joined(self) -> list[str]:
@@ -115,16 +97,21 @@ class LabelledTexts:
             raise InputError("the rows have no labels", where=self.file(), remedy=remedy)
         return self.labels
 
-    def classes(self) -> set[str]:
-        """The labels that occur.
+    def check_classes(self, problem_type: str | None) -> None:
+        """Checks that the labels are names of two or more classes.
 
         Raises:
-            InputError: the rows have none, or only one.
+            InputError: the rows have no labels, only one, or (unless the user said that they are classes) numbers, not
+                all of them whole, each of which would become a class.
         """
         labels = set(self.class_names())
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
-        return labels
+
+        numbers = [as_number(label) for label in labels]
+        if problem_type is None and None not in numbers and any(number != round(number or 0) for number in numbers):
+            remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
+            raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
     def numbers(self) -> np.ndarray:
         """(N,) the labels of a regression, in float64.
@@ -161,19 +148,20 @@ class LabelledTexts:
         text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
         """
         rows = f"{len(self):,} rows"
-        parts = [rows if self.columns is None else f"{self.columns}, {rows}"]
+        parts = [", ".join(filter(None, [str(self.columns), rows]))]
         if self.labels is None:
             parts.append("no labels")
         elif problem_type == REGRESSION:
             numbers = self.numbers()
             parts.append(f"from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}")
         else:
-            parts.append(_counted(Counter(self.labels)))
+            parts.append(count_classes(self.labels))
         return "; ".join([*parts, *self.notes])
 
 
-def _counted(counts: Counter[str]) -> str:
+def count_classes(labels: Sequence[str]) -> str:
     """`spam 1,005, ham 951`, or `151 classes of 30 to 100 rows`; names that are numbers are quoted."""
+    counts = Counter(labels)
     if len(counts) > _MOST_COUNTED:
         return f"{len(counts):,} classes of {min(counts.values()):,} to {max(counts.values()):,} rows"
     shown = {name: name if as_number(name) is None else repr(name) for name in counts}
@@ -194,9 +182,8 @@ def as_number(value: Any) -> float | None:
 
 def read_labelled(
     files: list[str],
-    named: NamedColumns | None = None,
+    named: Columns | None = None,
     encoding: str | None = None,
-    like: Columns | None = None,
     needs_labels: bool = True,
 ) -> LabelledTexts:
     """Reads labelled texts from tables and from folders with a subfolder of text files for each class.
@@ -205,42 +192,26 @@ def read_labelled(
     rows without labels all are kept, so that each gets its prediction.
 
     Args:
-        named: the columns that the user named.
+        named: the columns that the user named, or those of the training rows.
         encoding: None: UTF-8.
-        like: the columns of the training rows, which are those of other files too.
         needs_labels: False: files without labels are accepted.
 
     Raises:
         InputError: with file and line.
     """
     rows: list[Row] = []
-    names = like.names if like else ()
+    named = named or Columns()
+    names = named.names
     for path in expand(files, folders=True):
         rows += _folder_rows(Path(path), encoding) if Path(path).is_dir() else file_rows([path], encoding, names)
         names = tuple(rows[0].values)
-    return without_empty(labelled_rows(rows, named or NamedColumns(), like, needs_labels))
-
-
-def files_of_parts(files: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The files of each part: as they are named, or `train…`, `dev…`, `test…` in the one folder that is named."""
-    if list(files) != ["train"] or len(files["train"]) != 1 or not Path(files["train"][0]).is_dir():
-        return files
-
-    parts: dict[str, list[str]] = {}
-    for path in _visible(Path(files["train"][0])):
-        match = _PART.match(path.name)
-        if match and (path.is_dir() or kind_of(path) in KINDS):
-            name = match[1].lower()
-            parts.setdefault(_PARTS.get(name, name), []).append(str(path))
-    if "train" not in parts:
-        return files
-    return {part: parts[part] for part in ("train", "validation", "test") if part in parts}
+    return without_empty(labelled_rows(rows, named, needs_labels))
 
 
 def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     """The text of each file in the subfolders; its label is the name of the subfolder."""
     tables = set(KINDS) - {".txt"}
-    classes = [path for path in _visible(folder) if path.is_dir()]
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     rows = [
         Row({"text": "\n".join(line for _, line in read_lines(file, encoding)), "label": path.name}, str(file), 1)
         for path in classes
@@ -249,27 +220,19 @@ def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     ]
     if not rows:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
-        raise InputError("no train file and no subfolders of texts in it", where=folder, remedy=remedy)
+        raise InputError("no subfolders of texts in it", where=folder, remedy=remedy)
     return rows
-
-
-def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 # ---- rows
 
 
-def labelled_rows(
-    rows: list[Row], named: NamedColumns, like: Columns | None = None, needs_labels: bool = True
-) -> LabelledTexts:
-    """Texts and labels of rows, whose columns are those of `like`, or named, or found by their usual names.
+def labelled_rows(rows: list[Row], named: Columns, needs_labels: bool = True) -> LabelledTexts:
+    """Texts and labels of rows, whose columns are named, or found by their usual names.
 
     Raises:
         InputError: a column is missing or cannot be chosen, or a row lacks its label (with its place).
     """
-    if like is not None:
-        named = NamedColumns(like.text, like.pair, like.label, named.problem_type)
     columns = find_columns(rows[0], named, needs_labels)
 
     labels = None
@@ -280,11 +243,9 @@ def labelled_rows(
         elif "" in labels:
             remedy = "label it or remove it"
             raise rows[labels.index("")].error(f"the row has no {columns.label!r}", remedy)
-    if labels is not None and named.problem_type is None:
-        _check_not_measured(labels, columns, rows[0])
 
     return LabelledTexts(
-        texts=_texts(rows, columns.text),
+        texts=_texts(rows, str(columns.text)),
         labels=labels,
         places=[(row.where, row.line) for row in rows],
         pairs=None if columns.pair is None else _texts(rows, columns.pair),
@@ -297,7 +258,7 @@ def _texts(rows: list[Row], column: str) -> list[str]:
     return [(text_of(row, column) or "").strip() for row in rows]
 
 
-def find_columns(row: Row, named: NamedColumns, needs_label: bool = True) -> Columns:
+def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
     """The columns of text, second text and label, by the first row.
 
     Raises:
@@ -341,15 +302,6 @@ def _label_name(row: Row, column: str) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return " ".join(whole_text(str(value)).split())
-
-
-def _check_not_measured(labels: list[str], columns: Columns, first: Row) -> None:
-    """Refuses labels that are all numbers, not all of them whole, since each would become a class."""
-    numbers = [as_number(label) for label in labels]
-    if None in numbers or all(number == round(number or 0) for number in numbers):
-        return
-    remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
-    raise first.error(f"the labels in column {columns.label!r} look like measured numbers", remedy)
 
 
 def without_empty(rows: LabelledTexts) -> LabelledTexts:

@@ -19,7 +19,6 @@ from bert_hf.finetuning.labelled_texts import LabelledTexts
 # 510 tokens gave the lowest error on IMDb and Sogou
 HEAD_SHARE = 128 / 510
 OVERLAP = 0.25  # share of a window that is also in the next one, so that no sentence is seen only in two halves
-_WARN_ABOVE = 0.01  # share of rows or tokens that are cut
 
 Item = TypeVar("Item")
 
@@ -30,7 +29,7 @@ class EncodedTexts(NamedTuple):
     Attributes:
         features: `input_ids` and `token_type_ids`, not padded; `labels`, if there are any; `length` (tokens).
         row_of_feature: (features,) the row of each input, in ascending order.
-        note: how many windows there are, and how much of the texts is in no input; "" where it is at most 1 %.
+        note: how many rows are too long for one input, and what became of them; "" where none is.
     """
 
     features: datasets.Dataset
@@ -69,9 +68,10 @@ def encode_texts(
     ids: list[list[int]] = []
     types: list[list[int]] = []
     row_of_feature: list[int] = []
-    left_out = np.zeros(len(rows), np.int64)  # tokens of a row that are in no input
+    longer = 0
     for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-        parts, left_out[row] = cut_tokens(first, second, available, long_texts)
+        longer += len(first) + len(second) > available
+        parts = cut_tokens(first, second, available, long_texts)
         for one, other in parts:
             end = [] if rows.pairs is None else [*other, sep]
             ids.append([cls, *one, sep, *end])
@@ -81,27 +81,10 @@ def encode_texts(
     features = {"input_ids": ids, "token_type_ids": types, "length": [len(each) for each in ids]}
     if labels is not None:
         features["labels"] = [labels[row] for row in row_of_feature]
-    lengths = np.array([len(first) + len(second) for first, second in zip(firsts, seconds, strict=True)])
-    note = _note(lengths, left_out, len(ids), max_seq_length)
+
+    how = "read in several windows" if long_texts == "windows" else "cut (--long_texts windows reads all of them)"
+    note = f"{longer:,} of {len(rows):,} rows have more than {max_seq_length} tokens and are {how}" if longer else ""
     return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
-
-
-def _note(lengths: np.ndarray, left_out: np.ndarray, features: int, max_seq_length: int) -> str:
-    """See `EncodedTexts`.
-
-    Args:
-        lengths, left_out: (rows,) tokens of each row, and those of them that are in no input.
-    """
-    notes = []
-    remedy = "--long_texts windows, or a larger --max_seq_length, reads more"
-    if features > len(lengths):
-        notes.append(f"{len(lengths):,} rows are read in {features:,} windows of up to {max_seq_length} tokens")
-        remedy = "a larger --max_seq_length reads more"
-    rows, tokens = np.mean(left_out > 0) if len(lengths) else 0.0, left_out.sum() / max(1, lengths.sum())
-    if max(rows, tokens) > _WARN_ABOVE:
-        cut = f"{rows:.0%} of the rows are cut to {max_seq_length} tokens: {tokens:.0%} of all tokens are not read"
-        notes.append(f"{cut}; {remedy}")
-    return "; ".join(notes)
 
 
 def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
@@ -129,21 +112,20 @@ def average_windows(logits: np.ndarray, row_of_feature: np.ndarray) -> np.ndarra
 
 def cut_tokens(
     first: list[Item], second: list[Item], available: int, long_texts: str
-) -> tuple[list[tuple[list[Item], list[Item]]], int]:
-    """The tokens of both texts in each input of a row, and how many of the row's tokens are in none of them.
+) -> list[tuple[list[Item], list[Item]]]:
+    """The tokens of both texts in each input of a row.
 
     Args:
         first, second: the tokens of both texts: ids, or whatever stands for them; `second` empty for a single text.
         available: tokens of an input, without special tokens.
     """
     if len(first) + len(second) <= available:
-        return [(first, second)], 0
+        return [(first, second)]
     if long_texts == "windows":
         return _windows(first, second, available)
 
     one, other = longest_first(len(first), len(second), available)
-    cut = _head_and_tail(first, one, long_texts), _head_and_tail(second, other, long_texts)
-    return [cut], len(first) + len(second) - available
+    return [(_head_and_tail(first, one, long_texts), _head_and_tail(second, other, long_texts))]
 
 
 def longest_first(first: int, second: int, available: int) -> tuple[int, int]:
@@ -165,8 +147,8 @@ def _head_and_tail(tokens: list[Item], count: int, long_texts: str) -> list[Item
     return tokens[:head] + tokens[len(tokens) - (count - head) :]
 
 
-def _windows(first: list[Item], second: list[Item], available: int) -> tuple[list[tuple[list[Item], list[Item]]], int]:
-    """Windows of the longer text, each with the shorter one; and how many tokens of the shorter one are left out.
+def _windows(first: list[Item], second: list[Item], available: int) -> list[tuple[list[Item], list[Item]]]:
+    """Windows of the longer text, each with the shorter one, of which as much as half of an input is read.
 
     Each window shares a quarter or more with the next one; all are equally long and evenly spaced:
 
@@ -181,6 +163,4 @@ def _windows(first: list[Item], second: list[Item], available: int) -> tuple[lis
     count = -(-last // step) + 1
     begins = [last * number // max(1, count - 1) for number in range(count)]
     parts = [(longer[begin : begin + size], kept) for begin in begins]
-    if longer is second:
-        parts = [(other, one) for one, other in parts]
-    return parts, len(shorter) - len(kept)
+    return [(other, one) for one, other in parts] if longer is second else parts

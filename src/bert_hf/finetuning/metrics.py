@@ -5,8 +5,7 @@ The metrics that GLUE reports for each task: Wang et al. 2019, table 1.
 """
 
 import warnings
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Sequence
 
 import datasets
 import evaluate
@@ -56,26 +55,35 @@ _METRICS: dict[str, Callable[..., float]] = {
 }
 
 
+# The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
+CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
+CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
+
+
 class LocalMetric(evaluate.Metric):
     """An `evaluate.Metric` of the functions above.
 
-    Attributes:
-        metric_names: the metrics; the first one selects a model. `combined_score` is the mean of the others.
-        value: type of predictions and references.
+    F1 is that of the positive class, id 1, of two classes, and macro F1 of more.
+
+    >>> LocalMetric(("accuracy",)).compute(predictions=[1, 0, 1], references=[1, 0, 0])
+    {'accuracy': 0.6666666666666666}
+
+    Args:
+        metric_names: of the functions, and `combined_score`.
     """
 
-    metric_names: ClassVar[tuple[str, ...]]
-    value: ClassVar[str] = "int64"
-
-    def __init__(self, num_labels: int = 2, **kwargs):
+    def __init__(self, metric_names: Sequence[str], num_labels: int = 2, **kwargs):
+        self.metric_names = metric_names
         self.num_labels = num_labels
         super().__init__(keep_in_memory=True, **kwargs)
 
     def _info(self) -> evaluate.MetricInfo:
-        columns = {"predictions": datasets.Value(self.value), "references": datasets.Value(self.value)}
-        description = ", ".join(name.replace("_", " ") for name in self.metric_names)
+        value = datasets.Value("float64" if "pearson" in self.metric_names else "int64")
         return evaluate.MetricInfo(
-            description=description, citation="", inputs_description="", features=datasets.Features(columns)
+            description=", ".join(name.replace("_", " ") for name in self.metric_names),
+            citation="",
+            inputs_description="",
+            features=datasets.Features({"predictions": value, "references": value}),
         )
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
@@ -84,41 +92,6 @@ class LocalMetric(evaluate.Metric):
         if "combined_score" in self.metric_names:
             metrics["combined_score"] = sum(metrics.values()) / len(metrics)
         return metrics
-
-
-class ClassificationMetric(LocalMetric):
-    """Accuracy, F1 (of two classes: of the positive one, id 1; of more: macro) and Matthews correlation.
-
-    >>> ClassificationMetric().compute(predictions=[1, 0, 1], references=[1, 0, 0])["accuracy"]
-    0.6666666666666666
-    """
-
-    metric_names = ("f1", "accuracy", "matthews_correlation")
-
-
-class AccuracyMetric(LocalMetric):
-    """Accuracy: SST-2, QNLI, RTE, WNLI, SICK, and each of the two validation sets of MNLI."""
-
-    metric_names = ("accuracy",)
-
-
-class MatthewsMetric(LocalMetric):
-    """Matthews correlation: CoLA. 0 where all predictions are equal."""
-
-    metric_names = ("matthews_correlation",)
-
-
-class AccuracyAndF1Metric(LocalMetric):
-    """Accuracy, F1 of class 1, and their mean: MRPC, QQP."""
-
-    metric_names = ("combined_score", "accuracy", "f1")
-
-
-class CorrelationMetric(LocalMetric):
-    """Pearson and Spearman correlation, and their mean: STS-B; any regression."""
-
-    metric_names = ("combined_score", "pearson", "spearmanr")
-    value = "float64"
 
 
 # ---- metrics of scores
@@ -166,22 +139,19 @@ def recall_at_false_positives(scores: np.ndarray, references: np.ndarray, percen
 # ---- all metrics of a task
 
 
-def classification_metrics(
-    logits: np.ndarray, references: np.ndarray, metric: LocalMetric | None = None
-) -> dict[str, float]:
+def classification_metrics(logits: np.ndarray, references: np.ndarray, names: Sequence[str] = ()) -> dict[str, float]:
     """Accuracy, F1, Matthews correlation; the task's own metrics; of two classes those of the ranking.
 
     Args:
         logits: (N, classes).
         references: (N,) class ids.
-        metric: of the task's benchmark, where it has one.
+        names: further metrics of the task's benchmark.
     """
     classes = logits.shape[-1]
     predictions = np.argmax(logits, axis=-1)
     metrics: dict[str, float] = {}
-    for each in (ClassificationMetric(classes), metric):
-        if each is not None:
-            metrics |= each.compute(predictions=predictions, references=references) or {}
+    for own in filter(None, (CLASSIFICATION, names)):
+        metrics |= LocalMetric(own, classes).compute(predictions=predictions, references=references) or {}
     return metrics | (ranking_metrics(logits, references) if classes == 2 else {})
 
 
@@ -192,7 +162,7 @@ def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, 
         scores: (N,) or (N, 1) predictions.
         references: (N,).
     """
-    return CorrelationMetric().compute(predictions=np.ravel(scores), references=references) or {}
+    return LocalMetric(CORRELATION).compute(predictions=np.ravel(scores), references=references) or {}
 
 
 def confusion(references, predictions, names: tuple[str, ...]) -> str:

@@ -15,7 +15,6 @@ from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
-from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
@@ -66,10 +65,17 @@ class SpanTask(DownstreamTask):
             remedy = "give questions with answers to train on"
             raise InputError("no question has an answer", where=parts["train"][0].file, remedy=remedy)
         _resolve_version(task_args, parts)
-        if "validation" not in parts:
-            percentage = task_args.validation_split_percentage
-            parts["train"], parts["validation"] = split_articles(parts["train"], percentage, task_args.split_seed)
         return parts
+
+    @classmethod
+    def groups(cls, rows: list[Question]) -> np.ndarray:
+        """Near-duplicate contexts, and whole articles."""
+        titles = {question.context: question.title for question in rows}
+        units = list(titles.values()) if len(set(titles.values())) > 1 else None
+        groups = near_duplicate_groups(list(titles), units)
+
+        numbers = {context: number for number, context in enumerate(titles)}
+        return groups[[numbers[question.context] for question in rows]]
 
     def describe(self) -> str:
         lines = []
@@ -77,17 +83,14 @@ class SpanTask(DownstreamTask):
             windows = self.windows[part]
 
             holding = int((np.array(windows.data["labels"][:])[:, 0] > 0).sum())
-            counts = {
-                "without an answer": sum(not question.answers for question in questions if question.labelled),
-                "with a corrected answer_start": sum(any(a.corrected for a in q.answers) for q in questions),
-                f"cut to {self.task_args.max_query_length} tokens": windows.cut_questions,
-            }
-
-            notes = "".join(f"; {count:,} questions {name}" for name, count in counts.items() if count)
             answers = f"{holding:,} of them hold the answer"
             if self._unlabelled(part):
                 answers = "its questions have no answers and are predicted only"
-            lines.append(f"{part}: {len(windows):,} windows, {answers}{notes}")
+            elif without := sum(not question.answers for question in questions):
+                answers += f"; {without:,} questions without an answer"
+            if windows.cut_questions:
+                answers += f"; {windows.cut_questions:,} questions cut to {self.task_args.max_query_length} tokens"
+            lines.append(f"{part}: {len(windows):,} windows, {answers}")
         return "\n".join(lines)
 
     def encoded(self, part: str) -> datasets.Dataset:
@@ -155,10 +158,8 @@ class SpanTask(DownstreamTask):
         return {name: value for name, value in metrics.items() if not name.startswith("best_")}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        """The official files, without prefix for the test questions or, where there are none, the validation ones."""
-        n_best = self.task_args.n_best_size
-        prefix = "" if part in ("test", "validation") else f"{part}_"
-        write_predictions(folder, decode(self.windows[part], predictions, n_best), self.threshold, prefix)
+        """The official files."""
+        write_predictions(folder, decode(self.windows[part], predictions, self.task_args.n_best_size), self.threshold)
 
     # ---- identity, card, report
 
@@ -239,26 +240,6 @@ def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, lis
 
 def _any_answer(questions: list[Question]) -> bool:
     return any(question.answers for question in questions)
-
-
-def split_articles(questions: list[Question], percentage: float, seed: int) -> tuple[list[Question], list[Question]]:
-    """(rest, about `percentage` % of the questions): near-duplicate contexts, and whole articles, in one of the two.
-
-    Raises:
-        InputError: all questions are on one context.
-    """
-    titles = {question.context: question.title for question in questions}
-    numbers = {context: number for number, context in enumerate(titles)}
-    units = list(titles.values()) if len(set(titles.values())) > 1 else None
-    group_of_context = near_duplicate_groups(list(titles), units)
-    groups = group_of_context[[numbers[question.context] for question in questions]]
-
-    held = held_out(groups, percentage, seed)
-    if not held.any():
-        remedy = "give --validation_file"
-        raise InputError("all questions are on one context", where=questions[0].file, remedy=remedy)
-    rest, part = ([questions[row] for row in np.flatnonzero(side)] for side in (~held, held))
-    return rest, part
 
 
 # ---- use of a trained model

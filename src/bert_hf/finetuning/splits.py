@@ -7,8 +7,9 @@ All of it rests on scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are o
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
@@ -126,78 +127,69 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
     return held
 
 
-# ---- parts of labelled rows
+# ---- parts
 
 
-def split_off(
-    rows: LabelledTexts, percentage: float, seed: int, regression: bool = False
-) -> tuple[LabelledTexts, LabelledTexts]:
-    """(rest, part of `percentage` %): see `held_out`. Regression is stratified by quantile bins of the numbers.
-
-    Raises:
-        InputError: too few rows differ in their words.
-    """
-    return _divided(rows, _checked(rows, row_groups(rows), percentage, seed, regression))
+def take(rows: Any, numbers: np.ndarray) -> Any:
+    """Some of the rows, by number: of a list, or of an object with a method `take`."""
+    if isinstance(rows, Sequence):
+        return [rows[number] for number in numbers]
+    return rows.take(numbers)
 
 
-def three_parts(
-    rows: LabelledTexts,
-    validation_percentage: float,
-    test_percentage: float,
+def split_rows(
+    rows: Any,
+    groups: np.ndarray,
+    percentages: dict[str, float],
     seed: int,
-    regression: bool = False,
-    groups: np.ndarray | None = None,
-) -> dict[str, LabelledTexts]:
-    """`train`, `validation` and `test`, of these shares of all rows: see `split_off`.
+    where: str,
+    strata_of: Callable[[Any], np.ndarray | None] = lambda rows: None,
+) -> dict[str, Any]:
+    """`train` and the parts of these shares of all rows, which are held out one after the other: see `held_out`.
 
     Args:
-        groups: (N,) of near-duplicates; None: they are searched for.
+        rows: for `take`.
+        where: the rows are from, for the error.
+        strata_of: the strata of the rows that are left.
+
+    Raises:
+        InputError: too few rows differ in their words; two or more classes of all have to be in each part.
     """
-    groups = row_groups(rows) if groups is None else groups
-    held = _checked(rows, groups, test_percentage, seed, regression, parts=3)
-    rest, test = _divided(rows, held)
+    parts = {}
+    left = 100.0
+    for number, (name, percentage) in enumerate(percentages.items()):
+        strata = strata_of(rows)
+        held = held_out(groups, percentage * 100 / left, seed, strata, parts=len(percentages) - number + 1)
+        classes = np.zeros(len(groups), np.int64) if strata is None else strata
+        if len(np.unique(classes[held])) < min(2, classes.max(initial=0) + 1):
+            what = f"too few rows differ in their words to hold out {percentage:.3g} %"
+            raise InputError(what, where=where, remedy="give more rows, or --validation_file and --test_file")
 
-    share = validation_percentage * 100 / (100 - test_percentage)
-    groups = np.unique(groups[~held], return_inverse=True)[1]
-    train, validation = _divided(rest, _checked(rest, groups, share, seed, regression))
-    return {"train": train, "validation": validation, "test": test}
-
-
-def _checked(
-    rows: LabelledTexts, groups: np.ndarray, percentage: float, seed: int, regression: bool, parts: int = 2
-) -> np.ndarray:
-    """The rows held out, of two classes or more unless there is only one."""
-    strata = row_strata(rows, regression)
-    held = held_out(groups, percentage, seed, strata, parts)
-    if len(np.unique(strata[held])) < min(2, strata.max(initial=0) + 1):
-        what = f"too few rows differ in their words to hold out {percentage:.3g} %"
-        raise InputError(what, where=rows.file(), remedy="give more rows, or --validation_file and --test_file")
-    return held
-
-
-def _divided(rows: LabelledTexts, held: np.ndarray) -> tuple[LabelledTexts, LabelledTexts]:
-    return rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held))
+        parts[name] = take(rows, np.flatnonzero(held))
+        rows = take(rows, np.flatnonzero(~held))
+        groups = np.unique(groups[~held], return_inverse=True)[1]
+        left -= percentage
+    return {"train": rows, **{name: parts[name] for name in reversed(percentages)}}
 
 
 def folds(
     rows: LabelledTexts,
+    groups: np.ndarray,
     count: int,
     seed: int,
     validation_percentage: float = 10.0,
     regression: bool = False,
-    groups: np.ndarray | None = None,
 ) -> list[dict[str, LabelledTexts]]:
     """Cross-validation: `train`, `validation` and `test` of each fold; each row is a test row of one fold.
 
     Args:
+        groups: (N,) of near-duplicates.
         count: two folds or more.
         validation_percentage: of all rows; the test rows are 100 / count %.
-        groups: (N,) of near-duplicates; None: they are searched for.
 
     Raises:
         InputError: a class has too few rows that differ in their words.
     """
-    groups = row_groups(rows) if groups is None else groups
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):
         own = strata == stratum

@@ -1,7 +1,8 @@
 """The interface between a task family and the shared path of fine-tuning: rows, network, loss, metrics."""
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
+from bert_hf.finetuning.splits import split_rows, take
 from bert_hf.training.publishing.card import STOCK
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
@@ -40,20 +42,51 @@ class DownstreamTask(ABC):
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
         self.tokenizer = tokenizer
-        parts = self.read(task_args)
-        self.labels = self.class_names(task_args, parts)
-        self.parts: dict[str, Any] = limited(parts, task_args)
+        given = self.read(task_args)
+        self.labels = self.class_names(task_args, given)
+        self.parts = limited(self.complete(task_args, given), task_args)
 
     # ---- rows
 
     @classmethod
     @abstractmethod
     def read(cls, task_args: TaskArguments) -> dict[str, Any]:
-        """All rows, by part; parts that are not given are split off.
+        """The rows of files or of a Hub dataset, by part, checked.
 
         Raises:
             InputError: with file and line.
         """
+
+    @classmethod
+    def groups(cls, rows: Any) -> np.ndarray:
+        """(N,) group numbers: rows of a group are near-duplicates, and stay in one part where rows are split off."""
+        return np.arange(len(rows))
+
+    @classmethod
+    def strata(cls, task_args: TaskArguments, rows: Any) -> np.ndarray | None:
+        """(N,) class of each row, in proportion in all parts that are split off; None: all rows are alike."""
+        return None
+
+    @classmethod
+    def complete(cls, task_args: TaskArguments, parts: dict[str, Any]) -> dict[str, Any]:
+        """The parts that were read, and those that are split off the training rows.
+
+        Validation rows that are not given are split off, and so are test rows where neither are given (if
+        `splits_test`): a run with validation rows alone is judged by these.
+
+        Raises:
+            InputError: there are too few rows to split off.
+        """
+        if "validation" in parts:
+            return parts
+        percentages = {"validation": task_args.validation_split_percentage}
+        if cls.splits_test and "test" not in parts:
+            percentages = {"test": task_args.test_split_percentage, **percentages}
+
+        train, strata_of = parts["train"], functools.partial(cls.strata, task_args)
+        where = (task_args.train_file or [cls.source(task_args)])[0]
+        made = split_rows(train, cls.groups(train), percentages, task_args.split_seed, where, strata_of)
+        return made | {part: rows for part, rows in parts.items() if part != "train"}
 
     @classmethod
     def check_rows(cls, task_args: TaskArguments) -> list[str]:
@@ -62,7 +95,8 @@ class DownstreamTask(ABC):
         Raises:
             InputError: with file and line.
         """
-        return [f"{part}: {cls.describe_rows(rows, task_args)}" for part, rows in cls.read(task_args).items()]
+        parts = cls.complete(task_args, cls.read(task_args))
+        return [f"{part}: {cls.describe_rows(rows, task_args)}" for part, rows in parts.items()]
 
     @classmethod
     def describe_rows(cls, rows: Any, task_args: TaskArguments) -> str:
@@ -201,16 +235,6 @@ def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:
         most = task_args.max_train_samples if part == "train" else task_args.max_eval_samples
         if most is not None and len(rows) > most:
             drawn = np.random.default_rng([task_args.split_seed, number]).permutation(len(rows))[:most]
-            notes = getattr(rows, "notes", None)
             rows = take(rows, np.sort(drawn))
-            if notes:
-                rows.notes = notes
         result[part] = rows
     return result
-
-
-def take(rows: Any, numbers: np.ndarray) -> Any:
-    """Some of the rows, by number: of a list, or of an object with a method `take`."""
-    if isinstance(rows, Sequence):
-        return [rows[number] for number in numbers]
-    return rows.take(numbers)

@@ -15,10 +15,8 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
-from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.near_duplicates import describe_overlap, near_duplicate_groups
-from bert_hf.finetuning.splits import held_out
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
@@ -61,13 +59,16 @@ class TokenClassificationTask(DownstreamTask):
             parts = read_tagged_hub(cls.source(task_args), task_args.dataset_config_name, task_args.tag_names)
         unify_schemes(parts)
 
-        if "validation" not in parts:
-            percentage = task_args.validation_split_percentage
-            parts["train"], parts["validation"] = split_off(parts["train"], percentage, task_args.split_seed)
         names = cls.class_names(task_args, parts)
         for rows in parts.values():
             check_labels(rows, names)
         return parts
+
+    @classmethod
+    def groups(cls, rows: TaggedSentences) -> np.ndarray:
+        marked = len(set(rows.documents)) > len(set(rows.files))  # else each file is one document
+        texts = [" ".join(words) for words in rows.words]
+        return near_duplicate_groups(texts, rows.documents if marked else None)
 
     @classmethod
     def describe_rows(cls, rows: TaggedSentences, task_args: Any) -> str:
@@ -75,10 +76,7 @@ class TokenClassificationTask(DownstreamTask):
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict) -> tuple[str, ...]:
-        tags = list(parts["train"].tags)
-        if parts["validation"].held_out:  # split off the training rows: the split must not decide which labels exist
-            tags += parts["validation"].tags
-        return label_names(tags)
+        return label_names(parts["train"].tags)
 
     def windows(self, part: str) -> tuple[WordPieces, Windows]:
         """The tokenized words of a part, and the windows over them."""
@@ -98,8 +96,6 @@ class TokenClassificationTask(DownstreamTask):
             counted = f"{len(pieces.starts) - 1:,} words in {len(windows):,} windows"
             if empty := int(pieces.empty.sum()):
                 counted += f"; {empty:,} words that the tokenizer turns into nothing are predicted {OUTSIDE}"
-            if pieces.cut:
-                counted += f"; {pieces.cut:,} words longer than a window are cut"
             lines.append(f"{part}: {counted}")
 
             if self.task_args.document_context and len(set(rows.documents)) == len(set(rows.files)):
@@ -218,22 +214,3 @@ tagger("Anna Smith lives in London.")"""
         """The table of entities: of the test rows, where `evaluate` has had them."""
         part = "test" if "test" in self._predicted else "validation"
         return f"{part}\n{entity_table(self.parts[part].tags, self._predicted[part])}"
-
-
-def split_off(rows: TaggedSentences, percentage: float, seed: int) -> tuple[TaggedSentences, TaggedSentences]:
-    """(rest, part of about `percentage` %): near-duplicate sentences, and whole documents, in one of the two.
-
-    Raises:
-        InputError: all sentences are near-duplicates.
-    """
-    marked = len(set(rows.documents)) > len(set(rows.files))  # else each file is one document
-    texts = [" ".join(words) for words in rows.words]
-    held = held_out(near_duplicate_groups(texts, rows.documents if marked else None), percentage, seed)
-    if not held.any():
-        what = "no two sentences, or documents, of which one can be held out, differ in their words"
-        raise InputError(what, where=rows.files[0], remedy="give more rows, or --validation_file")
-
-    rest = rows.take(np.flatnonzero(~held))
-    held_out_rows = rows.take(np.flatnonzero(held))
-    held_out_rows.held_out = True
-    return rest, held_out_rows

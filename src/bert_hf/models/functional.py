@@ -186,13 +186,8 @@ def projected_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) 
         Losses (M,) in nats, fp32, 0 where the label is ignored; and whether each prediction is right (M,).
     """
     if torch.compiler.is_compiling() or not are_plain_linear(decoder):
-        return plain_cross_entropy(hidden, decoder, labels)
+        return losses_and_correct(decoder(hidden), labels)
     return _ProjectedCrossEntropy.apply(hidden, decoder.weight, decoder.bias, labels)
-
-
-def plain_cross_entropy(hidden: Tensor, decoder: nn.Linear, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """`projected_cross_entropy` by PyTorch's own operations."""
-    return losses_and_correct(decoder(hidden), labels)
 
 
 def losses_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

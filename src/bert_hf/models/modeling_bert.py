@@ -32,7 +32,6 @@ from bert_hf.models.functional import (
     IGNORE_INDEX,
     DropoutAdd,
     losses_and_correct,
-    plain_cross_entropy,
     project,
     projected_cross_entropy,
     token_losses,
@@ -562,8 +561,11 @@ class BertForPreTraining(BertPreTrainedModel):
 
         if labels is not None:
             head = self.cls.predictions
-            cross_entropy = projected_cross_entropy if self.fast_path else plain_cross_entropy
-            losses.mlm_losses, losses.mlm_correct = cross_entropy(head.transform(hidden), head.decoder, labels)
+            states = head.transform(hidden)
+            if self.fast_path:
+                losses.mlm_losses, losses.mlm_correct = projected_cross_entropy(states, head.decoder, labels)
+            else:
+                losses.mlm_losses, losses.mlm_correct = losses_and_correct(head.decoder(states), labels)
 
         if next_sentence_label is not None:
             logits = self.cls.seq_relationship(pooled)  # (B, 2)

@@ -202,16 +202,13 @@ def span_characters(context: str, tokens: ContextTokens, first: int, last: int) 
 # ---- files
 
 
-def write_predictions(
-    folder: Path, predicted: Iterable[Prediction], threshold: float | None, prefix: str = ""
-) -> None:
+def write_predictions(folder: Path, predicted: Iterable[Prediction], threshold: float | None) -> None:
     """Writes `predictions.json`, `nbest_predictions.json` and, with a threshold, `null_odds.json`.
 
     The formats of the 2018 code. Each file appears when it is complete.
 
     Args:
         threshold: of `null_odds`; None: every question has an answer (SQuAD 1.1).
-        prefix: of the names of the files.
     """
     texts: dict[str, str] = {}
     odds: dict[str, float] = {}
@@ -225,10 +222,10 @@ def write_predictions(
         entries = [_entry(span, probability) for span, probability in prediction.ranked(with_null)]
         lists.append(f"{json.dumps(name)}: {json.dumps(entries, indent=4)}")
 
-    write_durably(folder / f"{prefix}nbest_predictions.json", "{\n" + ",\n".join(lists) + "\n}\n")
-    write_durably(folder / f"{prefix}predictions.json", json.dumps(texts, indent=4) + "\n")
+    write_durably(folder / "nbest_predictions.json", "{\n" + ",\n".join(lists) + "\n}\n")
+    write_durably(folder / "predictions.json", json.dumps(texts, indent=4) + "\n")
     if with_null:
-        write_durably(folder / f"{prefix}null_odds.json", json.dumps(odds, indent=4) + "\n")
+        write_durably(folder / "null_odds.json", json.dumps(odds, indent=4) + "\n")
 
 
 def _entry(span: Span, probability: float) -> dict:

@@ -1,6 +1,5 @@
 """Reads questions on contexts (SQuAD's JSON, JSON lines, Parquet, the Hub) and SQuAD's prediction and odds files."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,14 +17,10 @@ _SHAPE = "give SQuAD's JSON (data, paragraphs, qas) or rows of id, context, ques
 
 
 class Answer(NamedTuple):
-    """A gold answer: `text` is at character `start` of the context.
-
-    `corrected`: the file has another position, where the text is not; it occurs once in the context.
-    """
+    """A gold answer: `text` is at character `start` of the context."""
 
     text: str
     start: int
-    corrected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
     """
     rows: list[Row] = []
     for path in expand(files):
-        rows += _official_rows(path) if kind_of(path) == ".json" and not _holds_lines(path) else file_rows([path])
+        rows += _json_rows(path) if kind_of(path) == ".json" else file_rows([path])
     if not rows:
         raise InputError("no questions in it", where=files[0], remedy=_SHAPE)
     return _questions(rows, check_answers, need_answers)
@@ -79,22 +74,17 @@ def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
     return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
 
 
-def _holds_lines(path: str) -> bool:
-    """Whether the first line of a .json file is a row by itself, and not a whole SQuAD file."""
-    if not is_url(path):
-        check_input_file(path)
-    with access_errors(path, remedy="check the file"), open_bytes(path) as file:
-        first = next((line for line in file if line.strip()), b"")
+def _json_rows(path: str) -> Iterator[Row]:
+    """The questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines remain as they are."""
     try:
-        row = json.loads(first)
-    except ValueError:
-        return False
-    return isinstance(row, dict) and "data" not in row
+        content = read_json(path)
+    except InputError:  # not JSON as a whole
+        content = {}
+    if isinstance(content, dict) and "data" not in content:
+        yield from file_rows([path])
+        return
 
-
-def _official_rows(path: str) -> Iterator[Row]:
-    """The questions of SQuAD's JSON as rows; flat rows under `data`, or in a list, remain as they are."""
-    content, where = read_json(path), mask_secrets(path)
+    where = mask_secrets(path)
     try:
         for article in content["data"] if isinstance(content, dict) else content:
             if "paragraphs" not in article:
@@ -173,7 +163,7 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     if fault is not None:
         shown = repr(text if len(text) <= 60 else f"{text[:57]}…")
         raise row.error(f"question {row.values['id']}: the answer {shown} {fault}", "correct or remove the question")
-    return Answer(text, first, corrected=True)
+    return Answer(text, first)
 
 
 # ---- predictions and odds

@@ -33,7 +33,6 @@ class TaggedSentences:
         files: the file of each sentence, or the Hub dataset.
         lines: the line of each word (of a row: of its sentence); empty for a Hub dataset.
         notes: what the user has to know of how the data were read, a line each.
-        held_out: they were split off the training rows.
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -42,7 +41,6 @@ class TaggedSentences:
     files: list[str] = field(default_factory=list)
     lines: list[list[int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    held_out: bool = False
 
     def __len__(self) -> int:
         return len(self.words)
@@ -60,7 +58,7 @@ class TaggedSentences:
 
         Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
         """
-        taken = TaggedSentences(notes=list(self.notes), held_out=self.held_out)
+        taken = TaggedSentences(notes=list(self.notes))
         document, previous = -1, -2
         for row in map(int, rows):
             if row != previous + 1 or self.documents[row] != self.documents[previous]:
@@ -97,15 +95,8 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
         if kind_of(path) in (".jsonl", ".json", ".parquet"):
             _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
         else:
-            _refuse_names(names)
             _add(tagged, path, _read_conll(path))
     return tagged
-
-
-def _refuse_names(names: Sequence[str] | None) -> None:
-    """Refuses --tag_names for labels that are names already."""
-    if names:
-        raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
 
 
 def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
@@ -237,8 +228,6 @@ def _words_and_tags(
         raise row.error(what, _REMEDY)
 
     by_number = dict(enumerate(names or ()))
-    if any(isinstance(tag, str) for tag in tags):
-        _refuse_names(names)
     named: list[str] = []
     for tag in tags:
         if not isinstance(tag, str) and tag not in by_number:

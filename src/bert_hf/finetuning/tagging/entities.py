@@ -26,16 +26,10 @@ class Entity(NamedTuple):
 
 @functools.cache  # a data set has few different tags
 def split_tag(tag: str) -> tuple[str, str]:
-    """(prefix, type): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "").
-
-    Raises:
-        ValueError: neither `O` nor one of the prefixes.
-    """
+    """(prefix, type) of a tag (`is_tag`): `B-creative-work` → ("B", "creative-work"), `O` → ("O", "")."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     prefix, _, kind = tag.partition("-")
-    if not is_tag(tag):
-        raise ValueError(f"label {tag!r} is neither O nor one of {', '.join(f'{p}-TYPE' for p in PREFIXES)}")
     return prefix, kind or _NO_TYPE
 
 

@@ -28,13 +28,11 @@ class WordPieces:
         starts: (words + 1,) the first piece of each word; the last entry is the number of pieces. A word that the
             tokenizer turns into nothing (a control character, say) has no pieces.
         sentences: (sentences + 1,) the first word of each sentence; the last entry is the number of words.
-        cut: how many words were cut because they alone are longer than the window.
     """
 
     ids: np.ndarray
     starts: np.ndarray
     sentences: np.ndarray
-    cut: int
 
     @property
     def empty(self) -> np.ndarray:
@@ -43,7 +41,7 @@ class WordPieces:
 
 
 def tokenize_words(
-    words: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, longest: int | None = None
+    words: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, longest: int = 1 << 30
 ) -> WordPieces:
     """Tokenizes sentences that are words already; of a word of more than `longest` pieces the first ones are kept."""
     ids: list[np.ndarray] = []
@@ -60,14 +58,11 @@ def tokenize_words(
     together = np.concatenate([np.zeros(0, np.int32), *ids])
     counts = np.concatenate([np.zeros(0, np.int64), *lengths])
     starts = offsets_of(counts)
-    cut = np.zeros(len(counts), bool) if longest is None else counts > longest
-    if longest is not None and cut.any():
-        place_in_word = np.arange(len(together)) - np.repeat(starts[:-1], counts)
-        together = together[place_in_word < longest]
-        starts = offsets_of(np.minimum(counts, longest))
 
+    place_in_word = np.arange(len(together)) - np.repeat(starts[:-1], counts)
+    together = together[place_in_word < longest]
     sentences = offsets_of([len(sentence) for sentence in words])
-    return WordPieces(together, starts, sentences, int(cut.sum()))
+    return WordPieces(together, offsets_of(np.minimum(counts, longest)), sentences)
 
 
 @dataclass
