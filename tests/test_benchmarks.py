@@ -3,7 +3,6 @@
 import json
 from random import Random
 
-import checkpoint_cost
 import equal_loss
 import finetuning_throughput
 import pretraining_throughput
@@ -12,7 +11,6 @@ import torch
 from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours
 from tiny import tiny_config
 
-from bert_hf import BertForPreTraining
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
 
 
@@ -109,13 +107,3 @@ def test_loss_curves(words, capsys):
     assert {len(curve) for curve in result["curves"].values()} == {10}
     exact, drawn, _ = result["distances"].values()
     assert exact["largest"] < 1e-4 < drawn["largest"]
-
-
-def test_cost_of_checkpoints(tmp_path, capsys):
-    tiny_config().to_json_file(tmp_path / "model.json")
-    assert checkpoint_cost.main(["--config_name", str(tmp_path / "model.json"), "--saves", "2"]) == 0
-    result = last_line(capsys)
-    assert result["share_of_15_minutes"] == result["ours"]["save_seconds"] / 900 > 0
-    weights = sum(p.numel() for p in BertForPreTraining(tiny_config()).parameters())
-    assert result["ours"]["checkpoint_bytes"] > 3 * 4 * weights  # and both moments
-    assert result["stock"]["save_seconds"] > 0
