@@ -1,4 +1,4 @@
-"""A rank that is killed, stopped or fails; a killed loader worker; two jobs in one folder; an unusable folder."""
+"""A rank that is killed or fails; a stopped process; a killed loader; two jobs in one folder; an unusable folder."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from faults.signals import ranks_oracle, restart_ranks
 from faults.subject import last_line
 
 ENDS = 60.0  # seconds after which a run that lost a rank must have ended
-FAULTS = {"killed": 9, "stopped": 19, "exception": "raise", "asleep": "sleep"}
+FAULTS = {"killed": 9, "exception": "raise"}
 UNAVAILABLE = 75
 
 
@@ -27,9 +27,7 @@ def ranks(bench: Bench, points: int) -> list[Case]:
         Case("ranks", "file-in-place-of-folder", _no_folder), Case("ranks", "read-only", _read_only),
     ]  # fmt: skip
     for what in FAULTS:
-        # Evaluating and saving may take half an hour, so a rank that sleeps there is not ended.
-        later = ("step_end", "step_end") if what == "asleep" else ("prediction_step", "save")
-        for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, later[0]), (0, later[1])):
+        for rank, event in ((1, "step_begin"), (0, "step_begin"), (1, "prediction_step"), (0, "save")):
             cases.append(Case("ranks", f"{what}-{rank}-{event}", _rank(what, rank, event)))
     return cases[:points]
 
@@ -37,15 +35,12 @@ def ranks(bench: Bench, points: int) -> list[Case]:
 def _rank(what: str, rank: int, event: str):
     def run_case(bench: Bench, folder: Path, rng: random.Random) -> str | None:
         events = (Event(event, rng.randint(10, 50), FAULTS[what], rank=rank),)
-        running = start_ranks(bench, folder, 2, events=events, ddp_timeout=15)
+        running = start_ranks(bench, folder, 2, events=events)
         other = running[1 - rank]
-        while all(one.poll() is None for one in running) and what in ("killed", "exception"):
+        while all(one.poll() is None for one in running):
             time.sleep(0.02)
 
-        slow = what in ("stopped", "asleep")
-        code = other.wait(ENDS + (90 if slow else 0))
-        if slow:
-            running[rank].kill()  # as torchrun does when another rank has ended
+        code = other.wait(ENDS)
         running[rank].wait(10)
         output = "".join(one.output for one in running)
         errors = [line for line in output.splitlines() if line.startswith("error: ")]
@@ -53,8 +48,7 @@ def _rank(what: str, rank: int, event: str):
             return f"not ended within {ENDS:.0f} s: {[one.code for one in running]}"
         if what == "exception":  # the rank that raised prints its traceback
             output, errors = other.output, errors[:1]
-        codes = {code, running[rank].code} if slow else {code}  # either one may notice first
-        if not {UNAVAILABLE} <= codes <= {UNAVAILABLE, -9} or len(errors) != 1 or "Traceback" in output:
+        if code != UNAVAILABLE or len(errors) != 1 or "Traceback" in output:
             return f"exit codes {[one.code for one in running]}, {len(errors)} error lines: {last_line(output)}"
         return restart_ranks(bench, folder)
 

@@ -38,7 +38,7 @@ SIZES = {
     "launched_signals": (27, 2, "the same through `accelerate launch`, one process and two ranks"),
     "disk": (64, 6, "a full or failing disk at a call that writes"),
     "layouts": (12, 1, "other world sizes, accumulations, loaders: the same examples and losses"),
-    "ranks": (20, 4, "a rank killed, stopped or failing; a killed loader; two jobs; no folder"),
+    "ranks": (12, 4, "a rank killed or failing; a killed loader; two jobs; no folder"),
     "stopped": (60, 5, "seconds for which a process and its loader workers are all stopped"),
     "stock": (30, 4, "for comparison: kill -9, stock Trainer"),
 }

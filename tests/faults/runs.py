@@ -79,12 +79,12 @@ def build_calls(folder: Path) -> Path | None:
 
 @dataclass
 class Event:
-    """A fault at an event of the Trainer: a signal to this process, its group or its parent; an exception; a hang.
+    """A fault at an event of the Trainer: a signal to this process, its group or its parent; an exception.
 
     Args:
         name: step_begin, step_end, prediction_step, evaluate or save: the Trainer's events.
         step: steps finished when the fault is triggered (0: in the first step), or more at a later event.
-        action: number of a signal; "raise" for an exception; "sleep" for a hang.
+        action: number of a signal; "raise" for an exception.
         target: self, group or parent.
         times: how often the signal is sent.
         rank: the rank on which it is triggered.
@@ -100,8 +100,6 @@ class Event:
     def trigger(self) -> None:
         if self.action == "raise":
             raise RuntimeError("injected: this rank fails")
-        if self.action == "sleep":
-            time.sleep(3600)
         for _ in range(self.times):
             if self.target == "group":
                 os.killpg(0, int(self.action))
