@@ -13,7 +13,7 @@ import pytest
 import transformers
 from helpers.argument_classes import FINETUNE
 from helpers.recipe_runs import recipe
-from tiny import tiny_config
+from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.arguments import (
@@ -33,7 +33,12 @@ from bert_hf.training.publishing.card import pretraining_card, untrained_positio
 
 ROOT = Path(__file__).parents[2]
 PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
-FIGURES = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
+METRICS = {"eval_mlm_loss": 6.0, "eval_mlm_accuracy": 0.1, "eval_nsp_accuracy": 0.5}
+
+
+@pytest.fixture
+def tokenizer():
+    return tiny_tokenizer()  # its own: fine-tuning records the trained length in a tokenizer
 
 
 def reference(majority, pairs):
@@ -49,7 +54,7 @@ def reference(majority, pairs):
     ],
 )
 def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, pairs, expected):
-    report_heldout("after", {**FIGURES, "eval_nsp_accuracy": accuracy}, reference(majority, pairs))
+    report_heldout("after", {**METRICS, "eval_nsp_accuracy": accuracy}, reference(majority, pairs))
     said = capsys.readouterr().out
     assert said.rstrip().endswith(expected)
     assert "nan" not in said

@@ -316,6 +316,10 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         resumable: the recipe may continue in a folder of ours.
     """
     folder = Path(require_output_dir(output_dir))
+    if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
+        return folder
+
+    # Looked for after the listing: another part of a corpus may begin at the same moment
     if not (folder / ours[0]).is_file():
         refuse_foreign_files(folder, overwrite, known_by=ours[0])
     elif overwrite:
