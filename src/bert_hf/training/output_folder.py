@@ -33,8 +33,8 @@ FORMAT_VERSION = 2  # of the record and of the checkpoints
 RUN_RECORD = "run.json"  # marks a folder as one of our runs: which one, and whether it is complete
 LOCK = ".lock"  # held by the one process that writes into the folder; names it
 
-# Of interrupted writes: our own files (`.NAME.tmp`), and safetensors' weights
-_TEMPORARY = re.compile(r"\..+\.tmp|\.tmp\w{6}")
+# Of interrupted writes: our own files (`.NAME.tmp`) and folders (`NAME.tmp`), and safetensors' weights
+_TEMPORARY = re.compile(r".+\.tmp|\.tmp\w{6}")
 
 # Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
 _FILES = (

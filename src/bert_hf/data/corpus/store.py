@@ -281,6 +281,7 @@ class Corpus:
             window = _read_window(
                 [(self.storage.shard(self._entries[shard]), self.documents.get(shard)) for shard in part]
             )
+
             while len(self._open) > 1:
                 del self._open[next(iter(self._open))]
             self._open[part] = window
