@@ -122,11 +122,8 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
     for words, tags, document, lines in sentences:
         for word, tag in enumerate(tags):
             if not is_tag(tag):
-                what, line = (
-                    f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE",
-                    lines[word] if lines else None,
-                )
-                raise InputError(what, where=where, line=line, remedy=_REMEDY)
+                what = f"label {tag!r} is not O, B-TYPE, I-TYPE, E-TYPE or S-TYPE"
+                raise InputError(what, where=where, line=lines[word] if lines else None, remedy=_REMEDY)
         tagged.add(words, tags, offset + document, where, lines)
     if len(tagged) == begin:
         raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
