@@ -100,6 +100,13 @@ class ClassificationTask(DownstreamTask):
         return row_strata(rows, is_regression(task_args))
 
     @classmethod
+    def complete(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> dict[str, LabelledTexts]:
+        made = super().complete(task_args, parts)
+        for part in made.keys() - parts.keys():
+            made[part].notes = []  # they were those of the training rows
+        return made
+
+    @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
         return () if is_regression(task_args) else order_labels(set(parts["train"].class_names()), task_args.task)
 
