@@ -1,5 +1,7 @@
 """Splits of labelled rows: near-duplicates on one side, classes in proportion, folds."""
 
+import json
+import multiprocessing
 from collections import Counter
 
 import fsspec
@@ -183,3 +185,30 @@ def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):
     text = (tmp_path / "split.json").read_text()
     assert "a.csv?token=(token)" in text
     assert "s3cr3t" not in text
+
+
+def test_two_processes_do_not_mix_two_splits(tmp_path, rng):
+    """One folder holds one whole split; the other process is refused in one line."""
+    rows = rows_of(rng, {"ham": 60, "spam": 40})
+    context = multiprocessing.get_context("fork")
+    barrier, refusals = context.Barrier(2), context.SimpleQueue()
+
+    def write(seed: int) -> None:
+        args = SplitArguments(folds=2 + seed, split_seed=seed)
+        made = folds(rows, row_groups(rows), args.folds, seed, 10)
+        barrier.wait()
+        try:
+            fold_files.write_folds(tmp_path / "out", made, args)
+        except InputError as error:
+            refusals.put(str(error))
+
+    processes = [context.Process(target=write, args=(seed,)) for seed in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert "\n" not in refusals.get()
+
+    manifest = json.loads((tmp_path / "out/split.json").read_bytes())
+    written = [len(path.read_text().splitlines()) for path in sorted((tmp_path / "out").glob("fold-*/test.jsonl"))]
+    assert [fold["test"]["rows"] for fold in manifest["folds"]] == written

@@ -269,6 +269,8 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             shown = f"F1 of {self.labels[1]!r}" if name == "f1" and len(self.labels) == 2 else name.replace("_", " ")
             lines.append(shown.ljust(24) + "".join(cell.rjust(12) for cell in cells).rstrip())
 
+        if baselines:
+            lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
         if predictions is not None and 0 < len(self.labels) <= _FEW_CLASSES:
             guesses = np.argmax(self.logits(judged, predictions), axis=-1)
             lines.append(confusion(self.targets(judged), guesses, self.labels))

@@ -30,7 +30,7 @@ from bert_hf.finetuning.labelled_texts import (
     read_labelled,
 )
 from bert_hf.finetuning.splits import folds, row_strata, split_rows
-from bert_hf.training.output_folder import claim_output_dir, require_output_dir
+from bert_hf.training.output_folder import LOCK, claim_output_dir, release_lock, require_output_dir, take_lock
 
 MANIFEST = "split.json"
 FOLD_FILES = (MANIFEST, "fold-*/train.jsonl", "fold-*/validation.jsonl", "fold-*/test.jsonl")
@@ -81,7 +81,7 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 def write_folds(
     output_dir: str | Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Writes all files into a folder that is new or empty.
+    """Writes all files into a folder that is new or empty. Of two processes, one is refused: two splits never mix.
 
     Args:
         overwrite: the folder may hold an earlier split, which is removed first.
@@ -89,10 +89,12 @@ def write_folds(
     Raises:
         InputError: it holds other files.
     """
-    folder = claim_output_dir(str(output_dir), overwrite, ours=FOLD_FILES)
+    folder = claim_output_dir(str(output_dir), overwrite=False, ours=FOLD_FILES, resumable=overwrite)
+    folder.mkdir(parents=True, exist_ok=True)
+    take_lock(folder)
+    claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)  # again: another process may have written before
     for old in folder.glob("fold-*"):
         shutil.rmtree(old)
-    folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
 
     for number, parts in enumerate(made):
@@ -101,6 +103,8 @@ def write_folds(
         for name, rows in parts.items():
             lines = [_line(rows, row, split_args.problem_type == REGRESSION) for row in range(len(rows))]
             (fold / f"{name}.jsonl").write_bytes(b"".join(lines))
+    (folder / LOCK).unlink()
+    release_lock()
 
 
 def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:

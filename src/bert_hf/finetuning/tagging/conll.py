@@ -95,8 +95,14 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
         if kind_of(path) in (".jsonl", ".json", ".parquet"):
             _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
         else:
+            _check_no_names(names)
             _add(tagged, path, _read_conll(path))
     return tagged
+
+
+def _check_no_names(names: Sequence[str] | None) -> None:
+    if names:
+        raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
 
 
 def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
@@ -230,7 +236,9 @@ def _words_and_tags(
     by_number = dict(enumerate(names or ()))
     named: list[str] = []
     for tag in tags:
-        if not isinstance(tag, str) and tag not in by_number:
+        if isinstance(tag, str):
+            _check_no_names(names)
+        elif tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise row.error(f"label {tag!r} has no name", remedy)
         named.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
