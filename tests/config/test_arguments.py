@@ -167,16 +167,6 @@ def test_without_an_accelerator_the_cpu_is_used(tmp_path):
     assert PreTrainingArguments(output_dir=str(tmp_path)).use_cpu
 
 
-def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
-    for asked in ({"torch_compile": True}, {"torch_compile_mode": "max-autotune"}):
-        args = PreTrainingArguments(output_dir=str(tmp_path), **asked)
-        assert not args.torch_compile
-        assert "not compiled" in capsys.readouterr().out
-    args = PreTrainingArguments(output_dir=str(tmp_path), torch_compile_backend="aot_eager")  # generates no C++
-    assert args.torch_compile
-
-
 @pytest.mark.parametrize(("there", "cpu", "workers"), [(False, True, 0), (True, False, 4), (True, True, 0)])
 def test_workers_make_batches_for_an_accelerator(tmp_path, monkeypatch, there, cpu, workers):
     monkeypatch.setattr(hardware, "cores_of_rank", lambda: 16)

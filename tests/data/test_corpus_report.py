@@ -3,7 +3,7 @@ import pytest
 from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.corpus.report import corpus_findings, find_markup, histogram
+from bert_hf.data.corpus.report import corpus_findings, find_markup
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.pair_shortcuts import shortcuts
 from bert_hf.data.text.sources import Texts
@@ -105,14 +105,6 @@ def test_a_shortcut_is_found_by_its_name(by, words):
     assert all(f"told by {by}" in what for what in asking)
 
 
-def test_a_histogram_has_a_bar_for_every_power_of_two():
-    lines = list(histogram(np.array([4, 5, 7, 16, 17])))
-    assert [line.split()[0] for line in lines] == ["4", "8", "16"]
-    assert [line.count("█") for line in lines] == [40, 0, 27]
-    assert [line.split()[-1] for line in lines] == ["3", "0", "2"]
-    assert list(histogram(np.zeros(0, int))) == []
-
-
 def test_check_writes_nothing(texts, tmp_path, capsys, monkeypatch):
     (tmp_path / "a.txt").write_text("\n\n".join(texts))
     monkeypatch.chdir(tmp_path)
@@ -120,7 +112,7 @@ def test_check_writes_nothing(texts, tmp_path, capsys, monkeypatch):
     assert recipe("prepare")([*flags, "--train_file", "a.txt"]) == 0
     out = capsys.readouterr().out
     assert "240 documents" in out
-    for part in ("tokens in a document:", "pairs are too few to look for shortcuts"):
+    for part in ("documents have one sentence", "pairs are too few to look for shortcuts"):
         assert part in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0

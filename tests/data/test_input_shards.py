@@ -182,14 +182,6 @@ def test_a_damaged_shard_of_an_input_is_made_again(documents, words, small, tmp_
     assert everything(tmp_path / "c") == before
 
 
-def test_shards_of_a_longer_version_of_the_input_are_removed(documents, words, small, tmp_path):
-    for count in (20, 8):
-        (source,) = inputs(documents[:count], 1)
-        prepare([source], words, tmp_path / "c")
-    prepare([source], words, tmp_path / "short")
-    assert everything(tmp_path / "c") == everything(tmp_path / "short")
-
-
 def test_an_input_is_complete_with_its_last_shard(documents, words, small, tmp_path):
     """Not with its first: another machine may check while the others are being written."""
     (source,) = inputs(documents, 1)

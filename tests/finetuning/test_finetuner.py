@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 from bert_hf import InputError
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
 from bert_hf.finetuning import run
+from bert_hf.finetuning.losses import count_labels
 from bert_hf.training import output_folder
 
 
@@ -25,7 +26,7 @@ def by_hand(trainer, part):
             outputs = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
         logits.append(outputs.logits[0].numpy())
         losses += float(trainer.task.losses(batch, outputs).sum())
-        labels += int(trainer.task.count(batch["labels"]).sum())
+        labels += int(count_labels(batch["labels"]).sum())
     return logits, losses / labels
 
 

@@ -6,11 +6,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-import transformers
 from helpers.argument_classes import FINETUNE
 from helpers.recipe_runs import recipe
 from tiny import tiny_config, tiny_tokenizer
@@ -28,7 +25,7 @@ from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.training import command_line, run
-from bert_hf.training.pretraining_report import PlateauWarning, report_heldout
+from bert_hf.training.pretraining_report import report_heldout
 from bert_hf.training.publishing.card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
@@ -59,27 +56,6 @@ def test_pairs_of_one_class_have_no_standard_error(capsys, accuracy, majority, p
     assert said.rstrip().endswith(expected)
     assert "nan" not in said
     assert "inf" not in said
-
-
-def plateau_warnings(mlm: list[float], caplog, main: bool = True) -> list[str]:
-    """What is logged for a run of 1,000 steps whose unigram loss is 7 nats."""
-    reader = PlateauWarning(7.0)
-    caplog.clear()
-    transformers.utils.logging.enable_propagation()
-    for number, loss in enumerate(mlm, 1):
-        state = SimpleNamespace(global_step=number * 1000 // len(mlm), max_steps=1000, is_world_process_zero=main)
-        reader.on_log(None, state, None, logs={"mlm_loss": loss})
-        reader.on_log(None, state, None, logs={"eval_loss": 1.0})  # not a training line
-    transformers.utils.logging.disable_propagation()
-    return caplog.messages
-
-
-def test_a_plateau_is_reported_once(caplog):
-    (line,) = plateau_warnings([8.0, 7.0, 6.6, *[6.4] * 37], caplog)
-    assert "step 275 (28% of the run)" in line
-    assert "unigram frequencies (7.00)" in line
-    assert plateau_warnings([6.9] * 40, caplog, main=False) == []
-    assert plateau_warnings(np.linspace(9.0, 4.5, 40).tolist(), caplog) == []
 
 
 # ---- the next command

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -43,11 +42,6 @@ def cores_of_rank() -> int:
     return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def finds_compiler() -> bool:
-    """True if the code that `torch.compile` generates can be built: by $CXX, or by a compiler of a usual name."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++"))
-
-
 def keep_freed_memory() -> None:
     """Makes glibc (Linux) keep freed memory for the next step.
 
@@ -60,14 +54,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None and not user_set:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def free_disk(folder: str | Path) -> int:
-    """Free bytes of the disk on which the folder is, or will be."""
-    place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
 
 
 def device_memory(device: torch.device) -> int:

@@ -128,11 +128,6 @@ class RunArguments(OutputArguments, TrainingArguments):
             torch.set_num_threads(hardware.cpu_threads())
             hardware.keep_freed_memory()
 
-        compiled = self.torch_compile or self.torch_compile_mode or self.torch_compile_backend
-        if compiled and self.torch_compile_backend in (None, "inductor") and not hardware.finds_compiler():
-            logger.info("no C++ compiler is found: this run is not compiled")
-            self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
-
         self._init_stock_class()
         for name, value in actions.items():
             setattr(self, name, value)

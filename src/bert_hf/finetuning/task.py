@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
-from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.splits import split_rows, take
 from bert_hf.training.publishing.card import STOCK
 
@@ -162,10 +161,6 @@ class DownstreamTask(ABC):
             inputs: the whole batch: `labels`, `attention_mask`, `extra_columns`, …
             label_smoothing: ignored where targets are numbers or answers.
         """
-
-    def count(self, labels: Tensor) -> Tensor:
-        """(B,) labels of each feature: the loss of a step is the sum of `losses` over the sum of these."""
-        return count_labels(labels)
 
     # ---- predictions
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArgum
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -73,7 +74,7 @@ class FineTuner(ResumableTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Tensor:
         """Labels of the optimizer step, over all micro-batches and ranks."""
-        counts = [self.task.count(batch["labels"]).sum() for batch in batch_samples]
+        counts = [count_labels(batch["labels"]).sum() for batch in batch_samples]
         return self.sum_over_ranks(torch.stack(counts).sum().to(device))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch: Any = None) -> Any:
@@ -110,7 +111,7 @@ class FineTuner(ResumableTrainer):
         labels = inputs.get("labels")
         if labels is None:
             return None, (kept,), None
-        losses = torch.stack([self.task.losses(inputs, outputs), self.task.count(labels).float()], 1)
+        losses = torch.stack([self.task.losses(inputs, outputs), count_labels(labels).float()], 1)
         return None, (kept, losses), labels
 
     def evaluation_loop(

@@ -44,7 +44,6 @@ _FILES = (
     "loss.png log_history.csv null_odds.json *_null_odds.json "
     "predictions.conll predictions.json *_predictions.json *_predictions.tsv "
     "submission/*.tsv "  # of a benchmark
-    "features-*.npy* "  # of a frozen BERT, complete or not
     f"{RUN_RECORD}"
 ).split()
 

@@ -112,15 +112,7 @@ def defer_signals() -> Iterator[None]:
 # ---- time
 
 
-def _process_age() -> float:
-    """Seconds since this process began; 0 where the system does not tell (only Linux does)."""
-    with contextlib.suppress(OSError):
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-_began = time.monotonic() - _process_age()
+_began = time.monotonic()  # when this process imported the module
 
 
 def seconds_running() -> float:

@@ -1,7 +1,5 @@
 """Prints the report of a pre-training run: banner, corpus report, held-out metrics before and after, summary."""
 
-import statistics
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,20 +13,14 @@ from bert_hf.data.corpus.report import corpus_findings
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
+from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
-from bert_hf.training.baselines import pretraining_baselines
 from bert_hf.training.command_line import command_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
-
-# A BERT that has learned little but frequencies is 0.1 to 0.7 nats below the unigram loss (configs/README.md).
-_PLATEAU_BELOW = 0.8  # nats
-_PLATEAU_FALLS = 0.15  # nats, from the first half of the lines to the second: less is flat
-_PLATEAU_AFTER = 0.25  # share of the steps within which a run may still be on it
-_PLATEAU_LINES = 10  # lines of the log that are looked at
 
 
 @dataclass
@@ -54,7 +46,6 @@ class PreTrainingReport:
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
-        self.trainer.add_callback(PlateauWarning(self.baselines["unigram_mlm_loss"]))
 
     def _planned_tokens(self) -> int:
         """Tokens of all steps, if no example were shorter than the length of its phase."""
@@ -119,6 +110,29 @@ def evaluate_only(
     trainer.save_metrics("eval", metrics, combined=False)
 
 
+def pretraining_baselines(
+    examples: PreTrainingExamples, collator: DataCollatorForPreTraining, corpus: Corpus
+) -> dict[str, float]:
+    """MLM loss of token frequencies (one added to each count), and accuracy of the majority class of the pairs.
+
+    Args:
+        examples: the held-out ones.
+        corpus: the training text.
+    """
+    features = [examples[index] for index in range(len(examples))]
+    labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
+
+    counts = corpus.unigram_counts(len(collator.tokenizer)) + 1
+    losses = -np.log((counts / counts.sum())[labels[labels != IGNORE_INDEX]])
+    result = {"unigram_mlm_loss": float(losses.mean())}
+
+    if name := examples.objective.metric:
+        share = float(np.mean([feature["next_sentence_label"] for feature in features]))
+        result[f"majority_{name}_accuracy"] = max(share, 1 - share)
+        result[f"{name}_pairs"] = len(features)
+    return result
+
+
 class HeldOutBefore(TrainerCallback):
     """Prints the held-out metrics of the untrained model. (A callback, since DeepSpeed evaluates only in `train`.)"""
 
@@ -128,37 +142,6 @@ class HeldOutBefore(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
         if state.global_step == 0 and state.is_world_process_zero:
             report_heldout("before", metrics or {}, self.baselines)
-
-
-class PlateauWarning(TrainerCallback):
-    """Warns once if the masked-LM loss stays near that of unigram frequencies.
-
-    Args:
-        unigram_mlm_loss: nats per token, of unigram frequencies on the held-out examples.
-    """
-
-    def __init__(self, unigram_mlm_loss: float):
-        self.unigram_mlm_loss = unigram_mlm_loss
-        self._losses: deque[float] = deque(maxlen=_PLATEAU_LINES)
-        self._warned = False
-
-    def on_log(self, args, state, control, logs: dict | None = None, **kwargs) -> None:
-        if self._warned or not state.is_world_process_zero or not logs or "mlm_loss" not in logs:
-            return
-        self._losses.append(logs["mlm_loss"])
-        done = state.global_step / max(1, state.max_steps)
-        if len(self._losses) < _PLATEAU_LINES or done < _PLATEAU_AFTER:
-            return
-
-        lines = list(self._losses)
-        earlier, later = (statistics.median(half) for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :]))
-        if later > self.unigram_mlm_loss - _PLATEAU_BELOW and earlier - later < _PLATEAU_FALLS:
-            self._warned = True
-            logger.warning(
-                f"! step {state.global_step:,} ({done:.0%} of the run): the MLM loss, {later:.2f}, stays near that of "
-                f"unigram frequencies ({self.unigram_mlm_loss:.2f}): hardly any context is used yet. What usually "
-                "helps: --optim muon, more steps of smaller batches, shorter sequences first, more tokens"
-            )
 
 
 def report_heldout(

@@ -34,7 +34,6 @@ CHECKED_BYTES = 20_000_000  # of text that `--check` reads, sampled from all of 
 _DECODED = 200  # documents of a prepared corpus that are decoded to look for markup
 _DECODED_TOKENS = 300  # of each
 _LONG = 100_000  # tokens of a mean document that is probably a whole file
-_BAR = 40  # characters of the longest bar of a histogram
 
 
 def corpus_findings(
@@ -92,8 +91,6 @@ def report_lines(
         )
         collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
         yield from map(str, shortcuts(examples, collator))
-
-    yield from ("  tokens in a document:", *histogram(corpus.window(corpus.windows()[0]).sizes))
 
 
 # ---- documents and tokens
@@ -195,15 +192,3 @@ def _decoded(window: Window, tokenizer: PreTrainedTokenizerBase) -> Iterator[str
         first, last = int(window.document_starts[document]), int(window.document_ends[document])
         text = str(tokenizer.decode(window.ids(first, last)[:_DECODED_TOKENS]))
         yield re.sub(r" ?([&;<>{}\[\]=|/#_]) ?", r"\1", text)
-
-
-# ---- lengths
-
-
-def histogram(lengths: np.ndarray) -> Iterator[str]:
-    """Lines of text: how many documents have 1, 2–3, 4–7, … tokens."""
-    bins = np.bincount(np.log2(np.maximum(lengths, 1)).astype(int)) if len(lengths) else np.zeros(1, int)
-    for power, count in enumerate(bins):
-        if bins[: power + 1].any():
-            bar = "█" * int(np.ceil(_BAR * count / bins.max()))
-            yield f"{2**power:>9,} – {2 ** (power + 1) - 1:<9,} {bar:{_BAR}} {count:,}"

@@ -283,13 +283,4 @@ class InputShards:
                     shard.facts |= {"cut_at": self.cut_at, "groups": written}
             self.entries.append(shard.entry)
 
-        self._remove_later_shards()
         return self.entries
-
-    def _remove_later_shards(self) -> None:
-        """Removes the shards that an earlier, longer version of the input left."""
-        ours = {entry["file"] for entry in self.entries}
-        for suffix in (".json", ".arrow"):  # no record is ever left without its tokens
-            for path in self.path.parent.glob(f"{self.path.stem}-*{suffix}"):
-                if path.with_suffix(".arrow").name not in ours:
-                    path.unlink(missing_ok=True)
