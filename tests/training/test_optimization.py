@@ -2,6 +2,7 @@ import pytest
 import torch
 from helpers.trainer_runs import make
 from torch.optim.lr_scheduler import LambdaLR
+from transformers import DistilBertConfig, DistilBertModel
 
 from bert_hf import BertForPreTraining
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -31,6 +32,16 @@ def test_layer_norm_and_biases_are_not_decayed(config):
     assert all(names[id(p)].endswith("weight") and "LayerNorm" not in names[id(p)] for p in decayed["params"])
     assert all(names[id(p)].endswith("bias") or "LayerNorm" in names[id(p)] for p in spared["params"])
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+def test_norms_of_other_models_are_not_decayed():
+    """DistilBERT calls them `sa_layer_norm` and `output_layer_norm`."""
+    config = DistilBertConfig(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16)
+    model = DistilBertModel(config)
+    decayed, _ = parameter_groups(model, 0.01)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert not [names[id(parameter)] for parameter in decayed["params"] if parameter.ndim == 1]
+    assert len(decayed["params"]) == 8  # two embeddings and six matrices
 
 
 def test_bert_adam_is_the_2018_update():

@@ -54,6 +54,14 @@ def test_a_plain_module_is_saved_and_resumed(tmp_path):
     assert resumed.read_bytes() == whole.read_bytes()
 
 
+def test_stock_arguments_may_have_our_defaults(tmp_path):
+    ours = {"logging_nan_inf_filter": False, "hub_strategy": "end"}
+    ResumableTrainer(Plain(), arguments(tmp_path, **ours), transformers.default_data_collator, ready_rows())
+
+    with pytest.raises(InputError, match=r"--hub_strategy: the finished run is pushed once"):
+        ResumableTrainer(Plain(), arguments(tmp_path, hub_strategy="checkpoint"))
+
+
 def test_the_collator_s_tokenizer_is_saved(tmp_path, tokenizer):
     model = BertForPreTraining(tiny_config())
     trainer = PreTrainer(

@@ -59,12 +59,14 @@ def defaults_of(kind: type) -> dict[str, Any]:
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
     """Raises an `InputError` for the first field that is refused and does not have its default.
 
-    `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this.
+    `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this. Those may have
+    another default, for example `logging_nan_inf_filter=True`; a value that is the default of `RunArguments` is good.
     """
-    defaults = defaults_of(type(args))
+    own, ours = defaults_of(type(args)), defaults_of(RunArguments)
     for name, reason in refused.items():
         value = getattr(args, name)
-        if value != defaults[name] and (value or defaults[name]):  # None, "" and [] all mean: not set
+        unset = [value == default or not (value or default) for default in (own[name], ours[name])]
+        if not any(unset):  # None, "" and [] all mean: not set
             what, _, remedy = reason.rpartition("; ")
             raise InputError(what, where=f"--{name}", remedy=remedy)
 

@@ -38,11 +38,15 @@ def format_batch_size(args: TrainingArguments) -> str:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py)."""
+    """Two groups: decayed, and not decayed (LayerNorm and biases; 2018 code, optimization.py).
+
+    Trainer tells which: not every model names its norms `LayerNorm`, as BERT does.
+    """
+    decays = set(Trainer.get_decay_parameter_names(None, model))  # pyright: ignore[reportArgumentType] - needs no trainer
     decayed, not_decayed = [], []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            group = not_decayed if name.endswith("bias") or "LayerNorm" in name else decayed
+            group = decayed if name in decays else not_decayed
             group.append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": not_decayed, "weight_decay": 0.0}]
 
