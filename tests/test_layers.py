@@ -11,7 +11,7 @@ SOURCE = ROOT / "src/bert_hf"
 
 # A package may import those before it.
 ORDER = (
-    "console", "errors", "config", "models", "data", "training", "finetuning", "analysis",
+    "console", "errors", "config", "models", "data", "training", "finetuning", "analysis", "cli",
 )  # fmt: skip
 
 
