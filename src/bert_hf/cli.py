@@ -38,6 +38,8 @@ COMMANDS = {
     "answer": Command("fine-tune on questions (SQuAD)", trains=True),
     "tag": Command("fine-tune on tagged words (NER)", trains=True),
     "choose": Command("fine-tune on multiple-choice rows (SWAG)", trains=True),
+    "predict": Command("write the predictions of a model for the rows of files"),
+    "evaluate": Command("compute the metrics of a fine-tuned model on labelled rows"),
     "probe": Command("measure what a checkpoint has learned"),
     "study": Command("compare checkpoints by fine-tuning them on folds"),
     "split": Command("split labelled rows into folds, near-duplicates together"),
@@ -106,7 +108,8 @@ def _run(command: Command, name: str, words: list[str]) -> int:
 def load_recipe(script: Path) -> ModuleType:
     """A recipe as a module. (It is a file of its own, which launchers run, and not part of an import path.)"""
     spec = importlib.util.spec_from_file_location(script.stem, script)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -191,16 +194,7 @@ def environment() -> str:
 
     import torch
 
-    names = (
-        "bert-hf",
-        "torch",
-        "transformers",
-        "accelerate",
-        "datasets",
-        "tokenizers",
-        "huggingface_hub",
-        "deepspeed",
-    )
+    names = "bert-hf torch transformers accelerate datasets tokenizers huggingface_hub deepspeed".split()
     lines = [f"{name}: {_version(name)}" for name in names]
     if torch.cuda.is_available():
         gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]

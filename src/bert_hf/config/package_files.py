@@ -19,6 +19,8 @@ CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
     "answer": "finetune_question_answering",
     "tag": "finetune_token_classification",
     "choose": "finetune_multiple_choice",
+    "predict": "predict",
+    "evaluate": "evaluate",
     "probe": "probe",
     "study": "study",
     "split": "split",

@@ -187,6 +187,13 @@ def _make_parser(classes: tuple[type, ...], with_check: bool) -> _Parser:
     return parser
 
 
+def with_flags(words: list[str], first: str, others: str) -> list[str]:
+    """Adds the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
+    count = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
+    flags = [f"--{first}", *words[:1]] if count else []
+    return flags + ([f"--{others}", *words[1:count]] if count > 1 else []) + words[count:]
+
+
 def _words(argv: list[str] | None) -> list[str]:
     words = [expand_home(word) for word in (sys.argv[1:] if argv is None else argv)]
     for flag, word in zip(["", *words], words, strict=False):

@@ -16,6 +16,7 @@ from bert_hf.finetuning.losses import count_labels
 from bert_hf.training.publishing.card import STOCK
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
+TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become inputs, for predictions
 
 
 class DownstreamTask(ABC):

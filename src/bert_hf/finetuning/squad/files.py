@@ -62,7 +62,7 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
     """
     rows: list[Row] = []
     for path in expand(files):
-        rows += _official_rows(path) if kind_of(path) == ".json" and not _holds_lines(path) else file_rows([path])
+        rows += official_rows(path) if is_official(path) else file_rows([path])
     if not rows:
         raise InputError("no questions in it", where=files[0], remedy=_SHAPE)
     return _questions(rows, check_answers, need_answers)
@@ -79,6 +79,11 @@ def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
     return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
 
 
+def is_official(path: str) -> bool:
+    """Whether a file is SQuAD's JSON, and not a table of rows."""
+    return kind_of(path) == ".json" and not _holds_lines(path)
+
+
 def _holds_lines(path: str) -> bool:
     """Whether the first line of a .json file is a row by itself, and not a whole SQuAD file."""
     if not is_url(path):
@@ -92,7 +97,7 @@ def _holds_lines(path: str) -> bool:
     return isinstance(row, dict) and "data" not in row
 
 
-def _official_rows(path: str) -> Iterator[Row]:
+def official_rows(path: str) -> Iterator[Row]:
     """The questions of SQuAD's JSON as rows; flat rows under `data`, or in a list, remain as they are."""
     content, where = read_json(path), mask_secrets(path)
     try:
