@@ -1,4 +1,4 @@
-"""The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `test_accuracy`, `test_f1`, …"""
+"""The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `accuracy`, `f1`, …"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def _of_texts(predictor: TextPredictor, files: list[str], evaluation_args: Evalu
         loss = squared_errors(torch.from_numpy(logits), torch.from_numpy(targets))
         return {**regression_metrics(logits, targets), "loss": float(loss.mean())}
 
-    names = [predictor.model.config.id2label[number] for number in range(predictor.model.config.num_labels)]
+    names = predictor.names
     for label, (where, line) in zip(rows.class_names(), rows.places, strict=True):
         if label not in names:
             remedy = f"the model's labels: {', '.join(names[:10])}"
@@ -88,7 +88,7 @@ def _of_texts(predictor: TextPredictor, files: list[str], evaluation_args: Evalu
 def _of_words(predictor: WordPredictor, files: list[str], names: Sequence[str] | None) -> dict[str, float]:
     rows = read_tagged(files, names)
     unify_schemes({"test": rows})
-    check_labels(rows, tuple(predictor.model.config.id2label.values()))
+    check_labels(rows, tuple(predictor.names))
     documents = rows.documents if predictor.settings.get("document_context") else None
     return tagging_metrics(rows.tags, predictor.tags(rows.words, documents))
 

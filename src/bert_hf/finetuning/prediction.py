@@ -61,6 +61,8 @@ class Predictor(ABC):
         self.tokenizer = tokenizer
         self.settings = settings
         self.length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+        names: Any = model.config.id2label
+        self.names: list[str] = [names[number] for number in sorted(names)]
 
     def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """What is added to each row, by column.
@@ -188,9 +190,7 @@ class TextPredictor(Predictor):
         else:
             scores = torch.from_numpy(logits).softmax(-1).numpy()
         best = scores.argmax(-1)
-        return [
-            {"label": config.id2label[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)
-        ]
+        return [{"label": self.names[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)]
 
 
 class MaskPredictor(TextPredictor):
@@ -213,7 +213,7 @@ class MaskPredictor(TextPredictor):
 
         def best_words(batch: dict, logits: Tensor) -> Iterator[tuple[list[str], list[float]]]:
             scores, ids = (values.tolist() for values in logits.float().softmax(-1).max(-1))
-            words = self.tokenizer.convert_ids_to_tokens(ids)
+            words = cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
             begin = 0
             for count in (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist():
                 yield words[begin : begin + count], scores[begin : begin + count]
@@ -259,9 +259,8 @@ class WordPredictor(Predictor):
             features.append({"input_ids": ids, "token_type_ids": [0] * len(ids)})
 
         kept = self.outputs(features, self.collator(), lambda _, outputs: outputs.logits.argmax(-1).cpu().numpy())
-        names = self.model.config.id2label
         places = zip(windows.window_of_word, windows.position_of_word(pieces.starts), strict=True)
-        labels = (names[int(kept[window][position])] if window >= 0 else OUTSIDE for window, position in places)
+        labels = (self.names[int(kept[window][position])] if window >= 0 else OUTSIDE for window, position in places)
         return [[next(labels) for _ in sentence] for sentence in sentences]
 
 
