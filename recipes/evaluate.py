@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
+from bert_hf.console import logger
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
 from bert_hf.finetuning.prediction import load_predictor
@@ -44,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(evaluation_args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_durably(folder / "test_results.json", json.dumps(metrics, indent=4) + "\n")
-        print(f"metrics: {folder / 'test_results.json'}")
+        logger.info(f"metrics: {folder / 'test_results.json'}")
     return 0
 
 

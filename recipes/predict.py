@@ -9,6 +9,7 @@ import sys
 from tqdm.auto import tqdm
 
 from bert_hf.config.parser import parse, with_flags
+from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.prediction import load_predictor
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     bar = tqdm(unit=" rows", unit_scale=True, disable=not sys.stderr.isatty())
     with bar:
         rows = write_predictions(predictor, prediction_args, bar)
-    print(f"predictions: {prediction_args.output}, {rows:,} rows")
+    logger.info(f"predictions: {prediction_args.output}, {rows:,} rows")
     return 0
 
 

@@ -17,35 +17,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
 from bert_hf.errors import InputError, did_you_mean, one_line_errors
-
-
-class Command(NamedTuple):
-    """What `bert-hf NAME` does."""
-
-    help: str
-    trains: bool = False  # several ranks may run it
-
-
-COMMANDS = {
-    "tokenizer": Command("train a WordPiece vocabulary"),
-    "prepare": Command("tokenize a corpus once, for any number of runs"),
-    "pretrain": Command("pre-train BERT on text", trains=True),
-    "classify": Command("fine-tune on labelled texts or pairs of texts", trains=True),
-    "answer": Command("fine-tune on questions (SQuAD)", trains=True),
-    "tag": Command("fine-tune on tagged words (NER)", trains=True),
-    "choose": Command("fine-tune on multiple-choice rows (SWAG)", trains=True),
-    "predict": Command("write the predictions of a model for the rows of files"),
-    "evaluate": Command("compute the metrics of a fine-tuned model on labelled rows"),
-    "probe": Command("measure what a checkpoint has learned"),
-    "study": Command("compare checkpoints by fine-tuning them on folds"),
-    "split": Command("split labelled rows into folds, near-duplicates together"),
-    "features": Command("write hidden states as Parquet"),
-    "estimate": Command("estimate hours and memory of a run"),
-}
 
 
 @one_line_errors
@@ -59,20 +33,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("env", "--version"):
         print(environment())
         return 0
-    if name not in COMMANDS:
-        hint = did_you_mean(name, [*COMMANDS, "env"]) or "`bert-hf --help` lists them"
+    if name not in CONSOLE_COMMANDS:
+        hint = did_you_mean(name, [*CONSOLE_COMMANDS, "env"]) or "`bert-hf --help` lists them"
         raise InputError(f"unknown command {name!r}", remedy=hint.strip())
 
     os.environ[COMMAND_VARIABLE] = shlex.join(["bert-hf", name, *words])
     try:
-        return _run(COMMANDS[name], name, words)
+        return _run(name, words)
     finally:
         del os.environ[COMMAND_VARIABLE]
 
 
 def _help() -> str:
-    lines = [f"  {name.ljust(10)} {command.help}" for name, command in COMMANDS.items()]
-    lines.append(f"  {'env'.ljust(10)} print versions and device, for a bug report")
+    lines = []
+    for name, recipe in CONSOLE_COMMANDS.items():
+        text = (RECIPES / f"{recipe}.py").read_text(encoding="utf-8")
+        first_line = text.splitlines()[0].strip('"')
+        lines.append(f"  {name.ljust(10)} {first_line}")
+    lines.append(f"  {'env'.ljust(10)} Print versions and device, for a bug report.")
     return "\n".join(
         [
             "usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]",
@@ -88,10 +66,11 @@ def _help() -> str:
 # ---- running a recipe
 
 
-def _run(command: Command, name: str, words: list[str]) -> int:
+def _run(name: str, words: list[str]) -> int:
     """Runs a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
     script = RECIPES / f"{CONSOLE_COMMANDS[name]}.py"
-    if command.trains and not {"--help", "-h"} & set(words):
+    trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
+    if trains and not {"--help", "-h"} & set(words):
         machine, words = _take(words, "--accelerate_config")
         given, words = _take(words, "--num_processes")
         processes = _number_of_processes(given, machine)
