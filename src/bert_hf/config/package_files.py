@@ -20,7 +20,7 @@ CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
     "tag": "finetune_token_classification",
     "choose": "finetune_multiple_choice",
     "predict": "predict",
-    "evaluate": "evaluate",
+    "evaluate": "evaluate_rows",  # `evaluate.py` would hide the library of that name from the recipes beside it
     "probe": "probe",
     "study": "study",
     "split": "split",

@@ -1,7 +1,7 @@
 """Evaluate: the metrics of a fine-tuned model on labelled rows.
 
 bert-hf evaluate runs/spam --test_file messages.csv --output_dir runs/spam-test
-python recipes/evaluate.py --model_name_or_path runs/spam --test_file messages.csv
+python recipes/evaluate_rows.py --model_name_or_path runs/spam --test_file messages.csv
 """
 
 import json
