@@ -5,9 +5,11 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
                             --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
 """
 
+import os
 import sys
 from pathlib import Path
 
+from bert_hf.config.package_files import COMMAND_VARIABLE, MESSAGES
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
 from bert_hf.training.command_line import next_command
@@ -72,6 +74,8 @@ def main(argv: list[str] | None = None) -> int:
 
     if args.process_index == 0:
         paths = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
+        if COMMAND_VARIABLE in os.environ:  # any directory; the YAML file names it from that of the project
+            paths["train_file"] = str(MESSAGES)
         print("next:", next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **paths))
     return 0
 

@@ -11,7 +11,7 @@ SOURCE = ROOT / "src/bert_hf"
 
 # A package may import those before it.
 ORDER = (
-    "console", "errors", "config", "models", "data", "training", "finetuning", "analysis",
+    "console", "errors", "config", "models", "data", "training", "finetuning", "analysis", "cli",
 )  # fmt: skip
 
 
@@ -62,3 +62,9 @@ def test_nothing_imports_a_recipe():
 def test_recipes_are_short():
     for path in (ROOT / "recipes").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 110, path.name
+
+
+def test_no_recipe_hides_a_library():
+    """The folder of a script that is run is the first place where its imports are looked for."""
+    names = {path.stem for path in (ROOT / "recipes").glob("*.py")}
+    assert not names & {"evaluate", "datasets", "tokenizers", "transformers", "accelerate", "torch"}

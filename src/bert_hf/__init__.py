@@ -4,13 +4,26 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bert_hf.config.finetuning_arguments import (
+        ClassificationArguments,
+        FineTuningArguments,
+        QuestionAnsweringArguments,
+        TaskArguments,
+        TokenClassificationArguments,
+    )
     from bert_hf.config.training_arguments import PreTrainingArguments
     from bert_hf.data.corpus.store import Corpus
     from bert_hf.data.examples.collator import DataCollatorForPreTraining
     from bert_hf.data.examples.dataset import PreTrainingExamples
     from bert_hf.data.text.tokenization import load_tokenizer, train_tokenizer
     from bert_hf.errors import InputError
+    from bert_hf.finetuning.choices import ChoiceTask
+    from bert_hf.finetuning.classification import ClassificationTask
     from bert_hf.finetuning.feature_tagging import load_tagger
+    from bert_hf.finetuning.prediction import predict
+    from bert_hf.finetuning.spans import SpanTask
+    from bert_hf.finetuning.trainer import FineTuner
+    from bert_hf.finetuning.words import TokenClassificationTask
     from bert_hf.models.modeling_bert import BertForPreTraining, BertModel
     from bert_hf.training.log_lines import print_summary
     from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -20,15 +33,26 @@ if TYPE_CHECKING:
 _HOMES = {
     "BertForPreTraining": "models.modeling_bert",
     "BertModel": "models.modeling_bert",
+    "ChoiceTask": "finetuning.choices",
+    "ClassificationArguments": "config.finetuning_arguments",
+    "ClassificationTask": "finetuning.classification",
     "Corpus": "data.corpus.store",
     "DataCollatorForPreTraining": "data.examples.collator",
+    "FineTuner": "finetuning.trainer",
+    "FineTuningArguments": "config.finetuning_arguments",
     "InputError": "errors",
     "PreTrainer": "training.trainer",
     "PreTrainingArguments": "config.training_arguments",
     "PreTrainingExamples": "data.examples.dataset",
+    "QuestionAnsweringArguments": "config.finetuning_arguments",
     "ResumableTrainer": "training.resumable_trainer",
+    "SpanTask": "finetuning.spans",
+    "TaskArguments": "config.finetuning_arguments",
+    "TokenClassificationArguments": "config.finetuning_arguments",
+    "TokenClassificationTask": "finetuning.words",
     "load_tagger": "finetuning.feature_tagging",
     "load_tokenizer": "data.text.tokenization",
+    "predict": "finetuning.prediction",
     "print_summary": "training.log_lines",
     "train_tokenizer": "data.text.tokenization",
 }
@@ -36,15 +60,26 @@ _HOMES = {
 __all__ = [
     "BertForPreTraining",
     "BertModel",
+    "ChoiceTask",
+    "ClassificationArguments",
+    "ClassificationTask",
     "Corpus",
     "DataCollatorForPreTraining",
+    "FineTuner",
+    "FineTuningArguments",
     "InputError",
     "PreTrainer",
     "PreTrainingArguments",
     "PreTrainingExamples",
+    "QuestionAnsweringArguments",
     "ResumableTrainer",
+    "SpanTask",
+    "TaskArguments",
+    "TokenClassificationArguments",
+    "TokenClassificationTask",
     "load_tagger",
     "load_tokenizer",
+    "predict",
     "print_summary",
     "train_tokenizer",
 ]

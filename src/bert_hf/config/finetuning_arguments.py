@@ -166,7 +166,10 @@ class SplitArguments(LabelledColumns, SplitOptions, TrainFileArguments):
 class TaskArguments(
     CardArguments, SplitOptions, LengthArguments, HeldOutArguments, DataArguments, CheckpointArguments
 ):
-    """Which checkpoint is fine-tuned on which rows: options of every task."""
+    """Which checkpoint is fine-tuned on which rows: options of every task.
+
+    In Python `dataset_name` may also be `{"train": …}`, the `datasets.Dataset` of each split.
+    """
 
     from_scratch: bool = option(False, "Use the checkpoint's shape with randomly initialized weights.")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")

@@ -20,6 +20,7 @@ from transformers import HfArgumentParser
 from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import read_input_text
+from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -170,11 +171,18 @@ def _inherit_declarations(cls: type) -> None:
 
 def _make_parser(classes: tuple[type, ...], with_check: bool) -> _Parser:
     parser = _Parser(classes)
-    parser.add_argument("--config", default=None, help="YAML file of the run; the command line wins over it.")
+    parser.add_argument("--config", default=None, help="YAML file of the run, or its name in configs/.")
     if with_check:
         text = "Only check the files that the run would read, and where it would write."
         parser.add_argument("--check", type=string_to_bool, default=False, const=True, nargs="?", help=text)
     return parser
+
+
+def with_flags(words: list[str], first: str, others: str) -> list[str]:
+    """Adds the flags that the first words of a command line lack: `M A B --x y` → `--first M --others A B --x y`."""
+    count = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
+    flags = [f"--{first}", *words[:1]] if count else []
+    return flags + ([f"--{others}", *words[1:count]] if count > 1 else []) + words[count:]
 
 
 def _words(argv: list[str] | None) -> list[str]:
@@ -205,7 +213,7 @@ def _read_values(
     if config is None and not words:
         config = default_config
     if config is not None:
-        values = parser.parse_args(_words_of_yaml(parser, Path(config), named) + words)
+        values = parser.parse_args(_words_of_yaml(parser, find_config(config, "pretrain", "finetune"), named) + words)
     return values, named
 
 

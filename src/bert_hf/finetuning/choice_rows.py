@@ -51,7 +51,7 @@ def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
     if task_args.train_file:
         rows = {part: file_rows(files) for part, files in task_args.files().items()}
     else:
-        rows = hub_rows(str(task_args.dataset_name), task_args.dataset_config_name)
+        rows = hub_rows(task_args.dataset_name, task_args.dataset_config_name)
     parts = {part: list(map(choice_row, rows_of_part)) for part, rows_of_part in rows.items()}
     _check_choices(parts)
 

@@ -37,7 +37,7 @@ from bert_hf.finetuning.metrics import (
 )
 from bert_hf.finetuning.near_duplicates import describe_overlap
 from bert_hf.finetuning.splits import row_groups, row_strata
-from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 
 _FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
@@ -167,6 +167,11 @@ class ClassificationTask(DownstreamTask):
         if self.regression:
             return {"num_labels": 1, "problem_type": "regression"}
         return {**super().config_options(), "problem_type": "single_label_classification"}
+
+    def chosen_options(self) -> dict:
+        columns = self.parts["train"].columns
+        names = {"text_column": columns.text, "text_pair_column": columns.pair}
+        return {TRAINED_ON: {**names, "long_texts": self.task_args.long_texts}}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         if self.regression:

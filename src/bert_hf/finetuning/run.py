@@ -225,7 +225,6 @@ class EarlyStop(TrainerCallback):
 
 def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, collator) -> FineTuner:
     """The trainer of a run that `start_finetuning` has started."""
-    task.tokenizer.model_max_length = task.task_args.max_seq_length  # saved: longer inputs would reach new positions
     patience = task.task_args.early_stopping_patience
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}

@@ -19,7 +19,7 @@ from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predicti
 from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
-from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 
 
 class SpanTask(DownstreamTask):
@@ -115,7 +115,9 @@ class SpanTask(DownstreamTask):
         return {"num_labels": 2, "null_score_diff_threshold": None}
 
     def chosen_options(self) -> dict:
-        return {} if self.threshold is None else {"null_score_diff_threshold": self.threshold}
+        threshold = {} if self.threshold is None else {"null_score_diff_threshold": self.threshold}
+        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
+        return {**threshold, TRAINED_ON: {name: getattr(self.task_args, name) for name in names}}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         logits = outputs["start_logits"], outputs["end_logits"]

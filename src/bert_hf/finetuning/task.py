@@ -17,6 +17,7 @@ from bert_hf.finetuning.splits import split_rows, take
 from bert_hf.training.publishing.card import STOCK
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
+TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become inputs, for predictions
 
 
 class DownstreamTask(ABC):

@@ -28,7 +28,7 @@ from bert_hf.finetuning.tagging.conll import (
 )
 from bert_hf.finetuning.tagging.entities import OUTSIDE, entity_table, tagging_metrics
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
-from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 
 PREDICTIONS = "predictions.conll"
 
@@ -145,6 +145,9 @@ class TokenClassificationTask(DownstreamTask):
         return np.array([number[tag] for tags in self.parts[part].tags for tag in tags], np.int64)
 
     # ---- network and loss
+
+    def chosen_options(self) -> dict:
+        return {TRAINED_ON: {"document_context": self.task_args.document_context}}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         return cross_entropies(outputs["logits"], inputs["labels"], label_smoothing)

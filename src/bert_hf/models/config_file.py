@@ -11,6 +11,7 @@ from transformers import BertConfig
 from transformers.activations import ACT2FN
 
 from bert_hf.config.files import parse_json, read_input_text
+from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
 from bert_hf.models.loading import check_positions, find_checkpoint, foreign_architecture, read_safe_json
 
@@ -56,8 +57,9 @@ def config_from_json(path: str | None, vocab_size: int | None = None, dropout: f
     """
     if path is None:
         raise InputError("missing option", where="--config_name", remedy="give e.g. configs/model/base.json")
-    config = read_checked_config(path)
-    read_safe_json(Path(path))
+    file = find_config(path, "model", suffix=".json")
+    config = read_checked_config(file)
+    read_safe_json(file)
 
     config.vocab_size = vocab_size or config.vocab_size
     return _with_dropout(config, dropout)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_hf.config.hardware import was_launched
+from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS
 from bert_hf.data.text.input_files import is_url
 
 
@@ -18,6 +19,8 @@ def command_line(default_config: Path | None = None) -> str:
     Args:
         default_config: the YAML file that the recipe reads where no option is given; it is then named.
     """
+    if given := os.environ.get(COMMAND_VARIABLE):  # by `bert-hf`, which finds its files from any directory
+        return given
     words = [*_launcher(), *sys.argv]
     if len(sys.argv) == 1 and default_config is not None:
         words += ["--config", os.path.relpath(default_config)]
@@ -61,15 +64,20 @@ def next_command(
 ) -> str:
     """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
 
-    The project's files refer to each other relative to its folder; elsewhere the command changes to it first.
+    The project's files refer to each other relative to its folder; elsewhere the command changes to it first. In a
+    run of `bert-hf` it is the next `bert-hf` command.
 
     Args:
         root: the project's folder. recipe, config: name and path in it; None: a recipe that trains no network.
         words: options whose values are no paths, with these values.
         paths: options whose values are paths, as seen from the working directory.
     """
-    elsewhere = Path.cwd().resolve() != root.resolve()
-    if config is None:
+    by_console = COMMAND_VARIABLE in os.environ
+    elsewhere = not by_console and Path.cwd().resolve() != root.resolve()
+    if by_console:
+        names = {script: name for name, script in CONSOLE_COMMANDS.items()}
+        command = [program("bert-hf"), names[recipe], *(["--config", Path(config).stem] if config else [])]
+    elif config is None:
         command = [program("python", absolute=elsewhere), f"recipes/{recipe}.py"]
     else:
         command = [program("accelerate", absolute=elsewhere), "launch", "--config_file", "accelerate_config.yaml"]

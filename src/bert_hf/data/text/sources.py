@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import fsspec
 
@@ -148,23 +148,29 @@ def _load_streaming(dataset: str, config: str | None):
 
 
 def hub_rows(
-    dataset: str, config: str | None, splits: Collection[str] = ("train", "validation", "test")
+    dataset: Any, config: str | None, splits: Collection[str] = ("train", "validation", "test")
 ) -> dict[str, list[Row]]:
     """The rows of those splits of a Hub dataset, or of a folder of its files, that exist.
+
+    Args:
+        dataset: its id or folder, or the `datasets.Dataset` of each split.
 
     Raises:
         InputError: it cannot be loaded, or has no rows in a split `train`.
     """
     import datasets
 
-    with access_errors(dataset, _HUB_REMEDY):
-        loaded: Any = datasets.load_dataset(dataset, config)
+    loaded: Any = dataset
+    if isinstance(dataset, str):
+        with access_errors(dataset, _HUB_REMEDY):
+            loaded = cast(Any, datasets.load_dataset(dataset, config))
+    name = dataset if isinstance(dataset, str) else "dataset"
     if "train" not in loaded or not len(loaded["train"]):
         what = f"no split 'train'; its splits: {', '.join(map(str, loaded)) or 'none'}"
-        raise InputError(what, where=dataset, remedy="give --train_file")
+        raise InputError(what, where=name, remedy="give --train_file")
 
     return {
-        split: [Row(with_class_names(row, rows.features), f"{dataset} ({split})") for row in rows]
+        split: [Row(with_class_names(row, rows.features), f"{name} ({split})") for row in rows]
         for split, rows in loaded.items()
         if split in splits and len(rows)
     }

@@ -57,7 +57,7 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
     """
     rows: list[Row] = []
     for path in expand(files):
-        rows += _json_rows(path) if kind_of(path) == ".json" else file_rows([path])
+        rows += json_rows(path) if kind_of(path) == ".json" else file_rows([path])
     if not rows:
         raise InputError("no questions in it", where=files[0], remedy=_SHAPE)
     return _questions(rows, check_answers, need_answers)
@@ -74,7 +74,7 @@ def hub_questions(name: str, config: str | None) -> dict[str, list[Question]]:
     return {split: _questions(rows, need_answers=split != "test") for split, rows in hub_rows(name, config).items()}
 
 
-def _json_rows(path: str) -> Iterator[Row]:
+def json_rows(path: str) -> Iterator[Row]:
     """The questions of SQuAD's JSON as rows; flat rows under `data`, in a list or as lines remain as they are."""
     try:
         content = read_json(path)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _check_no_names(names: Sequence[str] | None) -> None:
         raise InputError("the labels of the data are names already", where="--tag_names", remedy="leave it out")
 
 
-def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
+def read_tagged_hub(name: Any, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
     """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
 
     Args:
@@ -117,7 +118,7 @@ def read_tagged_hub(name: str, config: str | None, names: Sequence[str] | None =
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
-        _add(parts[split], f"{name} ({split})", _sentences_of_rows(rows, names, parts[split].notes))
+        _add(parts[split], rows[0].where, _sentences_of_rows(rows, names, parts[split].notes))
     return parts
 
 

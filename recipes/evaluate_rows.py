@@ -1,0 +1,53 @@
+"""Evaluate: the metrics of a fine-tuned model on labelled rows.
+
+bert-hf evaluate runs/spam --test_file messages.csv --output_dir runs/spam-test
+python recipes/evaluate_rows.py --model_name_or_path runs/spam --test_file messages.csv
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from bert_hf.config.files import write_durably
+from bert_hf.config.parser import parse, with_flags
+from bert_hf.console import logger
+from bert_hf.errors import InputError, one_line_errors
+from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
+from bert_hf.finetuning.prediction import load_predictor
+
+
+def check(evaluation_args: EvaluationArguments):
+    for name in ("model_name_or_path", "test_file"):
+        if not getattr(evaluation_args, name):
+            remedy = "bert-hf evaluate MODEL --test_file ROWS"
+            raise InputError("missing option", where=f"--{name}", remedy=remedy)
+    yield f"rows: {', '.join(evaluation_args.test_file or [])}"
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
+    options = parse((EvaluationArguments,), words, check=check)
+    if options is None:  # --check
+        return 0
+    (evaluation_args,) = options
+
+    # 1. Model and tokenizer: the head decides what is measured
+    names = ("text_column", "text_pair_column", "long_texts")
+    columns = {name: getattr(evaluation_args, name) for name in names}
+    predictor = load_predictor(str(evaluation_args.model_name_or_path), **columns)
+
+    # 2. Rows → predictions → metrics
+    metrics = {f"test_{name}": float(value) for name, value in evaluate(predictor, evaluation_args).items()}
+    for name, value in metrics.items():
+        print(f"{name.ljust(28)}{value:12.4f}")
+    if evaluation_args.output_dir is not None:
+        folder = Path(evaluation_args.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_durably(folder / "test_results.json", json.dumps(metrics, indent=4) + "\n")
+        logger.info(f"metrics: {folder / 'test_results.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Predict: what a finished model says about each row of files, with all columns of the rows.
+
+bert-hf predict runs/spam messages.csv --output predictions.csv
+python recipes/predict.py --model_name_or_path runs/spam --test_file messages.csv --output predictions.csv
+"""
+
+import sys
+
+from tqdm.auto import tqdm
+
+from bert_hf.config.parser import parse, with_flags
+from bert_hf.console import logger
+from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.prediction import load_predictor
+from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
+    options = parse((PredictionArguments,), words, check=check_prediction)
+    if options is None:  # --check
+        return 0
+    (prediction_args,) = options
+
+    # 1. Model and tokenizer: the head decides what is predicted
+    predictor = load_predictor(str(prediction_args.model_name_or_path), **prediction_args.settings())
+
+    # 2. Rows → predictions → file, in windows
+    bar = tqdm(unit=" rows", unit_scale=True, disable=not sys.stderr.isatty())
+    with bar:
+        rows = write_predictions(predictor, prediction_args, bar)
+    logger.info(f"predictions: {prediction_args.output}, {rows:,} rows")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The console command `bert-hf`: runs a recipe from any directory, in this process or on several ranks.
+
+    bert-hf pretrain --config bert-mini-cpu --train_file 'corpus/*.txt'
+    bert-hf classify --accelerate_config ddp --num_processes 8 --model_name_or_path runs/pretrain --train_file rows.csv
+
+Several ranks are started by accelerate's own launcher, inside this process, so that the error of a rank stays the last
+line and its exit code that of the command (`trl sft` calls the launcher in the same way).
+"""
+
+import importlib.util
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
+from bert_hf.errors import InputError, did_you_mean, one_line_errors
+
+
+@one_line_errors
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `bert-hf` with the words of its command line; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    name = words.pop(0) if words else "--help"
+    if name in ("--help", "-h", "help"):
+        print(_help())
+        return 0
+    if name in ("env", "--version"):
+        print(environment())
+        return 0
+    if name not in CONSOLE_COMMANDS:
+        hint = did_you_mean(name, [*CONSOLE_COMMANDS, "env"]) or "`bert-hf --help` lists them"
+        raise InputError(f"unknown command {name!r}", remedy=hint.strip())
+
+    os.environ[COMMAND_VARIABLE] = shlex.join(["bert-hf", name, *words])
+    try:
+        return _run(name, words)
+    finally:
+        del os.environ[COMMAND_VARIABLE]
+
+
+def _help() -> str:
+    lines = []
+    for name, recipe in CONSOLE_COMMANDS.items():
+        text = (RECIPES / f"{recipe}.py").read_text(encoding="utf-8")
+        first_line = text.splitlines()[0].strip('"')
+        lines.append(f"  {name.ljust(10)} {first_line}")
+    lines.append(f"  {'env'.ljust(10)} Print versions and device, for a bug report.")
+    return "\n".join(
+        [
+            "usage: bert-hf COMMAND [--config NAME|FILE.yaml] [--OPTION VALUE ...]",
+            "",
+            *lines,
+            "",
+            "`bert-hf COMMAND --help` lists the options of a command.",
+            "Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N.",
+        ]
+    )
+
+
+# ---- running a recipe
+
+
+def _run(name: str, words: list[str]) -> int:
+    """Runs a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
+    script = RECIPES / f"{CONSOLE_COMMANDS[name]}.py"
+    trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
+    if trains and not {"--help", "-h"} & set(words):
+        machine, words = _take(words, "--accelerate_config")
+        given, words = _take(words, "--num_processes")
+        processes = _number_of_processes(given, machine)
+        if machine is not None or processes > 1:
+            return launch(script, words, find_machine(machine or "ddp"), processes)
+
+    before, sys.argv = sys.argv, [f"bert-hf {name}", *words]
+    try:
+        return load_recipe(script).main(words)
+    finally:
+        sys.argv = before
+
+
+def load_recipe(script: Path) -> ModuleType:
+    """A recipe as a module. (It is a file of its own, which launchers run, and not part of an import path.)"""
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _take(words: list[str], flag: str) -> tuple[str | None, list[str]]:
+    """The value of a flag of the launcher, and the words that are left for the recipe."""
+    value, rest = None, []
+    remaining = iter(words)
+    for word in remaining:
+        if word == flag:
+            value = next(remaining, None)
+            if value is None:
+                raise InputError("a value is missing", where=flag, remedy="`bert-hf --help` shows an example")
+        elif word.startswith(f"{flag}="):
+            value = word.partition("=")[2]
+        else:
+            rest.append(word)
+    return value, rest
+
+
+def _number_of_processes(given: str | None, machine: str | None) -> int:
+    """The ranks to start: as many as asked for, else one per GPU; 0: as the user's own file of the machine says."""
+    if given is not None:
+        if not given.isdecimal() or int(given) < 1:
+            raise InputError(f"{given!r} is not a number of processes", where="--num_processes", remedy="give 2, 4, …")
+        return int(given)
+
+    if machine is not None and Path(machine).suffix:
+        return 0
+
+    import torch  # two seconds: not for `--help` and misspelled commands
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def launch(script: Path, words: Sequence[str], machine: Path, processes: int = 0) -> int:
+    """Runs a script on the ranks of a machine.
+
+    Args:
+        machine: accelerate's YAML file.
+        processes: number of ranks on this host; 0: as the file says.
+
+    Returns:
+        The exit code of the rank that failed first; 0 where none did.
+    """
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    options = ["--config_file", str(machine), *_deepspeed_file(machine)]
+    options += ["--num_processes", str(processes)] if processes else []
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    logging.disable(logging.ERROR)  # the failing rank has printed its error: the agent's report would follow it
+    try:
+        launch_command(launch_command_parser().parse_args([*options, str(script), *words]))
+    except ChildFailedError as error:
+        return abs(error.get_first_failure()[1].exitcode)
+    except subprocess.CalledProcessError as error:
+        return abs(error.returncode)
+    finally:
+        logging.disable(logging.NOTSET)
+    return 0
+
+
+def _deepspeed_file(machine: Path) -> list[str]:
+    """The DeepSpeed file of a machine with its whole path: the YAML file names it relative to the project's folder."""
+    import yaml
+
+    settings = yaml.safe_load(machine.read_text()) or {}
+    name = (settings.get("deepspeed_config") or {}).get("deepspeed_config_file")
+    if name is None or Path(name).is_file():
+        return []
+    return ["--deepspeed_config_file", str(machine.parents[1] / "deepspeed" / Path(name).name)]
+
+
+# ---- versions
+
+
+def environment() -> str:
+    """Versions and device as lines, for a bug report."""
+    import platform
+
+    import torch
+
+    names = "bert-hf torch transformers accelerate datasets tokenizers huggingface_hub deepspeed".split()
+    lines = [f"{name}: {_version(name)}" for name in names]
+    if torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        lines.append(f"devices: {', '.join(gpus)}")
+    else:
+        lines.append(f"device: CPU, {os.cpu_count()} cores")
+    return "\n".join([*lines, f"python: {platform.python_version()}", f"system: {platform.platform()}"])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Finds the recipes and the configurations that come with the package, by name and from any directory."""
+
+from pathlib import Path
+
+from bert_hf.errors import InputError, check_known
+
+_PACKAGE = Path(__file__).parents[1]
+_ROOT = _PACKAGE if (_PACKAGE / "recipes").is_dir() else _PACKAGE.parents[1]  # installed, or a checkout
+RECIPES = _ROOT / "recipes"
+CONFIGS = _ROOT / "configs"
+MESSAGES = _PACKAGE / "finetuning/messages/spam.tsv"  # labelled messages, to try fine-tuning on
+
+COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
+CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
+    "tokenizer": "train_tokenizer",
+    "prepare": "prepare",
+    "pretrain": "pretrain",
+    "classify": "finetune_classification",
+    "answer": "finetune_question_answering",
+    "tag": "finetune_token_classification",
+    "choose": "finetune_multiple_choice",
+    "predict": "predict",
+    "evaluate": "evaluate_rows",  # `evaluate.py` would hide the library of that name from the recipes beside it
+    "probe": "probe",
+    "study": "study",
+    "split": "split",
+    "features": "extract_features",
+    "estimate": "estimate",
+}
+
+
+def find_config(name: str, *kinds: str, suffix: str = ".yaml") -> Path:
+    """A file that the user or a YAML file of ours names: a path, or the bare name of a file in `configs/KIND/`.
+
+    `find_config("bert-mini-cpu", "pretrain", "finetune")` is `configs/pretrain/bert-mini-cpu.yaml` of the package; so
+    is that path itself, where the working directory has no such file.
+
+    Args:
+        name: another path is returned as it is, whether or not there is such a file.
+        kinds: folders in configs/.
+    """
+    path = Path(name)
+    if path.parts[:1] == ("configs",) and not path.exists():
+        return _ROOT / path
+    if path.suffix or "/" in name or path.exists():
+        return path
+    shipped = {file.stem: file for kind in kinds for file in sorted((CONFIGS / kind).glob(f"*{suffix}"))}
+    check_known(name, shipped, "no such file or configuration", where=name)
+    return shipped[name]
+
+
+def find_machine(name: str) -> Path:
+    """The accelerate file of a machine, by path or by name (`ddp`, `fsdp2`, `zero2`).
+
+    Without an accelerator, `ddp` is `cpu_ddp`, and so on.
+    """
+    path = find_config(name, "accelerate")
+    if not path.is_file():
+        raise InputError("no such file", where="--accelerate_config", remedy=f"{name!r} is not in configs/accelerate")
+
+    import torch  # two seconds: only where ranks are started
+
+    on_cpu = path.with_name(f"cpu_{path.name}")
+    return on_cpu if on_cpu.is_file() and not torch.accelerator.is_available() else path

@@ -1,0 +1,440 @@
+"""What a finished model says about rows: labels, numbers, answers, tags, choices, or words for [MASK].
+
+Inputs are made by the code of the training, at the length that the model was trained at; they are sorted by length, so
+that a batch holds little padding, and the predictions come back in the order of the rows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from bert_hf.config.hardware import cpu_threads
+from bert_hf.data.text.tables import Row, choose_column, text_of
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
+from bert_hf.errors import InputError
+from bert_hf.finetuning.choice_rows import choice_row
+from bert_hf.finetuning.choices import encode_choices
+from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
+from bert_hf.finetuning.long_texts import average_windows, encode_texts
+from bert_hf.finetuning.squad.decoding import best_spans, decode
+from bert_hf.finetuning.squad.files import Question
+from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.tagging.entities import OUTSIDE
+from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, tokenize_words
+from bert_hf.finetuning.tagging.windows import make_windows as windows_of_words
+from bert_hf.finetuning.task import TRAINED_ON
+from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
+
+_TOKENS = {"cpu": 4_096}  # of a batch, padding included; 65,536 on an accelerator
+_WORD_COLUMNS = ("tokens", "words")
+
+
+class Predictor(ABC):
+    """A model with one kind of head, its tokenizer, and how its inputs are made.
+
+    Args:
+        settings: what the training recorded in the model's configuration, or options in its place: columns,
+            `long_texts`, sizes of windows.
+    """
+
+    auto_class: ClassVar[Any]
+    columns: ClassVar[tuple[str, ...]]  # that are added to each row
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]):
+        self.model = model
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+        names: Any = model.config.id2label
+        self.names: list[str] = [names[number] for number in sorted(names)]
+
+    def __call__(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """What is added to each row, by column.
+
+        Raises:
+            InputError: a row has not what this kind of model reads; with file and line.
+        """
+        items = [self.read(row) for row in rows]
+        training = self.model.training
+        self.model.eval()  # without dropout
+        try:
+            return self.predict(items) if items else []
+        finally:
+            self.model.train(training)
+
+    @abstractmethod
+    def read(self, row: Row) -> Any:
+        """What the network reads of a row."""
+
+    @abstractmethod
+    def predict(self, items: list[Any]) -> list[dict[str, Any]]:
+        """See `__call__`."""
+
+    # ---- the network
+
+    @torch.inference_mode()
+    def outputs(self, features: Sequence[dict], collate: Callable, keep: Callable[[dict, Any], Iterable]) -> list:
+        """What `keep` takes from the outputs of a batch, for each feature, in order.
+
+        Args:
+            features: `input_ids`, `token_type_ids`, …
+            keep: gets the batch and the network's outputs; returns one entry per feature.
+        """
+        lengths = np.array([len(feature["input_ids"]) for feature in features])
+        kept: list = [None] * len(features)
+        for numbers in _batches(lengths, _TOKENS.get(self.model.device.type, 65_536)):
+            batch = collate([features[number] for number in numbers])
+            batch = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
+            for number, value in zip(numbers, keep(batch, self.forward(batch)), strict=True):
+                kept[number] = value
+        return kept
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:
+        """The outputs of the network."""
+        return self.model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
+
+    def collator(self) -> Callable:
+        """Pads features."""
+        return DataCollatorWithPadding(self.tokenizer)
+
+
+def _batches(lengths: np.ndarray, tokens: int) -> Iterator[list[int]]:
+    """Numbers of inputs, longest first, in batches of at most so many tokens, padding included.
+
+    Lengths 3, 9, 4, 8 with 18 tokens: [1, 3], [2, 0].
+    """
+    order = np.argsort(-lengths, kind="stable").tolist()
+    while order:
+        count = max(1, tokens // int(lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]
+
+
+def _numpy_logits(batch: dict, outputs: Any) -> np.ndarray:
+    return outputs.logits.float().cpu().numpy()
+
+
+# ---- texts
+
+
+class TextPredictor(Predictor):
+    """Classes of texts or of pairs of texts, or numbers."""
+
+    auto_class = AutoModelForSequenceClassification
+    columns = ("label", "score")
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]):
+        super().__init__(model, tokenizer, settings)
+        self.regression = model.config.problem_type == "regression"
+        self._columns: Columns | None = None
+
+    def read(self, row: Row) -> tuple[str, str | None]:
+        self._columns = self._columns or self.columns_of(row)
+        text, pair = self._columns.text, self._columns.pair
+        return (text_of(row, str(text)) or "").strip(), None if pair is None else (text_of(row, pair) or "").strip()
+
+    def columns_of(self, row: Row) -> Columns:
+        """The columns that are read: the named ones, else those of the training, else those of usual names.
+
+        Raises:
+            InputError: a named column does not exist, or there is no usual one.
+        """
+        text, pair = self.settings.get("text_column"), self.settings.get("text_pair_column")
+        trained = self.settings.get("trained_columns", {})
+        if text is None and trained.get("text_column") in row.values:
+            text, pair = trained["text_column"], pair or trained["text_pair_column"]
+
+        columns = find_columns(row, Columns(text, pair), needs_label=False)
+        if pair is None and trained:
+            is_pair = trained["text_pair_column"] is not None
+            if is_pair and columns.pair is None:
+                raise row.header_error("the model was trained on pairs of texts", "pass --text_pair_column")
+            columns = columns if is_pair else columns._replace(pair=None)
+        return columns
+
+    def logits(self, texts: list[str], pairs: list[str] | None) -> np.ndarray:
+        """(rows, classes)"""
+        rows = LabelledTexts(texts, None, pairs=pairs)
+        encoded = encode_texts(rows, None, self.tokenizer, self.length, self.settings.get("long_texts", "head"))
+        features = cast(list[dict], encoded.features.to_list())
+        for feature in features:
+            del feature["length"]
+        kept = self.outputs(features, self.collator(), _numpy_logits)
+        return average_windows(np.stack(kept), encoded.row_of_feature)
+
+    def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
+        texts, pairs = zip(*items, strict=True)
+        logits = self.logits(list(texts), None if pairs[0] is None else list(pairs))
+        if self.regression:
+            return [{"score": float(value)} for value in logits[:, 0]]
+
+        config = self.model.config
+        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+            scores = 1 / (1 + np.exp(-logits))
+        else:
+            scores = torch.from_numpy(logits).softmax(-1).numpy()
+        best = scores.argmax(-1)
+        return [{"label": self.names[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)]
+
+
+class MaskPredictor(TextPredictor):
+    """The likeliest word for each [MASK] of a text."""
+
+    auto_class = AutoModelForMaskedLM
+    columns = ("words", "scores")
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        """(masks of the batch, vocabulary): the head reads the masks alone."""
+        network: Any = self.model
+        states = network.base_model(**batch).last_hidden_state
+        return network.cls(states[batch["input_ids"] == self.tokenizer.mask_token_id])
+
+    def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
+        texts, pairs = zip(*items, strict=True)
+        seconds = None if pairs[0] is None else list(pairs)
+        encoded = self.tokenizer(list(texts), seconds, truncation=True, max_length=self.length)
+        features = [{name: encoded[name][row] for name in encoded} for row in range(len(items))]
+
+        def best_words(batch: dict, logits: Tensor) -> Iterator[tuple[list[str], list[float]]]:
+            scores, ids = (values.tolist() for values in logits.float().softmax(-1).max(-1))
+            words = cast(list[str], self.tokenizer.convert_ids_to_tokens(ids))
+            begin = 0
+            for count in (batch["input_ids"] == self.tokenizer.mask_token_id).sum(1).tolist():
+                yield words[begin : begin + count], scores[begin : begin + count]
+                begin += count
+
+        kept = self.outputs(features, self.collator(), best_words)
+        return [{"words": words, "scores": scores} for words, scores in kept]
+
+
+# ---- words
+
+
+class WordPredictor(Predictor):
+    """A label for each word: of a list in a column `tokens` or `words`, else of a text, between white space."""
+
+    auto_class = AutoModelForTokenClassification
+    columns = ("labels",)
+
+    def read(self, row: Row) -> list[str]:
+        column = self.settings.get("text_column")
+        column = column or next((name for name in _WORD_COLUMNS if name in row.values), None) or choose_column(row)
+        words = row.values.get(column)
+        if isinstance(words, list) and all(isinstance(word, str) for word in words):
+            return words
+        return (text_of(row, column) or "").split()
+
+    def predict(self, items: list[list[str]]) -> list[dict[str, Any]]:
+        return [{"labels": labels} for labels in self.tags(items)]
+
+    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int] | None = None) -> list[list[str]]:
+        """A label for each word of each sentence.
+
+        Args:
+            documents: the number of each sentence's document, where windows are filled with its other sentences.
+        """
+        longest = self.length - SPECIAL_TOKENS
+        pieces = tokenize_words(sentences, self.tokenizer, longest)
+        windows = windows_of_words(pieces, longest, documents)
+        cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        features = []
+        for begin, end in zip(pieces.starts[windows.start], pieces.starts[windows.end], strict=True):
+            ids = [cls_id, *pieces.ids[begin:end].tolist(), sep_id]
+            features.append({"input_ids": ids, "token_type_ids": [0] * len(ids)})
+
+        kept = self.outputs(features, self.collator(), lambda _, outputs: outputs.logits.argmax(-1).cpu().numpy())
+        places = zip(windows.window_of_word, windows.position_of_word(pieces.starts), strict=True)
+        labels = (self.names[int(kept[window][position])] if window >= 0 else OUTSIDE for window, position in places)
+        return [[next(labels) for _ in sentence] for sentence in sentences]
+
+
+# ---- questions
+
+
+class AnswerPredictor(Predictor):
+    """The answer to a question in a context; "" where there is none."""
+
+    auto_class = AutoModelForQuestionAnswering
+    columns = ("answer", "score")
+
+    def read(self, row: Row) -> Question:
+        texts = [row.values.get("question"), row.values.get("context")]
+        if not all(isinstance(text, str) for text in texts):
+            raise row.error("question or context is missing", "give rows of question and context")
+        return Question(
+            str(row.values.get("id", row.line)), *map(str, texts), answers=(), file=row.where, line=row.line
+        )
+
+    def predict(self, items: list[Question]) -> list[dict[str, Any]]:
+        threshold = getattr(self.model.config, "null_score_diff_threshold", None)
+        answers = []
+        for prediction in self.predictions(items):
+            none = prediction.text(threshold) == ""
+            span = prediction.null if none else prediction.spans[0]
+            score = dict(prediction.ranked(with_null=threshold is not None))[span]
+            answers.append({"answer": span.text, "score": score})
+        return answers
+
+    def predictions(self, questions: Sequence[Question]) -> Iterator:
+        """The `decoding.Prediction` of each question."""
+        stride = self.settings.get("doc_stride", self.length // 3)
+        query = self.settings.get("max_query_length", min(64, self.length // 2))
+        n_best, longest = self.settings.get("n_best_size", 20), self.settings.get("max_answer_length", 30)
+        windows = make_windows(questions, self.tokenizer, WindowShape(self.length, stride, query))
+        features = cast(list[dict], windows.data.remove_columns(["labels", "length"]).to_list())
+
+        def best(batch: dict, outputs: Any) -> Iterator[tuple]:
+            where = batch["in_context"], batch["limits"]
+            spans = best_spans(outputs.start_logits, outputs.end_logits, *where, n_best, longest)
+            return zip(*(column.cpu().numpy() for column in spans), strict=True)
+
+        kept = self.outputs(features, WindowCollator(self.tokenizer), best)
+        return decode(windows, map(np.stack, zip(*kept, strict=True)), n_best)
+
+
+# ---- choices
+
+
+class ChoicePredictor(Predictor):
+    """The number of the choice that fits best, from 0."""
+
+    auto_class = AutoModelForMultipleChoice
+    columns = ("choice", "score")
+
+    def read(self, row: Row) -> Any:
+        return choice_row(row._replace(values={name: value for name, value in row.values.items() if name != "label"}))
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:
+        """Each choice is a row of its own: rows may have different numbers of choices."""
+        return super().forward({name: values[:, None] for name, values in batch.items()})
+
+    def predict(self, items: list[Any]) -> list[dict[str, Any]]:
+        features = []
+        for row in items:
+            encoded = encode_choices([row], self.tokenizer, self.length).features[0]
+            for ids, types in zip(encoded["input_ids"], encoded["token_type_ids"], strict=True):
+                features.append({"input_ids": ids, "token_type_ids": types})
+
+        logits = np.concatenate(self.outputs(features, self.collator(), _numpy_logits))
+        chosen = []
+        for own in np.split(logits, np.cumsum([len(row.choices) for row in items])[:-1]):
+            scores = torch.from_numpy(own).softmax(0)
+            chosen.append({"choice": int(scores.argmax()), "score": float(scores.max())})
+        return chosen
+
+
+# ---- loading
+
+
+_KINDS = {
+    "ForSequenceClassification": TextPredictor,
+    "ForTokenClassification": WordPredictor,
+    "ForQuestionAnswering": AnswerPredictor,
+    "ForMultipleChoice": ChoicePredictor,
+    "ForMaskedLM": MaskPredictor,
+    "ForPreTraining": MaskPredictor,
+}
+
+
+def _kind_of(architecture: str, where: str | Path) -> type[Predictor]:
+    for ending, kind in _KINDS.items():
+        if architecture.endswith(ending):
+            return kind
+    remedy = f"give one of {', '.join(f'Bert{ending}' for ending in _KINDS)}"
+    raise InputError(f"a model of class {architecture} predicts nothing", where=where, remedy=remedy)
+
+
+def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Predictor:
+    """A finished model by the head that its configuration names, on the accelerator where there is one.
+
+    Args:
+        options: replace what the training recorded; None does not.
+
+    Raises:
+        InputError: nothing can be loaded from there, or the head is none of ours.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # of transformers: its load report
+    logging.disable_progress_bar()
+    try:
+        folder = find_checkpoint(where)
+        architecture = (read_safe_json(folder / "config.json").get("architectures") or ["BertModel"])[0]
+        kind = _kind_of(architecture, where)
+        model, new = load_network(kind.auto_class, folder, where, ("classifier.", "qa_outputs."), dtype=torch.float32)
+    finally:
+        logging.set_verbosity(verbosity)
+    if new:
+        raise InputError(f"not fine-tuned: it lacks {new[0]}", where=where, remedy="give a fine-tuned checkpoint")
+
+    tokenizer = tokenizer or load_tokenizer(where)
+    check_tokenizer(tokenizer, model.config.vocab_size)
+    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(cpu_threads())
+    return make_predictor(model.to(device), tokenizer, **options)
+
+
+def make_predictor(model: Any, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Predictor:
+    """The predictor of a model in memory; see `load_predictor`."""
+    kind = _kind_of(type(model).__name__, "model")
+    trained = getattr(model.config, TRAINED_ON, None) or {}
+    names = ("text_column", "text_pair_column")
+    settings = {name: value for name, value in trained.items() if name not in names}
+    settings["trained_columns"] = {name: trained[name] for name in names if name in trained}
+    given = {name: value for name, value in options.items() if value is not None}
+    return kind(model, tokenizer, settings | given)
+
+
+def predict(
+    model: Any, texts: Iterable[Any], tokenizer: PreTrainedTokenizerBase | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """The predictions of a finished model, one dictionary per text.
+
+        >>> predict("runs/spam", ["You won a prize!", "See you at eight."])
+        [{'label': 'spam', 'score': 0.99}, {'label': 'ham', 'score': 0.98}]
+
+    Args:
+        model: its folder or Hub id, or a stock model in memory with any of the BERT heads.
+        texts: texts; pairs of texts as tuples; lists of words; or dictionaries by column, such as
+            `{"question": …, "context": …}` and `{"context": …, "choices": […]}`.
+        tokenizer: by default the model's own.
+        options: `long_texts`, `text_column`, … in place of those of the training.
+
+    Returns:
+        `label` and `score`; `score` of a regression; `labels` of words; `answer` and `score`; `choice` and `score`;
+        with a pre-trained model `words` and `scores`, one for each [MASK].
+    """
+    texts = list(texts)
+    if texts and isinstance(texts[0], str):  # `_as_values` names the columns
+        options["text_column"] = "text"
+    elif texts and isinstance(texts[0], tuple):
+        options |= {"text_column": "text", "text_pair_column": "text_pair"}
+    if isinstance(model, str | Path):
+        predictor = load_predictor(model, tokenizer, **options)
+    else:
+        predictor = make_predictor(model, tokenizer or load_tokenizer(model.name_or_path), **options)
+    return predictor([Row(_as_values(text), "texts", number) for number, text in enumerate(texts, 1)])
+
+
+def _as_values(text: Any) -> dict[str, Any]:
+    if isinstance(text, dict):
+        return text
+    if isinstance(text, tuple):
+        return dict(zip(("text", "text_pair"), text, strict=True))
+    return {"words" if isinstance(text, list) else "text": text}

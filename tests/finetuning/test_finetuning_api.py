@@ -1,0 +1,86 @@
+"""Fine-tuning from Python on a dataset in memory, and the metrics of a finished model."""
+
+import json
+import math
+
+import datasets
+import pytest
+import transformers
+from helpers.recipe_runs import recipe
+from tiny import tiny_config, tiny_tokenizer
+
+import bert_hf
+
+WORDS = {"spam": "w1 w2 w3", "ham": "w4 w5 w6"}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api") / "bert"
+    transformers.set_seed(0)
+    transformers.BertForPreTraining(tiny_config(0.0)).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def labelled(count: int) -> datasets.Dataset:
+    labels = [("spam", "ham")[n % 2] for n in range(count)]
+    texts = [f"{WORDS[label]} w{7 + n % 50} w{7 + 3 * n % 50}" for n, label in enumerate(labels)]
+    return datasets.Dataset.from_dict({"body_text": texts, "kind": labels})
+
+
+def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
+    tokenizer = bert_hf.load_tokenizer(checkpoint)
+    rows = {"train": labelled(120), "validation": labelled(20), "test": labelled(30)}
+    task_args = bert_hf.ClassificationArguments(checkpoint, dataset_name=rows, text_column="body_text")
+    task = bert_hf.ClassificationTask(task_args, tokenizer)
+    network = transformers.AutoModelForSequenceClassification
+    model = network.from_pretrained(checkpoint, **task.config_options())
+    args = bert_hf.FineTuningArguments(str(tmp_path), learning_rate=3e-3, num_train_epochs=4, report_to="none")
+    trainer = bert_hf.FineTuner(model, args, task.collator(), task, tokenizer)
+    trainer.train()
+    found = bert_hf.predict(trainer.model, [WORDS["spam"], WORDS["ham"]], tokenizer)
+
+    assert [row["label"] for row in found] == ["spam", "ham"]
+    assert trainer.predict_part("test", "test")["test_accuracy"] == 1.0
+    assert tokenizer.model_max_length == task_args.max_seq_length
+
+
+def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_path, capsys):
+    for part, count in (("train", 60), ("validation", 20), ("test", 30)):
+        labelled(count).to_csv(tmp_path / f"{part}.csv")
+    files = [word for part in ("train", "validation", "test") for word in (f"--{part}_file", f"{tmp_path}/{part}.csv")]
+    options = ["--max_steps", "12", "--learning_rate", "1e-3", "--use_cpu", "true", "--disable_tqdm", "true"]
+    lengths = ["--max_seq_length", "8", "--long_texts", "windows", "--text_column", "body_text", "--bf16", "false"]
+    run = tmp_path / "run"
+    words = ["--model_name_or_path", checkpoint, *files, *options, *lengths, "--output_dir", str(run)]
+    assert recipe("finetune_classification")(words) == 0
+
+    config = json.loads((run / "config.json").read_text())
+    assert config["trained_on"] == {"text_column": "body_text", "text_pair_column": None, "long_texts": "windows"}
+    assert (
+        recipe("evaluate_rows")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"])
+        == 0
+    )
+    again = json.loads((tmp_path / "new/test_results.json").read_text())
+    before = json.loads((run / "test_results.json").read_text())
+    for name in ("test_accuracy", "test_f1", "test_loss", "test_average_precision"):
+        assert math.isclose(again[name], before[name], abs_tol=1e-5), name
+
+    assert recipe("predict")([str(run), f"{tmp_path}/test.csv", "--output", f"{tmp_path}/out.jsonl"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert list(lines[0]) == ["body_text", "kind", "label", "score"]
+    right = sum(line["label"] == line["kind"] for line in lines) / len(lines)
+    assert math.isclose(right, before["test_accuracy"])
+    assert "30 rows" in capsys.readouterr().out
+
+
+def test_an_unknown_label_is_named(checkpoint, tmp_path, capsys):
+    tokenizer = bert_hf.load_tokenizer(checkpoint)
+    names = {0: "ham", 1: "spam"}
+    model = transformers.BertForSequenceClassification(tiny_config(id2label=names))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    (tmp_path / "rows.csv").write_text("text,label\nw1,ham\nw2,eggs\n")
+    assert recipe("evaluate_rows")([str(tmp_path / "model"), "--test_file", str(tmp_path / "rows.csv")]) == 2
+    assert "rows.csv:3: the model has no label 'eggs'" in capsys.readouterr().err

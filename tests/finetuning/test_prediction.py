@@ -1,0 +1,277 @@
+"""Predictions of each head against stock code, and the files that they are written into."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+from tiny import tiny_config, tiny_tokenizer
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning import prediction_files
+from bert_hf.finetuning.prediction import load_predictor, predict
+from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
+from bert_hf.finetuning.spans import answer
+
+LENGTH = 24
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(f"w{RNG.integers(60)}" for _ in range(RNG.integers(1, 40))) for _ in range(30)]
+
+
+def save(folder, kind="SequenceClassification", trained_on=None, **changes):
+    """A model of random weights, large enough that scores differ, with its tokenizer."""
+    torch.manual_seed(3)
+    model = getattr(transformers, f"BertFor{kind}")(tiny_config(**changes))
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=1.0)
+    if trained_on:
+        model.config.trained_on = trained_on
+    model.save_pretrained(folder)
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = LENGTH
+    tokenizer.save_pretrained(folder)
+    return model.eval(), tokenizer
+
+
+class NoBar:
+    rows = 0
+
+    def update(self, count):
+        self.rows += count
+
+
+def write(folder, files, output, **options):
+    args = PredictionArguments(str(folder), [str(file) for file in files], str(output), **options)
+    list(check_prediction(args))
+    bar = NoBar()
+    rows = write_predictions(load_predictor(folder, **args.settings()), args, bar)
+    assert bar.rows == rows
+    return rows
+
+
+def as_csv(path, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def as_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# ---- heads
+
+
+def test_labels_are_those_of_the_stock_pipeline(tmp_path):
+    save(tmp_path / "model", num_labels=3, id2label={0: "a", 1: "b", 2: "c"})
+    stock = transformers.pipeline("text-classification", str(tmp_path / "model"))
+    expected = stock(TEXTS, truncation=True)
+    found = predict(str(tmp_path / "model"), TEXTS)
+    assert [row["label"] for row in found] == [row["label"] for row in expected]
+    assert np.allclose([row["score"] for row in found], [row["score"] for row in expected], atol=1e-5)
+    assert len({row["label"] for row in found}) > 1
+
+
+def test_pairs_and_numbers_are_those_of_a_stock_forward(tmp_path):
+    model, tokenizer = save(tmp_path / "model", num_labels=1, problem_type="regression")
+    pairs = list(zip(TEXTS[:10], TEXTS[10:20], strict=True))
+    inputs = tokenizer(
+        *map(list, zip(*pairs, strict=True)), truncation="longest_first", padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        expected = model(**inputs).logits[:, 0].tolist()
+    found = predict(model, pairs, tokenizer)
+    assert np.allclose([row["score"] for row in found], expected, atol=1e-5)
+    assert found[0].keys() == {"score"}
+
+
+def test_tags_are_those_of_the_first_pieces(tmp_path):
+    model, tokenizer = save(tmp_path / "model", "TokenClassification", num_labels=4)
+    sentences = [text.split()[:12] for text in TEXTS]
+    found = predict(model, sentences, tokenizer)
+    for words, row in zip(sentences, found, strict=True):
+        inputs = tokenizer([words], is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            best = model(**inputs).logits[0].argmax(-1).tolist()
+        firsts = [inputs.word_ids().index(number) for number in range(len(words))]
+        assert row["labels"] == [model.config.id2label[best[first]] for first in firsts]
+
+
+def test_answers_are_those_of_one_question(tmp_path):
+    model, tokenizer = save(tmp_path / "model", "QuestionAnswering")
+    rows = [
+        {"question": " ".join(text.split()[:5]), "context": other}
+        for text, other in zip(TEXTS, TEXTS[::-1], strict=True)
+    ]
+    found = predict(model, rows, tokenizer, doc_stride=4, max_query_length=8)
+    sizes = {"max_seq_length": LENGTH, "doc_stride": 4, "max_query_length": 8}
+    for row, own in zip(rows, found, strict=True):
+        expected = answer(model, tokenizer, row["question"], row["context"], **sizes)
+        assert own["answer"] == expected["answer"]
+        assert own["score"] == pytest.approx(expected["score"], abs=1e-5)
+
+
+def test_choices_are_those_of_a_stock_forward(tmp_path):
+    model, tokenizer = save(tmp_path / "model", "MultipleChoice")
+    rows = [{"context": TEXTS[n], "choices": TEXTS[n + 1 : n + 3 + n % 2], "label": 0} for n in range(6)]
+    found = predict(model, rows, tokenizer)
+    for row, own in zip(rows, found, strict=True):
+        choices = [" ".join(choice.split()[:8]) for choice in row["choices"]]
+        [again] = predict(model, [{**row, "choices": choices, "context": "w1 w2"}], tokenizer)
+        inputs = tokenizer(["w1 w2"] * len(choices), choices, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            scores = model(**{name: value[None] for name, value in inputs.items()}).logits[0].softmax(0)
+        assert again["choice"] == int(scores.argmax())
+        assert again["score"] == pytest.approx(float(scores.max()), abs=1e-5)
+        assert own.keys() == {"choice", "score"}
+
+
+def test_words_for_masks_are_those_of_the_stock_pipeline(tmp_path):
+    save(tmp_path / "model", "PreTraining")
+    stock = transformers.pipeline("fill-mask", str(tmp_path / "model"))
+    found = predict(tmp_path / "model", ["w1 [MASK] w3", "w4", "[MASK] [MASK]"])
+    [best, *_] = stock("w1 [MASK] w3")
+    assert found[0]["words"] == [best["token_str"]]
+    assert found[0]["scores"] == [pytest.approx(best["score"], abs=1e-5)]
+    assert [len(row["words"]) for row in found] == [1, 0, 2]
+
+
+def test_a_model_without_a_head_is_refused(tmp_path):
+    transformers.BertModel(tiny_config()).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="predicts nothing"):
+        load_predictor(tmp_path)
+
+
+# ---- columns
+
+
+def test_columns_of_the_training_are_read_where_the_file_has_them(tmp_path):
+    trained = {"text_column": "tweet", "text_pair_column": None, "long_texts": "windows"}
+    model, tokenizer = save(tmp_path / "model", num_labels=3, trained_on=trained)
+    plain = predict(model, TEXTS[:4], tokenizer)
+    assert predict(model, [{"tweet": text, "text": "w1"} for text in TEXTS[:4]], tokenizer) == plain
+    assert predict(model, [{"message": text, "other": "w1"} for text in TEXTS[:4]], tokenizer) == plain
+    assert predict(model, [{"x": text, "tweet": "w1"} for text in TEXTS[:4]], tokenizer, text_column="x") == plain
+    assert predict(model, TEXTS, tokenizer) != predict(model, TEXTS, tokenizer, long_texts="head")
+
+
+def test_a_model_of_pairs_refuses_single_texts(tmp_path):
+    trained = {"text_column": "one", "text_pair_column": "two", "long_texts": "head"}
+    model, tokenizer = save(tmp_path / "model", num_labels=2, trained_on=trained)
+    rows = [{"one": "w1", "two": "w2"}]
+    assert predict(model, rows, tokenizer) == predict(model, [("w1", "w2")], tokenizer)
+    with pytest.raises(InputError, match="trained on pairs"):
+        predict(model, ["w1"], tokenizer)
+
+
+def test_columns_pass_through_in_order(tmp_path):
+    save(tmp_path / "model", num_labels=3)
+    rows = [{"id": str(n), "text": text, "label": "x"} for n, text in enumerate(TEXTS)]
+    source = as_csv(tmp_path / "rows.csv", rows)
+    for kind in (".csv", ".jsonl", ".parquet"):
+        output = tmp_path / f"out{kind}"
+        assert write(tmp_path / "model", [source, source.with_name("rows.csv")], output) == len(rows)
+        if kind == ".csv":
+            written = list(csv.DictReader(output.read_text().splitlines()))
+        elif kind == ".jsonl":
+            written = [json.loads(line) for line in output.read_text().splitlines()]
+        else:
+            written = pq.read_table(output).to_pylist()
+        assert list(written[0]) == ["id", "text", "label", "prediction", "score"]
+        assert [{name: row[name] for name in rows[0]} for row in written] == rows
+        assert [row["prediction"] for row in written] == [row["label"] for row in predict(tmp_path / "model", TEXTS)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "model",
+        "out.csv",
+        "out.jsonl",
+        "out.parquet",
+        "rows.csv",
+    ]
+
+
+def test_types_of_parquet_are_kept(tmp_path, monkeypatch):
+    save(tmp_path / "model", num_labels=2)
+    monkeypatch.setattr(prediction_files, "WINDOW", 2)
+    dates = pa.array([None, None, 3, 4, 5], pa.timestamp("s"))
+    table = pa.table({"text": TEXTS[:5], "when": dates, "tags": [["a"], [], ["b"], None, []]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    write(tmp_path / "model", [tmp_path / "rows.parquet"], tmp_path / "out.parquet")
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.select(table.column_names).to_pylist() == table.to_pylist()
+
+
+def test_a_taken_name_is_refused(tmp_path):
+    save(tmp_path / "model", num_labels=2)
+    source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1", "score": 1}])
+    with pytest.raises(InputError, match="'score' already"):
+        write(tmp_path / "model", [source], tmp_path / "out.jsonl")
+
+
+def test_lines_of_text_and_tagged_words(tmp_path):
+    save(tmp_path / "model", num_labels=2)
+    (tmp_path / "lines.txt").write_text("w1 w2\n\nw3\n")
+    assert write(tmp_path / "model", [tmp_path / "lines.txt"], tmp_path / "out.jsonl") == 3
+
+    save(tmp_path / "tagger", "TokenClassification", num_labels=2)
+    (tmp_path / "words.conll").write_text("w1 O\nw2 O\n\nw3 O\n")
+    write(tmp_path / "tagger", [tmp_path / "words.conll"], tmp_path / "tags.jsonl")
+    first, second = map(json.loads, (tmp_path / "tags.jsonl").read_text().splitlines())
+    assert first["tokens"] == ["w1", "w2"]
+    assert [len(row["labels"]) for row in (first, second)] == [2, 1]
+
+
+# ---- windows and resume
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet"])
+def test_killed_and_started_again(tmp_path, monkeypatch, kind):
+    save(tmp_path / "model", num_labels=3)
+    monkeypatch.setattr(prediction_files, "WINDOW", 4)
+    source = as_csv(tmp_path / "rows.csv", [{"text": text, "n": n} for n, text in enumerate(TEXTS)])
+    whole, output = tmp_path / f"whole{kind}", tmp_path / f"out{kind}"
+    write(tmp_path / "model", [source], whole)
+
+    kept, calls = prediction_files._write_part, []
+
+    def killed(path, rows, header):
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(path)
+        kept(path, rows, header)
+
+    monkeypatch.setattr(prediction_files, "_write_part", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "model", [source], output)
+    assert not output.exists()
+    monkeypatch.setattr(prediction_files, "_write_part", lambda *words: (calls.append(words[0]), kept(*words)))
+    write(tmp_path / "model", [source], output)
+    assert output.read_bytes() == whole.read_bytes()
+    assert len(calls) == len(set(calls)) == -(-len(TEXTS) // 4)
+
+
+def test_parts_of_other_rows_are_not_used(tmp_path, monkeypatch):
+    save(tmp_path / "model", num_labels=3)
+    monkeypatch.setattr(prediction_files, "WINDOW", 4)
+    source = as_lines(tmp_path / "rows.jsonl", [{"text": text} for text in TEXTS])
+    monkeypatch.setattr(prediction_files, "_join", lambda *words: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write(tmp_path / "model", [source], tmp_path / "out.jsonl")
+    monkeypatch.undo()
+
+    as_lines(source, [{"text": text} for text in TEXTS[::-1]])
+    write(tmp_path / "model", [source], tmp_path / "out.jsonl")
+    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["text"] == TEXTS[-1]
+
+
+def test_the_output_is_no_input(tmp_path):
+    source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}])
+    with pytest.raises(InputError, match="one of the inputs"):
+        list(check_prediction(PredictionArguments("model", [str(source)], str(source))))
