@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         # Only a report on the text, no corpus
         print(*report_lines(tokenizer_args, text_args, example_args), sep="\n", flush=True)
         return 0
-    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=OWNED, resumable=True)
+    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=OWNED, resumable=True)
 
     # 1. Tokenizer: the named one, or one trained on the text
     tokenizer = load_or_train_tokenizer(tokenizer_args, text_args)
@@ -60,7 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
               f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
 
-    # 3. Documents → sentences → ids
+    # 3. Documents → sentences → ids; a corpus that is overwritten stays until here
+    claim_output_dir(str(folder), output_args.overwrite_output_dir, ours=OWNED, resumable=True)
     corpus = prepare(
         inputs,
         tokenizer,

@@ -31,12 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     if options is None:  # --check
         return 0
     probe_args, output_args = options
-    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=REPORT_FILES)
+    overwrite = output_args.overwrite_output_dir
+    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=REPORT_FILES, resumable=overwrite)
     logging.set_verbosity_error()  # unused heads are expected
     logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers
     subject = open_subject(probe_args)
+    claim_output_dir(str(folder), overwrite, ours=REPORT_FILES)  # a report that is overwritten stays until here
 
     # 2. Every part that has data (held-out text, minimal pairs, labelled rows); probe.json and probe.txt
     run_recipe = recipe_main(Path(__file__).parent, "finetune_classification")

@@ -30,7 +30,8 @@ def main(argv: list[str] | None = None) -> int:
     if options is None:  # --check
         return 0
     tokenizer_args, text_args, output_args = options
-    folder = claim_output_dir(output_args.output_dir, output_args.overwrite_output_dir, ours=TOKENIZER_FILES)
+    overwrite = output_args.overwrite_output_dir
+    folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=TOKENIZER_FILES, resumable=overwrite)
 
     # 1. A bounded sample of the documents, spread evenly over all of them
     pieces = sample_inputs(text_sources(text_args, text_args.train_file))
@@ -42,6 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     seconds = time.perf_counter() - begin
 
     # 3. Save, and check that the saved tokenizer gives the same ids on the whole sample
+    claim_output_dir(str(folder), overwrite, ours=TOKENIZER_FILES)  # one that is overwritten stays until here
     save_tokenizer(tokenizer, folder)
     trained, loaded = Encoder(backend(tokenizer)), Encoder(backend(AutoTokenizer.from_pretrained(folder)))
     total = unknown = 0

@@ -7,7 +7,7 @@ Several ranks are started by accelerate's own launcher, inside this process, so 
 line and its exit code that of the command (`trl sft` calls the launcher in the same way).
 """
 
-import importlib.util
+import importlib
 import logging
 import os
 import shlex
@@ -85,13 +85,10 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def load_recipe(script: Path) -> ModuleType:
-    """A recipe as a module. (It is a file of its own, which launchers run, and not part of an import path.)"""
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A recipe as a module, found before all others of its name, as where it runs as a script."""
+    if sys.path[0] != str(script.parent):
+        sys.path.insert(0, str(script.parent))
+    return importlib.import_module(script.stem)
 
 
 def _take(words: list[str], flag: str) -> tuple[str | None, list[str]]:

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from accelerate.data_loader import prepare_data_loader, skip_first_batches
+from torch.utils.data import DataLoader
 
 from bert_hf.data.examples.samplers import (
     MASK,
@@ -13,6 +15,7 @@ from bert_hf.data.examples.samplers import (
     has_reached,
     length_at,
     phases_of_run,
+    set_epoch,
     walk,
 )
 
@@ -111,3 +114,21 @@ def test_the_length_at_a_position(position, length):
 )
 def test_whether_a_length_is_reached(length, position, reached):
     assert has_reached(PHASES, length, position) is reached
+
+
+def test_a_run_on_two_ranks_that_is_resumed_within_an_epoch_keeps_its_order():
+    lengths = torch.randint(3, 60, (80,), generator=torch.Generator().manual_seed(0)).tolist()
+
+    def loader():
+        rows = DataLoader(range(80), batch_size=4, sampler=LengthGroups(8, lengths, seed=1))  # pyright: ignore
+        return prepare_data_loader(rows, num_processes=2, process_index=1, put_on_device=False)
+
+    whole, resumed = loader(), loader()
+    whole.set_epoch(2)
+    set_epoch(resumed.batch_sampler, 2)
+    rest = skip_first_batches(resumed, 3)
+    rest.set_epoch(2)  # as Trainer does, which reaches no sampler here
+    batches = [batch.tolist() for batch in whole]
+    assert len(batches) == 10
+    assert [batch.tolist() for batch in rest] == batches[3:]
+    assert [batch.tolist() for batch in skip_first_batches(loader(), 3)] != batches[3:]  # epoch 0

@@ -15,8 +15,7 @@ from bert_hf.training.optimization.optimizers import global_batch_size, optimize
 def test_overwriting_removes_every_file_of_any_recipe_and_no_other(tmp_path):
     ours = {
         "predictions.json", "nbest_predictions.json", "null_odds.json", "predictions.conll", "test_predictions.tsv",
-        "test_predictions.json", "test_null_odds.json", "features-0a.npy", "features-0b.npy.partial",
-        "submission/MRPC.tsv",
+        "test_predictions.json", "test_null_odds.json", "submission/MRPC.tsv",
         ".nbest_predictions.json.tmp", ".null_odds.json.tmp", ".test_predictions.tsv.tmp",
         ".predictions.conll.tmp",
     }  # fmt: skip

@@ -106,6 +106,7 @@ class FeatureExtractor:
         """The tokens of texts, special tokens included, cut at the longest length."""
         rust: Any = self.tokenizer.backend_tokenizer
         rust.enable_truncation(self.max_seq_length, strategy="longest_first")
+        rust.no_padding()  # that a tokenizer.json may ask for: it would count as text
         return rust.encode_batch([(text, pair) if pair else text for text, pair in texts])
 
     @torch.inference_mode()

@@ -6,6 +6,7 @@ One run of a fine-tuning recipe is a cell. Cells run one after the other in this
 
 import contextlib
 import gc
+import glob
 import importlib
 import itertools
 import json
@@ -308,13 +309,16 @@ class Study:
         return Path(str(self.args.folds_dir), f"fold-{fold}", "train.jsonl")
 
     def _inputs(self, cell: Cell) -> dict[str, Any]:
-        """Checksums of the data and of the checkpoint. (A run compares its data itself, but not its checkpoint.)"""
-        checksums: dict[str, Any] = {part: file_checksum(path) for part, path in self.files(cell).items()}
+        """Checksums of the files that the cell's command names, and of the checkpoint."""
+        named = [path for word in self.argv(cell) for path in sorted(glob.glob(word)) if os.path.isfile(path)]
         checkpoint = Path(cell.model.path_of(cell.fold))
         paths = [checkpoint / name for name in ("config.json", "tokenizer.json", "vocab.txt")]
         if not cell.model.from_scratch:
             paths += sorted(checkpoint.glob("*.safetensors"))
-        return {**checksums, "model": [file_checksum(path) for path in paths if path.is_file()]}
+        return {
+            "files": [file_checksum(Path(path)) for path in named],
+            "model": [file_checksum(path) for path in paths if path.is_file()],
+        }
 
     def _write_subset(self, cell: Cell) -> None:
         """A smaller subset is part of a larger one, and all models and seeds of a fold get the same rows."""

@@ -58,7 +58,7 @@ class FineTuningArguments(RunArguments):
     train_sampling_strategy: str = option(
         "group_by_length",
         "Texts of similar length share a batch: little padding. random: as in the 2018 code.",
-        ("group_by_length", "random", "sequential", "batch_rebalance"),
+        ("group_by_length", "random", "sequential"),
     )
 
     def __post_init__(self):
@@ -232,7 +232,7 @@ class TokenClassificationArguments(TaskArguments):
     )
     feature_based: str | None = option(
         None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7); by default BERT itself.",
-        FEATURES,
+        FEATURES, not_with="neftune_noise_alpha",
     )  # fmt: skip
 
     def __post_init__(self):

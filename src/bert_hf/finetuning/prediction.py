@@ -327,7 +327,7 @@ class ChoicePredictor(Predictor):
     def predict(self, items: list[Any]) -> list[dict[str, Any]]:
         features = []
         for row in items:
-            encoded = encode_choices([row], self.tokenizer, self.length).features[0]
+            encoded = encode_choices([row], self.tokenizer, self.length)[0]
             for ids, types in zip(encoded["input_ids"], encoded["token_type_ids"], strict=True):
                 features.append({"input_ids": ids, "token_type_ids": types})
 

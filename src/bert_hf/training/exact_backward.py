@@ -96,8 +96,7 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
     size = own = args.per_device_train_batch_size
-    own_shards = args.train_sampling_strategy == "batch_rebalance"  # of transformers' sampler: nothing is filled
-    if args.world_size > 1 and has_length(dataset) and not (own_shards or args.dataloader_drop_last):
+    if args.world_size > 1 and has_length(dataset) and not args.dataloader_drop_last:
         last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
         own = min(max(0, last - args.process_index * size), size)
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one

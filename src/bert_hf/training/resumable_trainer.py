@@ -28,7 +28,7 @@ from bert_hf.config.finetuning_arguments import resolve_by_width
 from bert_hf.config.precision import keep_fp32_outputs, resolve_precision
 from bert_hf.config.training_arguments import RunArguments, check_supported
 from bert_hf.console import logger
-from bert_hf.data.examples.samplers import LengthGroups
+from bert_hf.data.examples.samplers import LengthGroups, set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
@@ -203,9 +203,10 @@ class ResumableTrainer(Trainer):
         with replaced_attributes(self.model, **untied):
             return super()._prepare_for_training(*args, **kwargs)
 
-    def _run_epoch(self, *args, **kwargs) -> None:
+    def _run_epoch(self, model, epoch, train_dataloader, *args, **kwargs) -> None:
         if not self.control.should_training_stop:  # the checkpoint is of the last step
-            super()._run_epoch(*args, **kwargs)
+            set_epoch(train_dataloader.batch_sampler, epoch)
+            super()._run_epoch(model, epoch, train_dataloader, *args, **kwargs)
 
     def _finalize_training(self, trial, num_train_samples, start_time):
         """Keeps the last checkpoint, which Trainer may delete: the run ends only when its metrics are written."""

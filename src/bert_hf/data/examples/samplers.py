@@ -6,7 +6,7 @@ resume. All its random draws come from `generator(seed, …)`, a counter-based g
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -145,6 +145,18 @@ class LengthGroups(LengthGroupedSampler):
         batches = order[self.batch_size : whole].reshape(-1, self.batch_size)  # a view: what follows permutes `order`
         batches[:] = batches[torch.randperm(len(batches), generator=self.generator).numpy()]
         return iter(order.tolist())
+
+
+def set_epoch(batch_sampler: Any, epoch: int) -> None:
+    """Passes the number of an epoch to a batch sampler and to all that it wraps.
+
+    accelerate looks three levels deep. On several ranks a run that is resumed within an epoch has a fourth, and would
+    read the rest of that epoch in the order of the first one.
+    """
+    while batch_sampler is not None:
+        if hasattr(batch_sampler, "set_epoch"):
+            batch_sampler.set_epoch(epoch)
+        batch_sampler = getattr(batch_sampler, "batch_sampler", getattr(batch_sampler, "sampler", None))
 
 
 class RunSampler(Sampler[ExampleNumber]):
