@@ -83,6 +83,11 @@ TEXTS = {
     "no text for a corpus": ("prepare", "--train_file a.txt --tokenizer_name good/vocab.txt", "a.txt", {}),
     "a shard out of range": ("prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --shard 3/3",
         "--shard", {}),
+    "a bad byte, over a vocabulary": ("train_tokenizer", "--train_file a.txt --overwrite_output_dir --output_dir old",
+        "a.txt:2", {"a.txt": b"one two\n\xff\n", "old/tokenizer.json": "{}"}),
+    "a wrong tokenizer, over a corpus": ("prepare",
+        "--train_file good/text.txt --tokenizer_name v.txt --overwrite_output_dir --output_dir old", "v.txt",
+        {"old/recipe.json": "{}", "old/manifest.json": "{}"}),
     "no output folder": ("prepare", "--train_file good/text.txt --tokenizer_name good/vocab.txt --output_dir=",
         "output_dir", {}),
 }  # fmt: skip

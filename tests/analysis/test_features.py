@@ -143,3 +143,11 @@ def test_other_features_and_other_files_are_kept(place, tmp_path):
     (tmp_path / "mine/thesis.txt").write_text("x")
     assert extract(place, tmp_path / "mine", "--overwrite_output_dir", "true") == 2
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("padding", [{"length": 40}, {}])
+def test_padding_that_the_tokenizer_file_asks_for_is_not_text(padding):
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.enable_padding(**padding)
+    extractor = features.FeatureExtractor(BertForPreTraining(tiny_config()), tokenizer, [0], "mean", max_seq_length=16)
+    assert [len(each.ids) for each in extractor.encode([("w1", None), ("w1 w2 w3", "w4")])] == [3, 7]

@@ -196,6 +196,15 @@ def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
         make_study(argv, FakeRecipe())[0].run()
 
 
+def test_without_folds_another_data_file_is_an_error(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\none,a\n")
+    argv = [*MODELS, "--train_file", str(tmp_path / "*.csv"), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    assert make_study(argv, FakeRecipe())[0].run() == 0
+    (tmp_path / "train.csv").write_text("text,label\none,b\n")
+    with pytest.raises(InputError, match="other files"):
+        make_study(argv, FakeRecipe())[0].run()
+
+
 @pytest.mark.parametrize("code", [2, 70, 143])
 def test_a_failed_or_stopped_cell_ends_the_study_with_its_code(argv, code, tmp_path, capsys):
     recipe = FakeRecipe(codes={3: code})
