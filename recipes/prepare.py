@@ -82,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     size = sum(shard["bytes"] for shard in manifest["shards"])
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "
           f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens in {seconds:.1f} s")  # fmt: skip
-    print(f"{size / manifest['tokens']:.2f} bytes a token, unknown tokens {manifest['unknown_share']:.4%}")
+    print(f"{size / manifest['tokens']:.2f} bytes per token, unknown tokens {manifest['unknown_share']:.4%}")
     config = "configs/pretrain/bert-mini-cpu.yaml"
     print(f"next: {next_command(ROOT, 'pretrain', config, train_file=folder)}")
     return 0

@@ -159,7 +159,9 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(precision, "is_torch_bf16_gpu_available", lambda: False)
     args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False, output_dir="runs/x")
-    with pytest.raises(InputError, match=r"runs/x: the run there began in bf16, which this device does not have; "):
+    with pytest.raises(
+        InputError, match=r"runs/x: the run in this folder uses bf16, which this device does not support; "
+    ):
         resolve_precision(args, 768, "bf16")
 
 

@@ -120,7 +120,7 @@ def test_check_writes_nothing(texts, tmp_path, capsys, monkeypatch):
     assert recipe("prepare")([*flags, "--train_file", "a.txt"]) == 0
     out = capsys.readouterr().out
     assert "240 documents" in out
-    for part in ("tokens in a document:", "pairs are too few to look for shortcuts"):
+    for part in ("tokens in a document:", "pairs: too few to look for label leaks"):
         assert part in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0

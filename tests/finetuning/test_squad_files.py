@@ -112,7 +112,7 @@ def test_answer_start_is_corrected_where_the_text_occurs_once(tmp_path):
         ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: not SQuAD's JSON: KeyError('context')"),
         ("a.json", {"data": 7}, "a.json: not SQuAD's JSON"),
         ("a.json", {"data": [1]}, "a.json: not SQuAD's JSON"),
-        ("a.json", [], "a.json: no questions in it"),
+        ("a.json", [], "a.json: contains no questions"),
         ("a.json", "7", "a.json: not SQuAD's JSON"),
         ("a.csv", "a,b\n1,2\n", "a.csv:2: question None: id, question"),
     ],

@@ -85,7 +85,7 @@ def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     (place / "other").mkdir()
     (place / "other/run.json").write_bytes(files(place / "whole")["run.json"])
     assert evaluate(place, "other") == 2
-    assert "other: the output folder holds another run" in capsys.readouterr().err
+    assert "other: the output folder contains another run" in capsys.readouterr().err
 
 
 def intercept(patch, action):

@@ -113,7 +113,7 @@ def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
 
 def test_outside_of_training_a_signal_ends_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside of training"):
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside training"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -94,7 +94,7 @@ class Plan:
     half: bool = True  # 16-bit autocast; else fp32
 
     def flops(self, length: int, rows: float) -> float:
-        """FLOPs of so many rows, as `train_mfu` counts them, all of them equally long."""
+        """FLOPs of `rows` rows of equal length, counted as in `train_mfu`."""
         tokens = length * FILL
         return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
 
@@ -155,7 +155,7 @@ def token_bytes(plan: Plan, length: int) -> float:
 
 
 def activation_bytes(plan: Plan, rows: int) -> float:
-    """Bytes of a micro-batch of so many rows of the usual length, in the phase that needs the most."""
+    """Peak bytes of a micro-batch of `rows` rows of the usual length, over all phases."""
     tokens = {length: max(rows * min(length, plan.length), length) * FILL for length, _ in plan.phases}
     return max(count * token_bytes(plan, length) for length, count in tokens.items())
 
@@ -207,7 +207,7 @@ def trained_tokens(corpus_args, args) -> int:
         return train.tokens
     if args.max_steps <= 0:
         remedy = "give it, or a folder made by prepare.py as --train_file"
-        raise InputError("the length of the run is not known", where="--max_steps", remedy=remedy)
+        raise InputError("unknown run length", where="--max_steps", remedy=remedy)
     return 0
 
 

@@ -155,7 +155,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_network(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
-    """Loads a checkpoint by a stock class in fp32, on the GPU where there is one.
+    """Loads a checkpoint by a stock class in fp32, on the GPU if there is one.
 
     Args:
         heads: prefixes of the weights that may be missing.
@@ -190,7 +190,9 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):
-        raise InputError(f"the network has {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}")
+        raise InputError(
+            f"the model has only {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}"
+        )
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 
@@ -214,7 +216,7 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     """Locks a folder that is new, empty, or holds (a part of) the same features.
 
     Raises:
-        InputError: it holds other features (`--overwrite_output_dir` removes them), or files that are not ours.
+        InputError: it contains other features (`--overwrite_output_dir` removes them), or files that are not ours.
     """
     path = Path(str(output_args.output_dir))
     before = read_json_object(path / FEATURE_RECORD)
@@ -226,7 +228,7 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     if before is not None and (other := differences(before, identity)):
         if not output_args.overwrite_output_dir:
             hint = "give another --output_dir, or --overwrite_output_dir to lose them"
-            raise InputError(f"the folder holds other features: {describe(other)}", where=path, remedy=hint)
+            raise InputError(f"the folder contains other features: {describe(other)}", where=path, remedy=hint)
         for file in path.glob("features-*.parquet"):
             file.unlink()
     write_durably(path / FEATURE_RECORD, json.dumps(identity, indent=2) + "\n")

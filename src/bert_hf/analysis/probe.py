@@ -48,8 +48,8 @@ class ProbeArguments:
     text_column: str | None = option(None, "Column of the text; by default a usual name.")
     label_column: str | None = option(None, "Column of the label; by default a usual name.")
     max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
-    max_eval_samples: int = option(1000, "Held-out examples that are evaluated, at most.")
-    max_pairs: int = option(10, "Minimal pairs of each paradigm that are scored, at most.")
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
     def chosen_parts(self) -> list[str]:
         """The parts to run.
@@ -63,7 +63,7 @@ class ProbeArguments:
         lacking = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
         if lacking:
             names = " or ".join(f"--{name}" for name in dict.fromkeys(lacking))
-            raise InputError("no data to probe with", where="--parts", remedy=f"give {names}")
+            raise InputError("nothing to probe", where="--parts", remedy=f"give {names}")
         return chosen
 
 

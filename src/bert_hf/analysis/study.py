@@ -166,7 +166,7 @@ class Study:
         for word in argv:
             if word.startswith("--") and _option_name(word) in taken:
                 hint = "use --seeds, --models, --train_sizes and --folds_dir"
-                raise InputError("the study sets this option for each cell", where=word, remedy=hint)
+                raise InputError("set by the study", where=word, remedy=hint)
 
     # ---- running
 
@@ -180,7 +180,7 @@ class Study:
 
         Raises:
             InputError: the output folder is not a study's, a cell was run with another command or other files, or
-                there is no such metric or reference.
+                unknown metric or reference.
         """
         counts = f"{len(self.models)} models × {len(self.sizes)} sizes × {len(self.folds)} folds"
         self.report(f"{len(self.cells)} cells: {counts} × {len(self.seeds)} seeds")
@@ -273,7 +273,7 @@ class Study:
     def _check_names(self) -> None:
         """Checks `--metrics` and `--reference` against the first finished cell."""
         for name in self.args.metrics or ():
-            check_known(name, metric_names(self.rows), f"the cells have no metric {name!r}", "--metrics")
+            check_known(name, metric_names(self.rows), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
             names = [*(model.name for model in self.models), *baseline_names(self.rows[0])]
             what = f"no model or baseline {self.args.reference!r}"

@@ -38,7 +38,7 @@ class FineTuningArguments(RunArguments):
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None,
         "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), and more where these are fewer "
-        "than --min_steps. A number that is given is kept, unless --min_steps is given too.",
+        "than --min_steps. An explicit number is kept unless --min_steps is set as well.",
     )
     warmup_steps: float = option(
         0.1,
@@ -46,9 +46,7 @@ class FineTuningArguments(RunArguments):
         range="[0, inf)",
         not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
     )
-    logging_steps: float = option(
-        0.05, "Steps between log lines of the training loss; a number below 1 is a share of all steps."
-    )
+    logging_steps: float = option(0.05, "Log every N steps; below 1: a fraction of all steps.")
     load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None, "Keep the weights of the best evaluation. By default true if the run is evaluated during training."
     )
@@ -154,9 +152,7 @@ class LabelledColumns(TextColumnArguments):
 class SplitArguments(LabelledColumns, SplitOptions, TrainFileArguments):
     """Options of `split.py`: which labelled rows are split, and how."""
 
-    folds: int = option(
-        5, "Folds of a cross-validation, each row a test row of one of them; 1 makes one split.", range="[1, 1000]"
-    )
+    folds: int = option(5, "Number of cross-validation folds; 1: a single split.", range="[1, 1000]")
 
 
 # ---- the tasks
@@ -168,10 +164,10 @@ class TaskArguments(
 ):
     """Which checkpoint is fine-tuned on which rows: options of every task."""
 
-    from_scratch: bool = option(False, "Use the checkpoint's shape with randomly initialized weights.")
+    from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")
     test_file: list[str] | None = option(
-        None, "Test rows; by default texts and choices are split off the training rows, words and questions not."
+        None, "Test rows. Default: split off the training rows (texts and choices only)."
     )
     max_train_samples: int | None = option(
         None, "Use at most this many training rows, sampled with --split_seed.", range="[1, inf)"
@@ -182,7 +178,7 @@ class TaskArguments(
     write_predictions: bool | None = option(
         None,
         "Write the predictions for the test rows into the output folder. By default for words and questions, and "
-        "where there are no test rows for the validation rows.",
+        "for the validation rows if there are no test rows.",
     )
     min_steps: int | None = option(
         None,
@@ -211,7 +207,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     data_dir: str | None = option(None, "The folder of the benchmark's own files.", only_with="task")
     long_texts: str = option(
         "head",
-        "Part of a longer text that is read: head, head_tail, or windows (all of it; logits are averaged).",
+        "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
 
@@ -251,11 +247,11 @@ class QuestionAnsweringArguments(TaskArguments):
     )
     max_answer_length: int = option(30, "Maximum number of tokens in an answer.", range="[1, inf)")
     version_2_with_negative: bool | None = option(
-        None, "Whether some questions have no answer; by default true if the data have such questions."
+        None, "Allow unanswerable questions. Default: true if the data contain any."
     )
     null_score_diff_threshold: float | None = option(
         None,
-        "A question has no answer if its null odds exceed this; by default chosen on the validation questions.",
+        "Predict no answer above this null score difference. Default: chosen on the validation questions.",
         range="(-inf, inf)",
     )
 

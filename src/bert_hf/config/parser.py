@@ -38,7 +38,7 @@ _REPLACED_BY = {
 
 
 class Limits(NamedTuple):
-    """What `parse` checks of an option; see `option`."""
+    """Constraints of an option, checked by `parse`; see `option`."""
 
     range: str | None
     only_with: tuple[str, ...]
@@ -187,7 +187,7 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """A word of a command line with the home folder in place of `~`, which a shell leaves in `--name=~/path`."""
+    """Expands `~` in `--name=~/path`, which shells leave alone."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 
@@ -244,7 +244,7 @@ def _yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or "invalid character"
         line = mark.line + 1 if mark else None
-        raise InputError(f"invalid YAML: {reason}", where=path, line=line, remedy="correct the file") from None
+        raise InputError(f"invalid YAML: {reason}", where=path, line=line, remedy="fix the file") from None
     if not isinstance(node, yaml.MappingNode | None):
         raise InputError("not a mapping", where=path, line=1, remedy="write one `key: value` per line")
 
@@ -303,4 +303,4 @@ def _build(cls: type, values: argparse.Namespace):
     try:
         return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
     except (ValueError, ImportError) as error:
-        raise InputError(str(error), where="arguments", remedy="change the option it names") from None
+        raise InputError(str(error), where="arguments", remedy="fix the option") from None

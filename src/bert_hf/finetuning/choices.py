@@ -1,4 +1,4 @@
-"""Multiple choice: each choice is an input of its own, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
+"""Multiple choice: each choice is a separate input, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
 
 import json
 from collections.abc import Sequence
@@ -89,7 +89,7 @@ class ChoiceTask(DownstreamTask):
         return {"accuracy": float((predictions.argmax(1) == labels)[known].mean())}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        """`PART_predictions.tsv`: a row's number, its choice by number and text, and the row's file and line."""
+        """`PART_predictions.tsv`: a row's index, its choice (index and text), and the row's file and line."""
         chosen = np.argmax(np.asarray(predictions), axis=1).tolist()
         lines = ["index\tprediction\ttext\tplace"]
         for number, (row, choice) in enumerate(zip(self.parts[part], chosen, strict=True)):

@@ -52,7 +52,7 @@ def is_regression(task_args: ClassificationArguments) -> bool:
 class ClassificationTask(DownstreamTask):
     """Labelled texts or pairs of texts; labels are classes or, of a regression, numbers.
 
-    A text that is read in several windows is several features; its logits are the mean of theirs.
+    A text read in several windows gives several features; their logits are averaged.
     """
 
     auto_class = AutoModelForSequenceClassification
@@ -246,7 +246,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         return [f"Training and metrics read {read} {longest}. The pipeline reads its beginning alone."]
 
     def _judged(self) -> str:
-        """The part whose metrics are reported: test, or validation where test has no labels."""
+        """The split that is reported: test, or validation if test has no labels."""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
@@ -311,11 +311,11 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
-    """Refuses a label that training does not have."""
+    """Checks that the training rows have every label."""
     known = set(labels)
     for number, label in enumerate(rows.labels or ()):
         if label not in known:
             where, line = rows.places[number] if rows.places else (name, None)
             near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-            remedy = f"{near}correct or remove the row"
+            remedy = f"{near}fix or remove the row"
             raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)

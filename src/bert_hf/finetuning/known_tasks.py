@@ -1,4 +1,4 @@
-"""Knows the tasks of GLUE, SICK and SMS spam: their data, columns, labels, metric and submission files.
+"""Table of known tasks (GLUE, SICK, SMS spam): their data, columns, labels, metric and submission files.
 
 A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
 `train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
@@ -39,7 +39,7 @@ _MNLI_SPLITS = {
 }
 _SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
 SUBMISSION = "submission"  # folder in the output folder
-_REMEDY = "fetch the file again, or correct the row"
+_REMEDY = "download the file again, or fix the row"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TaskData:
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
         file_columns: text, second text and label in the benchmark's files; None: they have no such files.
         file_header: all columns of the labelled files, where these have no header.
-        single_file: name of the file that holds all parts, and its column that tells them apart.
+        single_file: name of the file with all parts, and the column that distinguishes them.
         incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
         score_range: of a regression's submission: predictions are clipped to it.
@@ -241,7 +241,7 @@ def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> La
         InputError: there are none, a row or a column is not complete, or a label is not one of the task's.
     """
     if not rows:
-        raise InputError("no rows of each part in it", where=path, remedy="fetch the file again")
+        raise InputError("train, dev or test rows missing", where=path, remedy="download the file again")
     for row in rows:
         if None in row.values.values():
             raise row.error("too few fields", _REMEDY)

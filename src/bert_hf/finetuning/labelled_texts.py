@@ -1,4 +1,4 @@
-"""Reads labelled texts, or pairs of texts, from tables, folders and the Hub.
+"""Reads labelled texts or text pairs from tables, folders and the Hub.
 
     rows = read_labelled(["comments.csv"])
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
@@ -70,7 +70,7 @@ class LabelledTexts:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
-        """Some of the rows, by number."""
+        """Selects rows by index."""
         return LabelledTexts(
             texts=[self.texts[row] for row in rows],
             labels=None if self.labels is None else [self.labels[row] for row in rows],
@@ -139,7 +139,7 @@ class LabelledTexts:
         return np.array([ids[label] for label in self.class_names()])
 
     def file(self) -> str:
-        """The (first) file that the rows are from, for errors."""
+        """First source file, for error messages."""
         return self.places[0][0] if self.places else "--train_file"
 
     def line(self, problem_type: str | None = None) -> str:
@@ -220,7 +220,7 @@ def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     ]
     if not rows:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
-        raise InputError("no subfolders of texts in it", where=folder, remedy=remedy)
+        raise InputError("contains no subfolders of texts", where=folder, remedy=remedy)
     return rows
 
 
@@ -277,7 +277,7 @@ def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
     if label not in columns:
         label = None
     if label is None and needs_label:
-        raise row.header_error("which column holds the label?", f"pass --label_column, one of: {', '.join(columns)}")
+        raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
 
     free = {name: value for name, value in row.values.items() if name not in (label, named.pair)}
     if named.text is not None:
@@ -308,12 +308,12 @@ def without_empty(rows: LabelledTexts) -> LabelledTexts:
     """The rows that have a text, and both texts of a pair; all of them where they have no labels.
 
     Raises:
-        InputError: no row has a text.
+        InputError: all texts are empty.
     """
     whole = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
     empty = len(rows) - len(whole)
     if not whole:
-        raise InputError("no row has a text", where=rows.file(), remedy="pass another --text_column")
+        raise InputError("all texts are empty", where=rows.file(), remedy="pass another --text_column")
     if not empty:
         return rows
     if rows.labels is None:

@@ -46,7 +46,7 @@ def encode_texts(
 ) -> EncodedTexts:
     """Encodes texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
 
-    Of a pair that is too long, the longer text is cut until both are equal, then both are ("longest first"). In
+    In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"). In
     windows the shorter text is in every input, cut to half of it; each window has the label of its row.
 
     Args:

@@ -1,4 +1,4 @@
-"""The losses of the stock heads, of each model input apart, so that any layout of a batch sums them exactly.
+"""Per-example losses of the stock heads, which sum exactly in any batch layout.
 
 The stock heads return a mean over the micro-batch. Under accumulation and on several ranks a mean of such means
 weights a label by the number of labels in its micro-batch, and Trainer divides some of them wrongly

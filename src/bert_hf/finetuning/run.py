@@ -108,13 +108,13 @@ def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: Fine
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
-    """Chooses what was not given (rate, epochs, precision, the metric that decides), and inspects the output folder.
+    """Resolves defaults (learning rate, epochs, precision, model selection metric) and inspects the output folder.
 
     Args:
-        about: a line on the model's weights, logged before training.
+        about: one line about the model's weights, logged before training.
 
     Raises:
-        InputError: the folder holds another run.
+        InputError: the folder contains another run.
     """
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
@@ -140,7 +140,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 
 def require_trained(task: DownstreamTask, about: str) -> None:
-    """Refuses to evaluate layers that were never trained, and classes of other names than those in the checkpoint.
+    """Checks that the layers were trained, and that the classes have the same names as in the checkpoint.
 
     Args:
         about: the line on the model's new weights.
@@ -156,7 +156,7 @@ def require_trained(task: DownstreamTask, about: str) -> None:
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
-    """Sets the metric that decides which weights are kept, where --metric_for_best_model is not given.
+    """Sets the default of --metric_for_best_model.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
@@ -206,7 +206,7 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
 
 
 class EarlyStop(TrainerCallback):
-    """Ends the run after `patience` evaluations without a better one; it counts them in the log, and has no state."""
+    """Stateless early stopping: counts evaluations without improvement in the log."""
 
     def __init__(self, patience: int):
         self.patience = patience
@@ -357,7 +357,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
 
 
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
-    """Describes the data of the metrics: the test rows, or the validation rows where there are no test metrics."""
+    """Describes the data of the metrics: the test rows, or the validation rows if there are no test metrics."""
     if tested:
         return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 

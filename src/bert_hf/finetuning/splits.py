@@ -3,7 +3,7 @@
     groups = near_duplicate_groups(texts)
     held = held_out(groups, percentage=10, seed=0, strata=class_strata(labels))      # (N,) booleans
 
-All of it rests on scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
+Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
 """
 
 import warnings
@@ -55,7 +55,7 @@ def row_groups(rows: LabelledTexts) -> np.ndarray:
 def held_out(
     groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray | None = None, parts: int = 2
 ) -> np.ndarray:
-    """(N,) whether a row is held out: `percentage` % of the rows, whole groups, classes in proportion.
+    """(N,) bool, true for held-out rows: `percentage` % of the rows, whole groups, classes in proportion.
 
     A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
     every other class at least one group is held out, and one is not. No row is held out where all are in one group.
@@ -131,7 +131,7 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
 
 
 def take(rows: Any, numbers: np.ndarray) -> Any:
-    """Some of the rows, by number: of a list, or of an object with a method `take`."""
+    """Selects rows by index: of a list, or of an object with a method `take`."""
     if isinstance(rows, Sequence):
         return [rows[number] for number in numbers]
     return rows.take(numbers)

@@ -27,7 +27,7 @@ class DownstreamTask(ABC):
     text, a question, a sentence); a *feature* is one input of the network. A row may become several features.
 
     Attributes:
-        parts: the rows of "train" and "validation", and of "test" and other parts where there are any.
+        parts: the rows of "train" and "validation", and of "test" and other parts, if any.
         labels: class names by id; empty for a task without classes.
     """
 
@@ -118,7 +118,7 @@ class DownstreamTask(ABC):
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
-            raise InputError("no data are named", where="--train_file", remedy="give --train_file or --dataset_name")
+            raise InputError("no training data", where="--train_file", remedy="give --train_file or --dataset_name")
         return task_args.dataset_name
 
     @abstractmethod
@@ -188,7 +188,7 @@ class DownstreamTask(ABC):
         Args:
             predictions: what `reduce` kept, one entry per feature in the order of `encoded(part)`; shorter entries
                 are padded with -100 where the batches differed in width.
-            labels: likewise.
+            labels: one per feature, padded in the same way.
         """
 
     @abstractmethod
@@ -214,7 +214,7 @@ class DownstreamTask(ABC):
         return []
 
     def baselines(self) -> dict[str, float]:
-        """Metrics of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
+        """Metrics of the test rows without a network: `baseline_…`. Empty without such a baseline."""
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:

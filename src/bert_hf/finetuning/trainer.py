@@ -19,7 +19,7 @@ from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
 def deciding_metric(args: TrainingArguments) -> str:
-    """The metric that decides which weights are kept, as Trainer logs it: `eval_f1`."""
+    """The model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
@@ -30,7 +30,7 @@ class FineTuner(ResumableTrainer):
     steps (the last, smaller group included) and ranks. `eval_loss` is the same mean over all labels of the part.
 
     Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
-    the features. Of several evaluations with an equal metric the one with the lowest loss is the best.
+    the features. Ties in the metric go to the evaluation with the lower loss.
 
     Args:
         task: its rows, loss and metrics.
@@ -143,7 +143,7 @@ class FineTuner(ResumableTrainer):
     # ---- the best evaluation
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Whether an evaluation is the best one so far; its weights are then saved, whatever --save_steps says."""
+        """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
         better = self._is_better(metrics, trial)
         if better and self.args.load_best_model_at_end:
             self.control.should_save = True

@@ -1,7 +1,7 @@
 """Safe loading of untrusted checkpoints and tokenizers (safetensors only), from a folder or the Hub.
 
 Only JSON, safetensors and vocabulary text are read: no pickle, no code, no file outside the folder. transformers
-follows what a configuration names (code, kernels, shards anywhere on the disk); here such configurations are refused
+follows what a configuration names (code, kernels, shards anywhere on the disk); here such configurations are rejected
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
@@ -114,7 +114,7 @@ def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
     remedy = "check the path or id"
     if thing == "tokenizer":
         remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
-    raise InputError(f"cannot load a {thing} from it: {reason}", where=where, remedy=remedy)
+    raise InputError(f"cannot load a {thing}: {reason}", where=where, remedy=remedy)
 
 
 def _why_unreachable() -> str | None:
@@ -260,7 +260,7 @@ def check_numbers(path: Path) -> None:
                 if dtype in _FLOATS and not _all_finite(file.get_tensor(name)):
                     raise ValueError(f"{name} holds NaN or infinity")
     except (OSError, ValueError, SafetensorError) as error:
-        hint = "give a whole checkpoint; pickles are not read"
+        hint = "give a complete checkpoint; pickles are not read"
         raise InputError(f"bad weights: {_reason(error)}", where=path, remedy=hint) from None
 
 

@@ -1,4 +1,4 @@
-"""Metrics of models without a network on the held-out examples, to compare a pre-trained model with."""
+"""Baselines for pre-training (unigram, trigram, majority) on the held-out examples."""
 
 import numpy as np
 

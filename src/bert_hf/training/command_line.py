@@ -1,4 +1,4 @@
-"""Writes commands that can be pasted into a shell: that of a run, for its card, and the next one to give."""
+"""Builds shell commands: the run's own command, for its card, and the suggested next one."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ def next_command(
 
     Args:
         root: the project's folder. recipe, config: name and path in it; None: a recipe that trains no network.
-        words: options whose values are no paths, with these values.
+        words: non-path options and their values.
         paths: options whose values are paths, as seen from the working directory.
     """
     elsewhere = Path.cwd().resolve() != root.resolve()

@@ -79,9 +79,9 @@ def check_training_step(trainer: Trainer) -> None:
     share = 0.0 if gradient is None else float(gradient) / scale / 3.0
     if share != 1.0:
         raise InputError(
-            f"training_step runs backward on {share:g} times the loss that was computed",
+            f"training_step scales the loss by {share:g}",
             where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
-            remedy="install versions that bert_hf allows, and no other code that changes Trainer",
+            remedy="install supported versions, and remove other patches of Trainer",
         )
 
 
@@ -124,7 +124,7 @@ def _first_rows(batch: dict, size: int, rows: int) -> dict:
 
 @contextlib.contextmanager
 def replaced_attributes(owner: object, **changes) -> Iterator[None]:
-    """Inside, attributes of an instance have other values; methods can be replaced in this way, too."""
+    """Context manager: temporarily replaces attributes or methods of an instance."""
     before = {name: vars(owner)[name] for name in changes if name in vars(owner)}
     vars(owner).update(changes)
     try:

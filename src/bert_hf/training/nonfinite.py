@@ -72,5 +72,6 @@ class NonFiniteGuard:
         else:
             problem = f"gradient not finite, of {self._describe_rows(step, 0, first_row)}"
         raise RunInterrupted(
-            f"step {step}: {problem}; this step is not saved; lower --learning_rate or look at that text", NOT_FINITE
+            f"step {step}: {problem}; this step is not saved; lower --learning_rate or inspect the examples",
+            NOT_FINITE,
         )

@@ -1,4 +1,4 @@
-"""Decides what to do with the output folder of a run: begin, resume, report a complete run, or refuse another one."""
+"""Decides whether a run starts, resumes, is complete, or conflicts with the run in its output folder."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ LOCK = ".lock"  # held by the one process that writes into the folder; names it
 # Of interrupted writes: our own files (`.NAME.tmp`) and folders (`NAME.tmp`), and safetensors' weights
 _TEMPORARY = re.compile(r".+\.tmp|\.tmp\w{6}")
 
-# Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
+# Globs of the files of a run, except checkpoints: what --overwrite_output_dir removes
 _FILES = (
     "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
     "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json sentence_bert_config.json "
@@ -80,8 +80,8 @@ def start(args: RunArguments, identity: dict, options: Iterable[Any] = ()) -> Ru
         options: dataclasses whose fields name the inputs of the run.
 
     Raises:
-        InputError: the folder holds another run (the keys that differ are named) or files that are not ours; or an
-            input of this run lies in the folder of another run that would be removed.
+        InputError: the folder contains another run (the error lists the keys that differ) or files that are not ours;
+            or an input of this run is in a folder that would be overwritten.
     """
     identity = json.loads(json.dumps(identity))
 
@@ -125,7 +125,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
 
     # A complete run
     if record["finished"]:
-        logger.info(f"{folder} holds this run, already complete. Its metrics: {folder / 'all_results.json'}")
+        logger.info(f"{folder} contains this run, which is complete; metrics: {folder / 'all_results.json'}")
         return RunStart(finished=True)
 
     # A run to resume
@@ -146,7 +146,7 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
     if record.get("format_version") != FORMAT_VERSION:
         problem = "holds a run of another version of bert_hf"
     elif different := differences(record["identity"], identity):
-        problem = f"the output folder holds another run: {describe(different)}"
+        problem = f"the output folder contains another run: {describe(different)}"
     else:
         return False
 
@@ -157,14 +157,14 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
 
 
 def _refuse_inputs_inside(folder: Path, options: Iterable[Any]) -> None:
-    """Refuses a run that would remove its own inputs."""
+    """Checks that the run does not remove its own inputs."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
         for path in [value] if isinstance(value, str) else value or []:
             places = map(Path, glob.glob(path) or [path])
             if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
                 raise InputError(
-                    f"{path} lies in the output folder, whose run would be removed",
+                    f"{path} is inside the output folder, which would be overwritten",
                     where=f"--{name}",
                     remedy="give another --output_dir",
                 )
@@ -201,7 +201,7 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
         before, now = (each if same_length else _without_length(each) for each in (recorded, identity))
         if different := differences(before, now):
             raise InputError(
-                f"the checkpoint is of another run: {describe(different)}",
+                f"the checkpoint belongs to another run: {describe(different)}",
                 where=name,
                 remedy="--model_name_or_path begins a new run with its weights",
             )
@@ -226,13 +226,13 @@ def _without_length(identity: dict) -> dict:
 
 
 def read_record(path: Path) -> dict | None:
-    """The record of a run in a file, `run.json` or another with an `identity`; None where there is none."""
+    """The record of a run in a file, `run.json` or another with an `identity`; None if it has no record."""
     record = read_json_object(path)
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
 def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
-    """The identity of the run that a folder holds; None where it holds none."""
+    """The identity of the run in a folder; None if it has no run."""
     record = read_record(folder / file)
     return record["identity"] if record else None
 
@@ -269,7 +269,7 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
 
 
 def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECORD) -> None:
-    """Refuses a folder that holds anything; called for a folder that is not one of ours.
+    """Raises an error unless the folder is empty; called for a folder without a record of ours.
 
     Args:
         known_by: the file that a folder of ours would hold.
@@ -326,14 +326,14 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
         _remove_files(folder, reversed(ours))  # the file by which the folder is known comes last
     elif not resumable:
         hint = "use another --output_dir, or --overwrite_output_dir"
-        raise InputError("the output folder is not empty", where=folder, remedy=hint)
+        raise InputError("output folder is not empty", where=folder, remedy=hint)
     return folder
 
 
 def require_output_dir(output_dir: str | None) -> str:
     """The value of an --output_dir that has no default."""
     if output_dir is None:
-        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
+        raise InputError("missing option", where="--output_dir", remedy="give a folder")
     return output_dir
 
 
@@ -355,16 +355,16 @@ def take_lock(folder: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             logger.warning(
-                f"{folder}: its disk supports no locks ({error.strerror}); "
+                f"{folder}: the file system does not support locks ({error.strerror}); "
                 "make sure that only one process writes there"
             )
             return
         _lock.seek(0)
         holder = _lock.read().strip() or "another process"
         raise InputError(
-            f"{holder} writes into the output folder",
+            f"{holder} is writing to the output folder",
             where=folder,
-            remedy="wait for it or end it, or give another --output_dir",
+            remedy="wait for it, stop it or give another --output_dir",
         ) from None
 
     with contextlib.suppress(OSError):  # the name is optional: a full disk is reported by the first real write

@@ -123,7 +123,7 @@ class ResumableTrainer(Trainer):
         self._time_limit.hours_before = 0.0
 
     def before_first_step(self) -> None:
-        """When everything is built and no step has been made."""
+        """Hook before the first step."""
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Loss and gradient of one micro-batch."""
@@ -177,9 +177,9 @@ class ResumableTrainer(Trainer):
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
 
     def _begin_training(self) -> None:
-        """Called by Trainer's event when everything is built and no step has been made.
+        """Called by Trainer before the first step.
 
-        Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
+        Seeds every rank except the first differently: Trainer seeds all alike, so dropout would draw the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
         """
         if self.args.world_size > 1:
@@ -194,7 +194,7 @@ class ResumableTrainer(Trainer):
     def _prepare_for_training(self, *args, **kwargs):
         """Under FSDP2, keeps the tied embeddings and everything outside the layers in one group, that of the model.
 
-        accelerate puts the tied input and output embeddings in a group of their own, and leaves the bias that the
+        accelerate puts the tied input and output embeddings in a separate group, and leaves the bias that the
         output shares with BERT's masked-LM head in another: torch then refuses the first step.
         """
         if not self.accelerator.is_fsdp2:
@@ -492,7 +492,7 @@ class _Events(TrainerCallback):
 
 
 def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
-    """Gives a loader a generator of its own.
+    """Gives a DataLoader its own generator.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
     everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.

@@ -1,4 +1,4 @@
-"""The parts that every training recipe shares: signals and errors, precision, console output, saving and pushing."""
+"""Shared steps of every training recipe: signals, errors, precision, console output, saving, pushing."""
 
 import functools
 import json

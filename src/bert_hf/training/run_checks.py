@@ -56,7 +56,7 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
     The run there is also evaluated if it began with the checkpoint that is named, as in the command that trained it.
 
     Raises:
-        InputError: there is no finished run, or the output folder holds another one than that of the checkpoint.
+        InputError: there is no finished run, or the output folder contains a run other than the checkpoint's.
     """
     folder = Path(args.output_dir or "")
     record = read_record(folder / RUN_RECORD)
@@ -68,5 +68,5 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
         raise InputError("no finished run to evaluate", where=folder, remedy=remedy)
     is_its_own = named is None or folder.resolve() == Path(named).resolve()
     if not is_its_own and record["identity"].get("weights") != weights_checksum(str(named)):
-        raise InputError("the output folder holds another run", where=folder, remedy="give another --output_dir")
+        raise InputError("the output folder contains another run", where=folder, remedy="give another --output_dir")
     return str(folder)

@@ -1,4 +1,4 @@
-"""Compares the identities of two runs entry by entry: which settings make them different runs.
+"""Fingerprints of runs: which settings make two runs different.
 
 An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …).
 """
@@ -28,7 +28,7 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
-    """Entries on the weights that a run ends with and, where evaluations decide that, on when it is evaluated.
+    """Fingerprint entries for model selection: which weights are kept, and when the run is evaluated.
 
     Args:
         ends_early: evaluations may end the run.

@@ -1,7 +1,7 @@
 """transformers' Trainer for BERT's two pre-training losses, exact for any layout of the global batch.
 
 `PreTrainer` adds to `ResumableTrainer` what pre-training needs: a loss that is the mean over the whole global batch;
-examples addressed by number; evaluation that keeps counts and not logits; speed and model FLOPs utilisation (MFU) in
+examples addressed by index; evaluation that keeps counts instead of logits; speed and model FLOPs utilisation (MFU) in
 the log.
 """
 
@@ -135,7 +135,7 @@ class PreTrainer(ResumableTrainer):
         )  # fmt: skip
 
     def _resolve_options(self) -> None:
-        """Refuses options without effect here, and sets those that follow from the dataset."""
+        """Rejects options without effect here, and sets those that follow from the dataset."""
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)

@@ -1,4 +1,4 @@
-"""What a model learns besides the masked tokens: how segments are paired, and what the label of a pair means.
+"""Pre-training objectives besides masked tokens: how segments are paired and labelled.
 
 An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
 that sets `ExampleArguments.nsp` to its key. The model's pair head is always `seq_relationship`, and its label
@@ -69,7 +69,7 @@ class Objective:
             problem = f"sentence pairs need at least {self.min_documents} documents, and the text has {count}"
             hint = "separate documents by blank lines"
         elif not (documents.ends - documents.starts > 1).any():
-            problem = "no document has two sentences, so no sentence has a next one"
+            problem = "no document has two sentences, so there is no next sentence"
             hint = "give documents of several sentences"
         else:
             return

@@ -1,4 +1,4 @@
-"""Measures how well the next-sentence label can be predicted from a pair without reading it.
+"""Label leaks: how well the NSP label can be predicted without comparing the two segments.
 
 A model that can infer the label from the lengths of the segments, or from their words taken alone, learns that instead
 of language. `shortcuts` reports on a text (`prepare.py --check true`); `length_leak` also tests our pair sampler.
@@ -68,7 +68,7 @@ def shortcuts(examples: PreTrainingExamples, collator: DataCollatorForPreTrainin
     """
     number = min(MAX_PAIRS, len(examples))
     if number < MIN_PAIRS:
-        return [Finding(f"{number} pairs are too few to look for shortcuts in")]
+        return [Finding(f"{number} pairs: too few to look for label leaks")]
 
     features = [examples[index] for index in range(number)]
     labels = np.array([feature["next_sentence_label"] for feature in features])

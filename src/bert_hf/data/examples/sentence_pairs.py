@@ -1,4 +1,4 @@
-"""Cuts documents into chunks, and draws the sentence pairs (A, B) of one epoch for next-sentence prediction.
+"""Sentence pairs (A, B) for next-sentence prediction: chunks of documents, and the pairs of an epoch.
 
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
@@ -136,7 +136,7 @@ def _cut_and_exchange(
     Returns:
         pairs: one for each chunk.
         unmatched: the NOT_NEXT pairs for which no segment was suitable. They keep their own B.
-        unused: the chunks whose B is in no pair; as many as are unmatched, and not always the same.
+        unused: the chunks whose B is in no pair; as many as are unmatched, but not always the same.
     """
     document, start, end = chunks
     cut = _draw_cuts(documents, chunks, rng)
@@ -172,7 +172,7 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
     of them can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
 
     Example: documents with sentences of 6, 7, 3, 8, 5 and of 8, 4 tokens, each of them one chunk.
-        the first chunk's B may have 12 tokens, the length of the second document: it is [5], and not [8, 5]
+        the first chunk's B may have 12 tokens, the length of the second document: it is [5] rather than [8, 5]
         the second chunk's B may have 29 tokens, but A needs a sentence: it is [4]
     """
     document, start, end = chunks

@@ -21,7 +21,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 @contextlib.contextmanager
 def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
-    """Turns whatever a server or a file system raises into an `InputError`, which is one line.
+    """Converts errors of servers and file systems to `InputError`.
 
     Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
     """
@@ -73,7 +73,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def check_disjoint(**named: list[str] | None) -> None:
-    """Refuses a file that two options name: rows would be trained on and tested.
+    """Checks that no file is given to two options: its rows would be trained on and tested.
 
     Args:
         named: paths and globs by the name of their option.

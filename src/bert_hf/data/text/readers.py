@@ -108,12 +108,12 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                 yield number, column, rest, True
     except DAMAGED as error:
         what = "decompressed" if compression(path) else "read"
-        remedy = "fetch the file again"
+        remedy = "download the file again"
         raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
 
 
 def _refuse_binary(raw: bytes, path: str | Path) -> None:
-    """Refuses the beginning of a file that is not UTF-8 text: an archive, Parquet, UTF-16, …"""
+    """Checks the beginning of a file: rejects archives, Parquet, UTF-16 and whatever else is not UTF-8 text."""
     for kind, magic in _MAGIC_BYTES.items():
         if raw.startswith(magic):
             remedy = "unpack or convert it, or rename it to match (.gz, .xz, .parquet)"

@@ -20,7 +20,7 @@ DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
 TAG_COLUMNS = ("ner_tags", "tags", "labels")
 DOCUMENT_COLUMNS = ("document_id", "doc_id", "document")
-_REMEDY = "correct or remove it"
+_REMEDY = "fix or remove it"
 
 
 @dataclass
@@ -32,7 +32,7 @@ class TaggedSentences:
         documents: the number of each sentence's document; sentences of a document follow each other.
         files: the file of each sentence, or the Hub dataset.
         lines: the line of each word (of a row: of its sentence); empty for a Hub dataset.
-        notes: what the user has to know of how the data were read, a line each.
+        notes: remarks on how the data were read, one per line.
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -135,7 +135,7 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
         tagged.add(words, tags, offset + document, where, lines)
 
     if len(tagged) == begin:
-        raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
+        raise InputError("contains no sentences", where=where, remedy="give a file of tagged words")
 
 
 def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
@@ -174,7 +174,7 @@ def _read_conll(path: str) -> Iterator[_Sentence]:
             continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
         if len(fields) < 2 or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
             what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
-            raise InputError(what, where=path, line=number, remedy="correct the line; a blank line ends a sentence")
+            raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
 
         columns = len(fields)
         words.append(fields[0])
@@ -255,7 +255,7 @@ def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
-    """Refuses a label that training does not have.
+    """Checks that the training rows have every label.
 
     Raises:
         InputError: with file and line of the first one.

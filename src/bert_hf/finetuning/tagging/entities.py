@@ -117,12 +117,12 @@ class Counts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Share of the predicted ones that are correct; 0 where there are none."""
+        """Share of the predicted entities that are correct; 0 if none is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of those in the data that were found; 0 where there are none."""
+        """Share of the entities in the data that are predicted; 0 if the data have none."""
         return self.correct / self.gold if self.gold else 0.0
 
     @property

@@ -27,7 +27,7 @@ REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another
 
 
 class DamagedCheckpoint(InputError):
-    """A checkpoint that differs from its manifest; the message names the file and the fault."""
+    """A checkpoint that differs from its manifest; the message names the file and the problem."""
 
     def __init__(self, fault: str):
         super().__init__(fault, remedy="name an older checkpoint, or remove this one")
@@ -50,7 +50,7 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
         facts: step, fingerprints, versions; recorded in the manifest.
 
     Raises:
-        OSError: the disk is full or refuses; `temporary` is removed then, and an earlier `final` is kept.
+        OSError: the disk is full or not writable; `temporary` is removed then, and an earlier `final` is kept.
     """
     try:
         # Record sizes and checksums
@@ -75,7 +75,7 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """One rename, or two where there is a checkpoint of that step: one of both is complete at any time."""
+    """One rename, or two if that step has a checkpoint: at least one of the two is always complete."""
     replaced = final.with_name(REPLACED + final.name)
     if final.exists():
         discard(replaced)
@@ -190,7 +190,7 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def step_of(checkpoint: str | Path | None) -> int:
-    """The step in the name of a checkpoint's folder; -1 where there is none."""
+    """The step in the name of a checkpoint's folder; -1 if the name has no step."""
     found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
     return int(found[1]) if found else -1
 
@@ -273,7 +273,7 @@ class RunCheckpoints:
         """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder.
 
         Raises:
-            InputError: the named one is damaged or missing; or the folder holds none.
+            InputError: the requested checkpoint is damaged or missing, or the folder has no checkpoint.
         """
         if not resume_from_checkpoint:
             return None

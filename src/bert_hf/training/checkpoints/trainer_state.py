@@ -83,7 +83,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a checkpoint holds no {type(value).__name__}")
+    raise TypeError(f"cannot save a {type(value).__name__} in a checkpoint")
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -263,7 +263,7 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Refuses a checkpoint that this engine or (under DeepSpeed) this number of ranks cannot resume from.
+    """Checks that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint.
 
     Raises:
         InputError: names both layouts.

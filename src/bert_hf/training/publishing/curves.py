@@ -23,7 +23,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """Two panels, each with its baseline as a dashed line.
 
-    Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy where there are no pairs). The loss
+    Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy if there are no pairs). The loss
     of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses,
     and accuracies if any.
     """
