@@ -192,8 +192,8 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
     if model_args.model_name_or_path:
         config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
     else:
-        known = corpus_args.train_file or tokenizer_args.tokenizer_name
-        vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if known else tokenizer_args.vocab_size
+        source = corpus_args.train_file or tokenizer_args.tokenizer_name
+        vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
     check_positions(longest_length(example_args), config.max_position_embeddings, "--max_seq_length")
     return config

@@ -29,7 +29,7 @@ from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
-from bert_hf.training.output_folder import refuse_foreign_files, take_lock
+from bert_hf.training.output_folder import check_no_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
@@ -221,7 +221,7 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     path = Path(str(output_args.output_dir))
     before = read_json_object(path / FEATURE_RECORD)
     if before is None:
-        refuse_foreign_files(path, output_args.overwrite_output_dir, known_by=FEATURE_RECORD)
+        check_no_foreign_files(path, output_args.overwrite_output_dir, marker=FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 

@@ -60,9 +60,9 @@ class ProbeArguments:
         for part in self.parts or ():
             check_known(part, NEEDS, f"no part {part!r}", "--parts")
         chosen = self.parts or [part for part in NEEDS if getattr(self, NEEDS[part])]
-        lacking = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
-        if lacking:
-            names = " or ".join(f"--{name}" for name in dict.fromkeys(lacking))
+        missing = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
+        if missing:
+            names = " or ".join(f"--{name}" for name in dict.fromkeys(missing))
             raise InputError("nothing to probe", where="--parts", remedy=f"give {names}")
         return chosen
 
@@ -116,11 +116,11 @@ def run_probe(
     for part, measure in _measures(probe_args, subject, folder, main).items():
         report(f"{part} …")
         begin = time.perf_counter()
-        found = measure()
-        if isinstance(found, str):
-            results["notes"].append(f"{part}: {found}")
+        result = measure()
+        if isinstance(result, str):
+            results["notes"].append(f"{part}: {result}")
         else:
-            results[part] = found
+            results[part] = result
         results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
     (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
@@ -184,9 +184,11 @@ def _table(results: dict) -> list[list[str]]:
         rows.append(["next sentence: accuracy", shown, f"majority {nsp['majority']:.3f}"])
 
     if grammar := results.get("grammar"):
-        own, random = grammar["checkpoint"], grammar["random"]
-        shown = f"{own['accuracy']:.3f} ± {own['standard_error']:.3f}"
-        rows.append([f"grammar: {own['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"])
+        trained, random = grammar["checkpoint"], grammar["random"]
+        shown = f"{trained['accuracy']:.3f} ± {trained['standard_error']:.3f}"
+        rows.append(
+            [f"grammar: {trained['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"]
+        )
 
     if features := results.get("features"):
         for count, value in features["scores"]["checkpoint"].items():

@@ -37,7 +37,7 @@ from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
-from bert_hf.training.output_folder import refuse_foreign_files
+from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command and inputs, its output, the recipe's output folder
@@ -203,7 +203,7 @@ class Study:
         """Creates the output folder after the recipe has accepted its options; returns the recipe's exit code."""
         is_new = not (self.root / STUDY).is_file()
         if is_new:
-            refuse_foreign_files(self.root, overwrite=False, known_by=STUDY)
+            check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         code = self._check_models() if is_new or self.args.check else 0
         if code or self.args.check:
             return code
@@ -336,8 +336,8 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
     """
     models: dict[str, Model] = {}
     for entry in entries or [""]:
-        named, *argv = shlex.split(entry) or [""]
-        name, _, path = named.partition("=")
+        assignment, *argv = shlex.split(entry) or [""]
+        name, _, path = assignment.partition("=")
         folder = os.path.expanduser(path.removesuffix(_FROM_SCRATCH))
         if not folder or not re.fullmatch(r"\w[\w.-]*", name) or name in models or name.startswith("baseline"):
             hint = "give NAME=PATH, such as mini=runs/mini, each with its own name (not baseline…)"
@@ -388,14 +388,14 @@ def without_options(argv: Iterable[str], names: Iterable[str]) -> list[str]:
     >>> without_options(["--eval_steps", "5", "--seed=1", "--fp16"], ["eval_steps"])
     ['--seed=1', '--fp16']
     """
-    kept: list[str] = []
+    remaining: list[str] = []
     keeps = True
     for word in argv:
         if word.startswith("--"):
             keeps = _option_name(word) not in names
         if keeps:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _option_name(word: str) -> str:

@@ -59,8 +59,8 @@ def metric_names(rows: list[Row]) -> list[str]:
 def baseline_names(row: Row) -> list[str]:
     """The baselines of a run: `baseline_words` of `baseline_words_f1`, …"""
     pattern = re.compile(f"({_BASELINE}[a-z]+)_({'|'.join(metric_names([row]))})")
-    found = [match[1] for match in map(pattern.fullmatch, row.metrics) if match]
-    return list(dict.fromkeys(found))
+    names = [match[1] for match in map(pattern.fullmatch, row.metrics) if match]
+    return list(dict.fromkeys(names))
 
 
 def main_metrics(rows: list[Row]) -> list[str]:

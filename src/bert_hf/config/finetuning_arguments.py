@@ -75,8 +75,8 @@ class FineTuningArguments(RunArguments):
         self.eval_strategy = self.eval_strategy or evaluates
 
         if self.load_best_model_at_end is None:
-            kept = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
-            self.load_best_model_at_end = kept  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
+            can_keep_best = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
+            self.load_best_model_at_end = can_keep_best  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
         if self.load_best_model_at_end and self.save_strategy is None:  # only saved weights can be kept
             self.save_strategy = self.eval_strategy
             if self.save_steps is None and self.eval_steps is not None:
@@ -193,8 +193,8 @@ class TaskArguments(
 
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""
-        given = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
-        return {part: files for part, files in given.items() if files}
+        files_of_part = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        return {part: files for part, files in files_of_part.items() if files}
 
 
 @dataclass

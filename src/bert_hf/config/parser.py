@@ -199,14 +199,14 @@ def _read_values(
     values, unknown = parser.parse_known_args(words)
     parser.check_known(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    named = {name: getattr(values, name) for name in names if hasattr(values, name)}
+    from_command_line = {name: getattr(values, name) for name in names if hasattr(values, name)}
 
     config = values.config
     if config is None and not words:
         config = default_config
     if config is not None:
-        values = parser.parse_args(_words_of_yaml(parser, Path(config), named) + words)
-    return values, named
+        values = parser.parse_args(_words_of_yaml(parser, Path(config), from_command_line) + words)
+    return values, from_command_line
 
 
 def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[str]:

@@ -144,17 +144,17 @@ class RunArguments(OutputArguments, TrainingArguments):
 
     def _init_stock_class(self) -> None:
         """Calls the stock class, which rejects names of optimizers and schedules that transformers does not have."""
-        own = {}
+        ours = {}
         for name, kind, known in (
             ("optim", OptimizerNames, "adamw_torch_fused"),
             ("lr_scheduler_type", SchedulerType, "linear"),
         ):
             if getattr(self, name) not in [each.value for each in kind]:
-                own[name] = getattr(self, name)
+                ours[name] = getattr(self, name)
                 setattr(self, name, known)
 
         super().__post_init__()
-        for name, value in own.items():
+        for name, value in ours.items():
             setattr(self, name, value)
 
         batches: Any = self.accelerator_config
@@ -163,12 +163,12 @@ class RunArguments(OutputArguments, TrainingArguments):
 
     def _actions(self) -> dict[str, bool]:
         """Resolves --do_train, --do_eval and --do_predict."""
-        given = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
-        chosen = any((given["do_eval"], given["do_predict"]))
-        train = not chosen if given["do_train"] is None else given["do_train"]
-        default = train or not chosen  # of the other two
+        actions = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
+        any_other = any((actions["do_eval"], actions["do_predict"]))
+        train = not any_other if actions["do_train"] is None else actions["do_train"]
+        default = train or not any_other  # of the other two
         return {"do_train": train} | {
-            name: default if given[name] is None else given[name] for name in ("do_eval", "do_predict")
+            name: default if actions[name] is None else actions[name] for name in ("do_eval", "do_predict")
         }
 
     def _resolve_strategies(self) -> None:

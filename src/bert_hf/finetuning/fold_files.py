@@ -44,8 +44,8 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
     """
     if not split_args.train_file:
         raise InputError("no training data", where="--train_file", remedy="give files of labelled rows")
-    named = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    rows = read_labelled(split_args.train_file, named, split_args.encoding)
+    columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
+    rows = read_labelled(split_args.train_file, columns, split_args.encoding)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()

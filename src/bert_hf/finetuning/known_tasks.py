@@ -188,22 +188,24 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
         raise InputError(f"task {task!r} has no folder of benchmark files", where="--data_dir", remedy=remedy)
 
-    named = Path(folder) / str(data.benchmark)
+    task_folder = Path(folder) / str(data.benchmark)
     parts = {}
     for part, split in data.splits.items():
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
         name, column = data.single_file or (f"{stem}.tsv", "")
-        path = _existing(named if named.is_dir() else Path(folder), name)
+        path = _existing(task_folder if task_folder.is_dir() else Path(folder), name)
         labelled = bool(data.single_file) or not part.startswith("test")
         rows = _file_rows(path, data.file_header if labelled else ())
         if data.single_file:
             rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
 
         # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
-        whole = [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
-        parts[part] = _labelled(data, whole, path, labelled)
-        if len(whole) < len(rows):
-            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
+        complete = (
+            [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
+        )
+        parts[part] = _labelled(data, complete, path, labelled)
+        if len(complete) < len(rows):
+            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(complete):,} incomplete rows")
     return parts
 
 
@@ -300,6 +302,6 @@ def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str
     """
     lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
     if places:
-        named = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
-        lines = [f"{line}\t{place}" for line, place in zip(lines, named, strict=True)]
+        place_column = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
+        lines = [f"{line}\t{place}" for line, place in zip(lines, place_column, strict=True)]
     write_durably(path, "\n".join(lines) + "\n")

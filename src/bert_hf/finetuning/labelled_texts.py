@@ -42,8 +42,8 @@ class Columns(NamedTuple):
 
     def __str__(self) -> str:
         """`text: sentence1, pair: sentence2, label: score`."""
-        read = {"text": self.text, "pair": self.pair, "label": self.label}
-        return ", ".join(f"{part}: {name}" for part, name in read.items() if name is not None)
+        columns = {"text": self.text, "pair": self.pair, "label": self.label}
+        return ", ".join(f"{part}: {name}" for part, name in columns.items() if name is not None)
 
 
 @dataclass
@@ -164,8 +164,8 @@ def count_classes(labels: Sequence[str]) -> str:
     counts = Counter(labels)
     if len(counts) > _MOST_COUNTED:
         return f"{len(counts):,} classes of {min(counts.values()):,} to {max(counts.values()):,} rows"
-    shown = {name: name if as_number(name) is None else repr(name) for name in counts}
-    return ", ".join(f"{shown[name]} {count:,}" for name, count in counts.most_common())
+    quoted = {name: name if as_number(name) is None else repr(name) for name in counts}
+    return ", ".join(f"{quoted[name]} {count:,}" for name, count in counts.most_common())
 
 
 def as_number(value: Any) -> float | None:
@@ -310,12 +310,12 @@ def without_empty(rows: LabelledTexts) -> LabelledTexts:
     Raises:
         InputError: all texts are empty.
     """
-    whole = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
-    empty = len(rows) - len(whole)
-    if not whole:
+    complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
+    empty = len(rows) - len(complete)
+    if not complete:
         raise InputError("all texts are empty", where=rows.file(), remedy="pass another --text_column")
     if not empty:
         return rows
     if rows.labels is None:
         return replace(rows, notes=[*rows.notes, f"{empty:,} without a text"])
-    return replace(rows.take(whole), notes=[*rows.notes, f"{empty:,} without a text left out"])
+    return replace(rows.take(complete), notes=[*rows.notes, f"{empty:,} without a text left out"])

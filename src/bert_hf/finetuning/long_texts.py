@@ -156,11 +156,11 @@ def _windows(first: list[Item], second: list[Item], available: int) -> list[tupl
         15 tokens in windows of 8:  0–8, 3–11, 7–15
     """
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
-    kept = shorter[: available // 2]
-    size = available - len(kept)
+    short_tokens = shorter[: available // 2]
+    size = available - len(short_tokens)
     step = size - int(size * OVERLAP)
     last = len(longer) - size  # where the last window begins
     count = -(-last // step) + 1
     begins = [last * number // max(1, count - 1) for number in range(count)]
-    parts = [(longer[begin : begin + size], kept) for begin in begins]
+    parts = [(longer[begin : begin + size], short_tokens) for begin in begins]
     return [(other, one) for one, other in parts] if longer is second else parts

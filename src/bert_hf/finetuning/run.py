@@ -20,7 +20,7 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
-from bert_hf.finetuning.trainer import FineTuner, deciding_metric
+from bert_hf.finetuning.trainer import FineTuner, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
@@ -166,7 +166,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
         return "the last weights are kept"
     if not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
-    metric = deciding_metric(args).removeprefix("eval_")
+    metric = selection_metric(args).removeprefix("eval_")
     if metric not in (known := task.metric_names(task.task_args)):
         raise InputError(
             f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
@@ -213,7 +213,7 @@ class EarlyStop(TrainerCallback):
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
         """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
-        metric = deciding_metric(args)
+        metric = selection_metric(args)
         sign = 1 if args.greater_is_better else -1
         by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
 
@@ -279,7 +279,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics.get("test", {})}
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
-        lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
+        lines = [report, selected_step_line(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -305,12 +305,12 @@ def _other_parts(trainer: FineTuner) -> list[str]:
     return [part for part in parts if task.task_args.write_predictions or "labels" in task.encoded(part).column_names]
 
 
-def kept_step(trainer: FineTuner) -> str:
+def selected_step_line(trainer: FineTuner) -> str:
     """A line on the step whose weights are kept; "" where no evaluation chose them."""
     state = trainer.state
     if not trainer.args.load_best_model_at_end or state.best_global_step is None:
         return ""
-    name = deciding_metric(trainer.args).removeprefix("eval_")
+    name = selection_metric(trainer.args).removeprefix("eval_")
     return f"kept: the weights of step {state.best_global_step:,} of {state.global_step:,}, by validation {name}"
 
 

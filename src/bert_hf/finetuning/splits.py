@@ -117,11 +117,11 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
     held = held.copy()
     sizes = np.bincount(groups)
     for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
-        own = np.unique(groups[strata == stratum])
+        class_groups = np.unique(groups[strata == stratum])
         sides = held[strata == stratum]
-        smallest = own[sizes[own].argmin()]
-        if len(own) < parts:
-            held[np.isin(groups, own)] = False
+        smallest = class_groups[sizes[class_groups].argmin()]
+        if len(class_groups) < parts:
+            held[np.isin(groups, class_groups)] = False
         elif not sides.any() or sides.all():
             held[groups == smallest] = not sides.any()
     return held
@@ -192,9 +192,11 @@ def folds(
     """
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):
-        own = strata == stratum
-        if (different := len(np.unique(groups[own]))) < count:
-            label = "the file" if regression or rows.labels is None else f"label {rows.labels[int(own.argmax())]!r}"
+        in_class = strata == stratum
+        if (different := len(np.unique(groups[in_class]))) < count:
+            label = (
+                "the file" if regression or rows.labels is None else f"label {rows.labels[int(in_class.argmax())]!r}"
+            )
             what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
             raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
 

@@ -42,9 +42,9 @@ class DownstreamTask(ABC):
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
         self.tokenizer = tokenizer
-        given = self.read(task_args)
-        self.labels = self.class_names(task_args, given)
-        self.parts = limited(self.complete(task_args, given), task_args)
+        parts = self.read(task_args)
+        self.labels = self.class_names(task_args, parts)
+        self.parts = limited(self.complete(task_args, parts), task_args)
 
     # ---- rows
 
@@ -224,8 +224,8 @@ class DownstreamTask(ABC):
             predictions: for the test rows, or the validation rows where test rows have no labels.
         """
         prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
-        shown = {name: value for name, value in metrics.items() if name.startswith(prefix)}
-        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())
+        part_metrics = {name: value for name, value in metrics.items() if name.startswith(prefix)}
+        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())
 
 
 def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:

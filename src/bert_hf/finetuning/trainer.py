@@ -18,7 +18,7 @@ from bert_hf.training.exact_backward import check_training_step, exact_training_
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-def deciding_metric(args: TrainingArguments) -> str:
+def selection_metric(args: TrainingArguments) -> str:
     """The model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
@@ -105,13 +105,13 @@ class FineTuner(ResumableTrainer):
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             outputs = model(**self._network_inputs(inputs))
-        kept = self.task.reduce(inputs, outputs)
+        reduced = self.task.reduce(inputs, outputs)
 
         labels = inputs.get("labels")
         if labels is None:
-            return None, (kept,), None
+            return None, (reduced,), None
         losses = torch.stack([self.task.losses(inputs, outputs), self.task.count(labels).float()], 1)
-        return None, (kept, losses), labels
+        return None, (reduced, losses), labels
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
@@ -128,8 +128,8 @@ class FineTuner(ResumableTrainer):
             metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
             order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
             metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
-        named = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
-        return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
+        prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
+        return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
         """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
@@ -154,7 +154,7 @@ class FineTuner(ResumableTrainer):
         if super()._determine_best_metric(metrics, trial):
             return True
 
-        tied = best is not None and metrics.get(deciding_metric(self.args)) == best
+        tied = best is not None and metrics.get(selection_metric(self.args)) == best
         if not tied or metrics["eval_loss"] >= self._loss_of_best():
             return False
         self.state.best_global_step = self.state.global_step

@@ -26,8 +26,8 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}
     if flat:
-        found = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
-        ends = dict(zip(flat, found.tolist(), strict=True))
+        cuts = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
+        ends = dict(zip(flat, cuts.tolist(), strict=True))
 
     for number, start in enumerate(starts):
         piece = dict(inputs)

@@ -95,25 +95,25 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = own = args.per_device_train_batch_size
+    size = own_rows = args.per_device_train_batch_size
     own_shards = args.train_sampling_strategy == "batch_rebalance"  # of transformers' sampler: nothing is filled
     if args.world_size > 1 and has_length(dataset) and not (own_shards or args.dataloader_drop_last):
         last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
-        own = min(max(0, last - args.process_index * size), size)
+        own_rows = min(max(0, last - args.process_index * size), size)
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        filled = own < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, size, own) if filled else batch
+        filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, size, own_rows) if filled else batch
 
 
 def _first_rows(batch: dict, size: int, rows: int) -> dict:
     """The first rows of a batch of `size` rows; of no rows the first one without its labels."""
-    kept = max(1, rows)
+    rows_left = max(1, rows)
     result = dict(batch)
     for name, value in batch.items():
         if name in ("masked_positions", "token_positions"):  # indices into the flattened batch (B·L)
-            result[name] = value[value < kept * batch["input_ids"].shape[1]]
+            result[name] = value[value < rows_left * batch["input_ids"].shape[1]]
         elif isinstance(value, Tensor) and value.dim() and len(value) == size:
-            result[name] = value[:kept]
+            result[name] = value[:rows_left]
 
     for name in [name for name in result if "label" in name and not rows]:
         result[name] = torch.full_like(result[name], torch.nan if result[name].is_floating_point() else IGNORE_INDEX)

@@ -53,10 +53,10 @@ class NonFiniteGuard:
         else:
             bad = norm is not None and not math.isfinite(norm)
         if bad:
-            self.refuse(step)
+            self.abort(step)
         self.forget()
 
-    def refuse(self, step: int) -> NoReturn:
+    def abort(self, step: int) -> NoReturn:
         """Ends the run because of a step. Called by every rank."""
         mine = []
         first_row = 0

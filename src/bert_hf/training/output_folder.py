@@ -108,7 +108,7 @@ def folder_of(args: TrainingArguments) -> Path:
 def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, options: Iterable[Any]) -> RunStart:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
     if read_record(folder / RUN_RECORD) is None:
-        refuse_foreign_files(folder, args.overwrite_output_dir)
+        check_no_foreign_files(folder, args.overwrite_output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     _remove_temporary_files(folder)
@@ -116,25 +116,25 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
     # A new run, in place of another one if that is asked for
     record = read_record(folder / RUN_RECORD)  # again: another process may have written it before the lock was taken
     if record is None or _is_another_run(folder, record, identity, args.overwrite_output_dir):
-        named = _verified_named_checkpoint(args, identity)
+        requested = _verified_requested_checkpoint(args, identity)
         if record is not None:
-            _refuse_inputs_inside(folder, (args, *options))
+            _check_inputs_outside(folder, (args, *options))
             _remove_run(folder)
         write_record(folder, identity, finished=False)
-        return RunStart(named)
+        return RunStart(requested)
 
     # A complete run
     if record["finished"]:
-        logger.info(f"{folder} contains this run, which is complete; metrics: {folder / 'all_results.json'}")
+        logger.info(f"{folder}: this run is already complete; metrics: {folder / 'all_results.json'}")
         return RunStart(finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpoint_files.newest_verified(folder, check=check, identity=identity)
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
-        named = _verified_named_checkpoint(args, identity)
-        if named or newest is None:
-            return RunStart(named)
+        requested = _verified_requested_checkpoint(args, identity)
+        if requested or newest is None:
+            return RunStart(requested)
 
     check_checkpoint_compatible(json.loads((newest / checkpoint_files.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
@@ -156,7 +156,7 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
     return True
 
 
-def _refuse_inputs_inside(folder: Path, options: Iterable[Any]) -> None:
+def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
     """Checks that the run does not remove its own inputs."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
@@ -181,15 +181,15 @@ def _check_best(checkpoint: Path) -> None:
         checkpoint_files.verify(checkpoint.with_name(f"checkpoint-{best}"))
 
 
-def named_checkpoint(args: TrainingArguments) -> str | None:
+def requested_checkpoint(args: TrainingArguments) -> str | None:
     """The folder that --resume_from_checkpoint names; None where it names none."""
     name = args.resume_from_checkpoint
     return None if not name or str(name).lower() == "true" else str(name)
 
 
-def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
+def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
     """The folder that --resume_from_checkpoint names, verified: of the same run, which may now be longer."""
-    name = named_checkpoint(args)
+    name = requested_checkpoint(args)
     if name is None:
         return None
 
@@ -268,11 +268,11 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
 # ---- files in the folder
 
 
-def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECORD) -> None:
+def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECORD) -> None:
     """Raises an error unless the folder is empty; called for a folder without a record of ours.
 
     Args:
-        known_by: the file that a folder of ours would hold.
+        marker: the file that identifies a folder of ours.
 
     Raises:
         InputError: the folder is not empty, or is a file.
@@ -281,7 +281,7 @@ def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECO
         return
     problem = "the output folder holds files that bert_hf did not write"
     if overwrite:
-        problem += f" (there is no {known_by}), and --overwrite_output_dir removes only its own"
+        problem += f" (there is no {marker}), and --overwrite_output_dir removes only its own"
     raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 
@@ -321,7 +321,7 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
 
     # Looked for after the listing: another part of a corpus may begin at the same moment
     if not (folder / ours[0]).is_file():
-        refuse_foreign_files(folder, overwrite, known_by=ours[0])
+        check_no_foreign_files(folder, overwrite, marker=ours[0])
     elif overwrite:
         _remove_files(folder, reversed(ours))  # the file by which the folder is known comes last
     elif not resumable:

@@ -184,5 +184,5 @@ def _is_lost_worker(error: Exception, workers: int) -> bool:
 
 def _is_lost_connection(error: Exception) -> bool:
     text = str(error)
-    named = any(word in text for word in ("gloo", "Connection", "NCCL"))
-    return isinstance(error, RuntimeError) and (named or isinstance(error, dist.DistError))
+    mentions_network = any(word in text for word in ("gloo", "Connection", "NCCL"))
+    return isinstance(error, RuntimeError) and (mentions_network or isinstance(error, dist.DistError))

@@ -92,7 +92,7 @@ class ResumableTrainer(Trainer):
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks, self.describe_rows)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
-        self._events = _Events(self._begin_training)
+        self._events = _EpochEvents(self._begin_training)
         self.add_callback(self._events)
 
         # Checkpoints
@@ -247,7 +247,7 @@ class ResumableTrainer(Trainer):
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
         if self.is_deepspeed_enabled and self._finite.has_bad_loss():
-            self._finite.refuse(self.state.global_step + 1)
+            self._finite.abort(self.state.global_step + 1)
         return (loss, *outputs) if outputs else loss
 
     def _get_grad_norm(self, model, grad_norm=None):
@@ -474,7 +474,7 @@ class ResumableTrainer(Trainer):
         return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
 
 
-class _Events(TrainerCallback):
+class _EpochEvents(TrainerCallback):
     """Calls back when training begins; remembers whether the end of the epoch was reported."""
 
     def __init__(self, on_begin: Callable[[], None]):

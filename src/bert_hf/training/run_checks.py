@@ -12,7 +12,7 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import check_optimizer
 from bert_hf.training.optimization.schedules import check_schedule
-from bert_hf.training.output_folder import RUN_RECORD, named_checkpoint, read_record, refuse_foreign_files
+from bert_hf.training.output_folder import RUN_RECORD, check_no_foreign_files, read_record, requested_checkpoint
 from bert_hf.training.run_fingerprint import weights_checksum
 
 
@@ -26,8 +26,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     folder = Path(args.output_dir or "")
     yield check_writable(str(folder))
     if not (folder / RUN_RECORD).is_file():
-        refuse_foreign_files(folder, args.overwrite_output_dir)
-    checkpoint = named_checkpoint(args)
+        check_no_foreign_files(folder, args.overwrite_output_dir)
+    checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
         remedy = "give a folder checkpoint-N, or leave it out"
         raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)

@@ -179,8 +179,8 @@ class _StepTimer(TrainerCallback):
             torch.accelerator.synchronize()
         self.ends.append(time.perf_counter())
 
-        known = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
-        control.should_training_stop = known or control.should_training_stop
+        measured = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
+        control.should_training_stop = measured or control.should_training_stop
 
     def seconds_per_step(self) -> float:
         skipped = min(len(self.ends) // 6, 5)  # warm-up

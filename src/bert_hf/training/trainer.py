@@ -331,8 +331,8 @@ class PreTrainer(ResumableTrainer):
                 continue
             with self._longer_loader(name) as loader:
                 output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
-            found = output.metrics or {}
-            metrics |= {key: value for key, value in found.items() if key.endswith(("_loss", "_accuracy"))}
+            all_metrics = output.metrics or {}
+            metrics |= {key: value for key, value in all_metrics.items() if key.endswith(("_loss", "_accuracy"))}
         return metrics
 
     def _has_reached(self, length: int) -> bool:
@@ -382,8 +382,8 @@ class PreTrainer(ResumableTrainer):
             metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        named = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
-        return output._replace(metrics={**(output.metrics or {}), **named})
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
+        return output._replace(metrics={**(output.metrics or {}), **metrics})
 
     def _means(self, sums) -> dict[str, float]:
         """Metrics from the sums of both tasks; the label's are named by the objective of the examples."""

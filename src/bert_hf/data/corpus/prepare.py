@@ -83,10 +83,10 @@ def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, op
 
 def _text_column(inputs: Sequence[Source]) -> dict:
     """The column that the sources read, if given: a corpus made without it keeps its fingerprint."""
-    named = [getattr(source, "text_column", None) for source in inputs]
-    if not any(named):
+    columns = [getattr(source, "text_column", None) for source in inputs]
+    if not any(columns):
         return {}
-    return {"text_column": named[0] if len(set(named)) == 1 else named}
+    return {"text_column": columns[0] if len(set(columns)) == 1 else columns}
 
 
 # ---- the folder

@@ -105,20 +105,20 @@ def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
         number   0     1     2     3     4     5
         key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
-    kept = []  # a heap: (-key, number, bytes, piece)
+    heap = []  # a heap: (-key, number, bytes, piece)
     size = read = 0
     for number, piece in enumerate(pieces):
         length = len(piece.text.encode("utf-8", "surrogatepass"))
-        heapq.heappush(kept, (-(number * _GOLDEN % 1), number, length, piece))
+        heapq.heappush(heap, (-(number * _GOLDEN % 1), number, length, piece))
         size += length
         read += length
 
-        while size > limit and len(kept) > 1:
-            size -= heapq.heappop(kept)[2]
+        while size > limit and len(heap) > 1:
+            size -= heapq.heappop(heap)[2]
         if read > _SAMPLE_READ * limit:
             break
 
-    numbered = {number: piece for _, number, _, piece in sorted(kept, key=lambda one: one[1])}
+    numbered = {number: piece for _, number, _, piece in sorted(heap, key=lambda one: one[1])}
     return [piece._replace(ends=piece.ends or number + 1 not in numbered) for number, piece in numbered.items()]
 
 

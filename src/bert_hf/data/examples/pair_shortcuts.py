@@ -73,10 +73,10 @@ def shortcuts(examples: PreTrainingExamples, collator: DataCollatorForPreTrainin
     features = [examples[index] for index in range(number)]
     labels = np.array([feature["next_sentence_label"] for feature in features])
     pairs = [collator.example(feature) for feature in features]
-    return [_told_by_lengths(pairs, labels), _told_by_words(pairs, labels, collator.tokenizer.all_special_ids)]
+    return [_leak_in_lengths(pairs, labels), _leak_in_words(pairs, labels, collator.tokenizer.all_special_ids)]
 
 
-def _told_by_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
+def _leak_in_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
     b = np.array([pair["token_type_ids"].sum() - 1 for pair in pairs])  # without its [SEP]
     a = np.array([len(pair["input_ids"]) for pair in pairs]) - b - 3
     leak = length_leak(a, b, labels)
@@ -88,7 +88,7 @@ def _told_by_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
     return Finding(text, hint if leak.is_found() else "")
 
 
-def _told_by_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]) -> Finding:
+def _leak_in_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]) -> Finding:
     columns = DictVectorizer().fit_transform([_bag_of_words(pair, special_ids) for pair in pairs])
 
     half = len(labels) // 2

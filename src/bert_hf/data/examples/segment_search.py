@@ -100,8 +100,8 @@ def find_segments(
     start = np.where(end == last, before, start)
 
     nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
-    each = np.arange(len(wanted))
-    return start[nearest, each], end[nearest, each]
+    columns = np.arange(len(wanted))
+    return start[nearest, columns], end[nearest, columns]
 
 
 def _draw_sentences(

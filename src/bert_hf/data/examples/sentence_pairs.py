@@ -216,23 +216,23 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         return near & (document[pair] != document[segment])
 
     # Neighbours exchange: 0 and 1, 2 and 3, …; of an odd number the last one keeps its own for now.
-    held = np.minimum(np.arange(count) ^ 1, count - 1)
+    partner_of = np.minimum(np.arange(count) ^ 1, count - 1)
 
     # Pairs that hold an unsuitable segment exchange it with pairs ever further away.
-    unmatched = np.flatnonzero(~suits(np.arange(count), held))
+    unmatched = np.flatnonzero(~suits(np.arange(count), partner_of))
     for reach in np.repeat(2 ** np.arange(1, 21), 2):
         if len(unmatched) == 0:
             break
         steps = rng.integers(1, reach + 1, len(unmatched)) * rng.choice((-1, 1), len(unmatched))
         other = (unmatched + steps) % count
-        harmless = suits(other, held[unmatched]) | ~suits(other, held[other])
+        harmless = suits(other, partner_of[unmatched]) | ~suits(other, partner_of[other])
         pair, other = _disjoint(unmatched[harmless], other[harmless], count)
 
-        held[pair], held[other] = held[other], held[pair]
-        unmatched = unmatched[~suits(unmatched, held[unmatched])]
+        partner_of[pair], partner_of[other] = partner_of[other], partner_of[pair]
+        unmatched = unmatched[~suits(unmatched, partner_of[unmatched])]
 
     partner = np.empty_like(order)
-    partner[order] = order[held]
+    partner[order] = order[partner_of]
     return partner, np.sort(order[unmatched])
 
 
@@ -249,8 +249,8 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
     owner[first] = proposal
     owner[second] = proposal
 
-    kept = (owner[first] == proposal) & (owner[second] == proposal)
-    return first[kept], second[kept]
+    owns_both = (owner[first] == proposal) & (owner[second] == proposal)
+    return first[owns_both], second[owns_both]
 
 
 # ---- one-sentence documents

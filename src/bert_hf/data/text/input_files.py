@@ -58,12 +58,12 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
     files = []
     for pattern in patterns:
         if folders and os.path.isdir(pattern):
-            named = [pattern]
+            matches = [pattern]
         else:
-            named = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
-        if not named:
+            matches = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+        if not matches:
             raise InputError("no such file", where=pattern, remedy=_REMEDY)
-        files += named
+        files += matches
 
     # A file that was held out under one name must not be trained on under another
     by_place = {}

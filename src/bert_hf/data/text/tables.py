@@ -307,11 +307,13 @@ def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
     Args:
         features: `datasets.Features`.
     """
-    named = dict(row)
+    row_with_names = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements
         if names := getattr(class_label, "names", None):
             by_number = dict(enumerate(names))
             value = row[column]
-            named[column] = list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
-    return named
+            row_with_names[column] = (
+                list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
+            )
+    return row_with_names

@@ -116,9 +116,9 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
         for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
             counts[character] += int(points[point])
 
-    known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    by_frequency = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
-    if most < min(limit or 1, len(known)):
+    if most < min(limit or 1, len(by_frequency)):
         raise InputError(
             f"a vocabulary of {vocab_size:,} has room for {max(0, most):,} characters (two tokens each)",
             where="--limit_alphabet" if limit else "--vocab_size",
@@ -126,10 +126,10 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
         )
 
     if limit is None:
-        covered = np.cumsum([-count for count, _ in known])
-        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
+        covered = np.cumsum([-count for count, _ in by_frequency])
+        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if by_frequency else 0
         limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
-    return sorted(character for _, character in known[:limit])
+    return sorted(character for _, character in by_frequency[:limit])
 
 
 def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:

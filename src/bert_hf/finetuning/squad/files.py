@@ -161,8 +161,8 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     elif context.find(text, first + 1) >= 0:
         fault = f"occurs more than once in its context, but not at answer_start ({start})"
     if fault is not None:
-        shown = repr(text if len(text) <= 60 else f"{text[:57]}…")
-        raise row.error(f"question {row.values['id']}: the answer {shown} {fault}", "fix or remove the question")
+        quoted = repr(text if len(text) <= 60 else f"{text[:57]}…")
+        raise row.error(f"question {row.values['id']}: the answer {quoted} {fault}", "fix or remove the question")
     return Answer(text, first)
 
 

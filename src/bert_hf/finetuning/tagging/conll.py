@@ -58,14 +58,14 @@ class TaggedSentences:
 
         Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
         """
-        taken = TaggedSentences(notes=list(self.notes))
+        subset = TaggedSentences(notes=list(self.notes))
         document, previous = -1, -2
         for row in map(int, rows):
             if row != previous + 1 or self.documents[row] != self.documents[previous]:
                 document = row
-            taken.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
+            subset.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
             previous = row
-        return taken
+        return subset
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
         """(file, line) of a word, for an error line; the line is None where the data are not from a file."""
@@ -234,15 +234,15 @@ def _words_and_tags(
         raise row.error(what, _REMEDY)
 
     by_number = dict(enumerate(names or ()))
-    named: list[str] = []
+    tag_names: list[str] = []
     for tag in tags:
         if isinstance(tag, str):
             _check_no_names(names)
         elif tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise row.error(f"label {tag!r} has no name", remedy)
-        named.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
-    return [whole_text(word) for word in words], named
+        tag_names.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
+    return [whole_text(word) for word in words], tag_names
 
 
 # ---- labels
@@ -250,8 +250,8 @@ def _words_and_tags(
 
 def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """Label names by id: `O`, then the others by type, `B-` before `I-`."""
-    found = {tag for sentence in tags for tag in sentence}
-    return tuple(sorted(found, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
+    tags_in_data = {tag for sentence in tags for tag in sentence}
+    return tuple(sorted(tags_in_data, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
 
 
 def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
@@ -260,10 +260,10 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
     Raises:
         InputError: with file and line of the first one.
     """
-    known = set(labels)
+    training_labels = set(labels)
     for sentence, tags in enumerate(rows.tags):
         for word, tag in enumerate(tags):
-            if tag not in known:
+            if tag not in training_labels:
                 where, line = rows.place(sentence, word)
                 near = did_you_mean(tag, labels) or f"the labels there: {', '.join(labels[:10])}; "
                 remedy = f"{near}correct it or remove the sentence"

@@ -191,8 +191,8 @@ def checkpoints(run: Path) -> list[Path]:
 
 def step_of(checkpoint: str | Path | None) -> int:
     """The step in the name of a checkpoint's folder; -1 if the name has no step."""
-    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
-    return int(found[1]) if found else -1
+    match = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
+    return int(match[1]) if match else -1
 
 
 def newest_verified(
@@ -236,12 +236,12 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
     Args:
         good: names of the checkpoints that are known to be complete; no other one counts among the kept.
     """
-    found = checkpoints(run)
-    kept = [folder for folder in found if folder.name in good][: keep or 0]
-    if not keep or len(kept) < keep:
+    folders = checkpoints(run)
+    newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
+    if not keep or len(newest_good) < keep:
         return
 
-    for folder in found[found.index(kept[-1]) + 1 :]:
+    for folder in folders[folders.index(newest_good[-1]) + 1 :]:
         if folder.name != Path(spared or "").name:
             # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
             deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
@@ -288,11 +288,11 @@ class RunCheckpoints:
                     remedy="start without --resume_from_checkpoint",
                 )
         else:
-            chosen = named = Path(resume_from_checkpoint)
+            chosen = requested = Path(resume_from_checkpoint)
 
             def verify_on_rank_0() -> None:
                 if self._ranks.rank == 0:
-                    verify_named(named)
+                    verify_named(requested)
 
             self._ranks.run_on_all_ranks(verify_on_rank_0)
 
@@ -310,10 +310,10 @@ class RunCheckpoints:
         Raises:
             DamagedCheckpoint: it is damaged, or does not exist.
         """
-        found = self.find(name) or self.folder / name
+        folder = self.find(name) or self.folder / name
         if name not in self._verified:
-            verify(found)
-        return found
+            verify(folder)
+        return folder
 
     def write(
         self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None

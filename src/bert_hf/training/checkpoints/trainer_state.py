@@ -134,8 +134,8 @@ def save_model(
             model.config.dtype = torch.float32
             model.config.save_pretrained(folder)
     else:  # a plain module, or one that wraps a model (LoRA). Tied weights are written under each of their names
-        whole = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
-        save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+        weights = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 
@@ -149,8 +149,8 @@ def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
         return None
     from deepspeed.utils import safe_get_full_fp32_param
 
-    whole: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
-    return {name: value.cpu() for name, value in whole.items()}
+    weights: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
+    return {name: value.cpu() for name, value in weights.items()}
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:

@@ -235,8 +235,8 @@ def check_optimizer(args: Any) -> None:
         what = f"{name} needs whole matrices, and DeepSpeed and FSDP divide them among the ranks"
         raise InputError(what, where="--optim", remedy="use DDP (configs/accelerate/ddp.yaml) or another optimizer")
 
-    known = name in [each.value for each in OptimizerNames]
-    values = {**vars(args), "optim": OptimizerNames(name) if known else name}
+    is_stock = name in [each.value for each in OptimizerNames]
+    values = {**vars(args), "optim": OptimizerNames(name) if is_stock else name}
     if args.learning_rate is None:  # fine-tuning chooses it later
         values["learning_rate"] = 1.0
     small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers

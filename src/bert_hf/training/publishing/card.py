@@ -68,13 +68,13 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     Metrics that are not finite numbers are left out. Tokens and passwords, which the command or a URL may contain, are
     replaced.
     """
-    shown = {name: value for name, value in metrics.items() if _is_result(name, value)}
+    results = {name: value for name, value in metrics.items() if _is_result(name, value)}
     text = ModelCard.from_template(
-        _front_matter(card, shown),
+        _front_matter(card, results),
         template_path=str(_TEMPLATE),
         card=card,
         usage=_usage(folder, card),
-        metrics={name: f"{value:.4f}" for name, value in shown.items()},
+        metrics={name: f"{value:.4f}" for name, value in results.items()},
         settings={name: _cell(value) for name, value in card.training.items()},
         versions=f"bert_hf {version('bert-hf')}, torch {version('torch')}, transformers {version('transformers')}",
     )
@@ -84,8 +84,8 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
 def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.source or "not stated"
-    own = {name: value for name, value in metrics.items() if name.startswith(_OWN)}  # no baselines
-    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in own.items()]
+    model_metrics = {name: value for name, value in metrics.items() if name.startswith(_OWN)}  # no baselines
+    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in model_metrics.items()]
 
     return ModelCardData(
         library_name="transformers" if card.stock else None,
@@ -94,7 +94,7 @@ def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title if own else None,  # with no metric there is no `model-index`
+        model_name=card.title if model_metrics else None,  # with no metric there is no `model-index`
         eval_results=results or None,
         widget=[{"text": card.example}] if card.example else None,
     )

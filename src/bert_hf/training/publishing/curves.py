@@ -57,7 +57,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
         colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         text = name.removeprefix("eval_").replace("_", " ")
-        text = re.sub("mlm|nsp|f1", lambda found: found[0].upper(), text)
+        text = re.sub("mlm|nsp|f1", lambda match: match[0].upper(), text)
         text += ", held out" if held_out else ", training"
         panel.plot(*zip(*points, strict=True), color=colour, label=text, **style)
 
