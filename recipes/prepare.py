@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report
     if corpus is None:
-        print(f"part {prepare_args.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
+        print(f"part {prepare_args.shard} is done in {seconds:.1f} s; the last part to finish completes {folder}")
         return 0
     manifest = corpus.manifest
     size = sum(shard["bytes"] for shard in manifest["shards"])

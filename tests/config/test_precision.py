@@ -133,7 +133,7 @@ def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypa
     args = asked(began_in(tmp_path / "run", began))
     run.choose_precision(args, 768)
     said = capsys.readouterr().out
-    assert said.startswith(f"precision: {began} (as the run began, though a new run here would take {new}: ")
+    assert said.startswith(f"precision: {began} (kept from the run, a new run here would use {new}: ")
     assert said.count("\n") == 1
     assert precision.precision_name(args) == began
     assert args.mixed_precision == ("bf16" if began == "bf16" else "no")

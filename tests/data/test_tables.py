@@ -203,7 +203,7 @@ def test_secrets_of_a_url_are_not_named():
         ("a.csv", "text,label\nx,1,4\ny,1,5\n", "a.csv:2: "),  # pandas takes the first column for an index
         ("a.csv", 'text,label\na,0\n"x,1\ny,1\n', "a.csv:3: not CSV"),
         ("a.csv", 'text,label\n"x"y,1\n', "a.csv:2: not CSV"),
-        ("a.csv", "text,text\nx,1\n", "a.csv:1: two columns are called 'text'"),
+        ("a.csv", "text,text\nx,1\n", "a.csv:1: duplicate column 'text'"),
         ("a.tsv", 'ham\tx\nham\t"y\nspam\tz\tw\n', "a.tsv:3: "),
         ("a.csv", b"text,label\ncaf\xe9,1\n", "a.csv:2:4: byte 0xe9 is not UTF-8"),
         ("a.csv", "text,label\nx,1\n".encode("utf-16"), "a.csv: looks like UTF-16"),

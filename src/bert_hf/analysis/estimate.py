@@ -180,7 +180,7 @@ def largest_micro_batch(plan: Plan, stage: int, devices: int) -> int:
 def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`."""
     if args.max_hours is not None:
-        what = "an estimate measures no speed, which turns hours into steps"
+        what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
     trained_tokens(corpus_args, args)
     config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)

@@ -46,9 +46,9 @@ class FeatureArguments:
     train_file: list[str] | None = option(
         None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
     )
-    text_column: str | None = option(None, "Column of the text; by default a usual name.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
     text_pair_column: str | None = option(None, "Column of the second text of a pair.")
-    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. By default -1.")
+    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
     pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
     max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
     per_device_eval_batch_size: int = option(32, "Texts per batch.")

@@ -41,12 +41,12 @@ class ProbeArguments:
     """Which checkpoint is probed, and with which data."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    parts: list[str] | None = option(None, f"Parts to run: {', '.join(NEEDS)}. By default all that have data.")
+    parts: list[str] | None = option(None, f"Parts to run: {', '.join(NEEDS)}. Default: all that have data.")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
     train_file: list[str] | None = option(None, "Labelled rows, as for finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text; by default a usual name.")
-    label_column: str | None = option(None, "Column of the label; by default a usual name.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name.")
     max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
     max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
     max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")

@@ -70,11 +70,11 @@ class StudyArguments:
         None,
         "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
     )
-    seeds: list[int] | None = option(None, "Seeds; one run each. By default 1 2 3.")
-    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. By default all.")
-    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. By default the first two of the task.")
+    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
+    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
+    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
     reference: str | None = option(
-        None, "Model or baseline that the others are compared with. By default the first model with random weights."
+        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
     )
     check: bool = option(False, "Only check the options and the files that the cells would read.")
     output_dir: str = option("runs/study", "Where the study writes.")
@@ -276,7 +276,7 @@ class Study:
             check_known(name, metric_names(self.rows), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
             names = [*(model.name for model in self.models), *baseline_names(self.rows[0])]
-            what = f"no model or baseline {self.args.reference!r}"
+            what = f"unknown model or baseline {self.args.reference!r}"
             check_known(self.args.reference, names, what, "--reference")
 
     # ---- the command and the files of a cell

@@ -46,7 +46,7 @@ class HeldOutArguments:
 
     validation_file: list[str] | None = option(
         None,
-        "Held-out files of the same kinds; by default a part is split off.",
+        "Held-out files of the same kinds. Default: a part is split off.",
         only_with=("train_file", "dataset_name"),
     )
 
@@ -55,7 +55,7 @@ class HeldOutArguments:
 class TextColumnArguments:
     """The column of the text."""
 
-    text_column: str | None = option(None, "Column of the text; by default a usual name, such as text.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
 
 
 @dataclass
@@ -115,7 +115,7 @@ class TokenizerArguments:
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
         None,
-        "Characters kept in a trained vocabulary; rarer ones become [UNK]. By default 1000, or as many as make up "
+        "Characters kept in a trained vocabulary; rarer ones become [UNK]. Default: 1000, or as many as make up "
         "99.95 % of the text.",
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),

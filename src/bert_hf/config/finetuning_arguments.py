@@ -30,15 +30,15 @@ class FineTuningArguments(RunArguments):
     output_dir: str | None = "runs/finetune"
     learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
         None,
-        "Peak rate. By default by hidden size: 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
+        "Peak rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
         "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
     )
     per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
     per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None,
-        "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), and more where these are fewer "
-        "than --min_steps. An explicit number is kept unless --min_steps is set as well.",
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), more if that is fewer than "
+        "--min_steps. An explicit number is kept unless --min_steps is set as well.",
     )
     warmup_steps: float = option(
         0.1,
@@ -48,10 +48,10 @@ class FineTuningArguments(RunArguments):
     )
     logging_steps: float = option(0.05, "Log every N steps; below 1: a fraction of all steps.")
     load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None, "Keep the weights of the best evaluation. By default true if the run is evaluated during training."
+        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
     )
     metric_for_best_model: str | None = option(
-        None, "Metric that decides which weights are kept. By default the task's; below 200 validation rows the loss."
+        None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
     )
     train_sampling_strategy: str = option(
         "group_by_length",
@@ -140,9 +140,9 @@ class LabelledColumns(TextColumnArguments):
     """Which columns of labelled rows are read, and what they hold."""
 
     text_pair_column: str | None = option(None, "Column of the second text, if there are pairs.")
-    label_column: str | None = option(None, "Column of the label; by default a usual name, such as label.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
     problem_type: str | None = option(
-        None, "regression: labels are numbers; by default they are names of classes.",
+        None, "regression: labels are numbers. Default: they are class names.",
         ("single_label_classification", "regression"),
     )  # fmt: skip
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
@@ -170,20 +170,20 @@ class TaskArguments(
         None, "Test rows. Default: split off the training rows (texts and choices only)."
     )
     max_train_samples: int | None = option(
-        None, "Use at most this many training rows, sampled with --split_seed.", range="[1, inf)"
+        None, "Maximum number of training rows, sampled with --split_seed.", range="[1, inf)"
     )
     max_eval_samples: int | None = option(
-        None, "Use at most this many validation and test rows, sampled with --split_seed.", range="[1, inf)"
+        None, "Maximum number of validation and of test rows, sampled with --split_seed.", range="[1, inf)"
     )
     write_predictions: bool | None = option(
         None,
-        "Write the predictions for the test rows into the output folder. By default for words and questions, and "
+        "Write the predictions for the test rows into the output folder. Default: for words and questions, and "
         "for the validation rows if there are no test rows.",
     )
     min_steps: int | None = option(
         None,
         "Minimum number of optimizer steps; whole epochs are added to reach it. "
-        f"By default {_MIN_STEPS} where --num_train_epochs is not given.",
+        f"Default: {_MIN_STEPS} without --num_train_epochs.",
         range="[0, inf)",
         not_with="max_steps",
     )
@@ -224,7 +224,7 @@ class TokenClassificationArguments(TaskArguments):
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )
     feature_based: str | None = option(
-        None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7); by default BERT itself.",
+        None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7). Default: fine-tune BERT.",
         FEATURES,
     )  # fmt: skip
 

@@ -81,7 +81,7 @@ def check_range(name: str, value, interval: str) -> None:
         above = low <= number if interval[0] == "[" else low < number
         below = number <= high if interval[-1] == "]" else number < high
         if not (above and below):
-            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"it must be in {interval}")
+            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"must be in {interval}")
 
 
 # ---- command line and YAML
@@ -224,7 +224,7 @@ def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[s
         try:
             parser.parse_args(entry)
         except InputError as error:
-            raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
+            raise InputError(error.what, where=path, line=line, remedy="fix this line") from None
 
         if not _REPLACED_BY.get(name, set()) & replacing:
             words += map(expand_home, entry)
@@ -291,7 +291,7 @@ def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, 
 
         for other in filter(applies, limits.not_with):
             what = f"no effect with --{other.replace('=', ' ')}"
-            raise InputError(what, where=f"--{name}", remedy="leave one of the two out")
+            raise InputError(what, where=f"--{name}", remedy="use one or the other")
 
         needed = limits.only_with
         if needed and not any(map(applies, needed)):

@@ -92,9 +92,9 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
     bf16, reason = choice
     if recorded in ("bf16", "fp32"):
         bf16 = recorded == "bf16"
-        reason = "as the run began"
+        reason = "kept from the run"
         if bf16 != choice.bf16:
-            reason += f", though a new run here would take {_name(choice.bf16)}: {choice.reason}"
+            reason += f", a new run here would use {_name(choice.bf16)}: {choice.reason}"
 
     if bf16 and args.device.type != "cpu" and not is_torch_bf16_gpu_available():
         raise InputError(

@@ -81,7 +81,7 @@ class RunArguments(OutputArguments, TrainingArguments):
     do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
     do_eval: bool = option(None, "Evaluate. Default: true, unless only --do_predict is set.")
     do_predict: bool = option(
-        None, "Predict the test rows of a fine-tuning task? By default yes, unless only --do_eval is given."
+        None, "Predict the test rows of a fine-tuning task. Default: true, unless only --do_eval is set."
     )
     optim: str = option(
         "adamw_torch_fused",
@@ -91,7 +91,7 @@ class RunArguments(OutputArguments, TrainingArguments):
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
     eval_strategy: str | None = option(
         None,
-        "When to evaluate during training: no, steps, epoch. By default steps where --eval_steps is given; otherwise "
+        "When to evaluate during training: no, steps, epoch. Default: steps if --eval_steps is given; otherwise "
         "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
         ("no", "steps", "epoch"),
     )
@@ -130,7 +130,7 @@ class RunArguments(OutputArguments, TrainingArguments):
 
         compiled = self.torch_compile or self.torch_compile_mode or self.torch_compile_backend
         if compiled and self.torch_compile_backend in (None, "inductor") and not hardware.finds_compiler():
-            logger.info("no C++ compiler is found: this run is not compiled")
+            logger.info("no C++ compiler found: torch.compile is off")
             self.torch_compile, self.torch_compile_mode, self.torch_compile_backend = False, None, None
 
         self._init_stock_class()

@@ -120,7 +120,7 @@ class ClassificationTask(DownstreamTask):
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
-            what = "it is the folder of a known task's own files"
+            what = "needs --task and no --train_file"
             raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
         if task_args.train_file:
             return "files"

@@ -124,7 +124,7 @@ class LabelledTexts:
             row = numbers.index(None)
             what = f"label {self.class_names()[row]!r} is not a number"
             where, line = self.places[row] if self.places else (self.file(), None)
-            raise InputError(what, where=where, line=line, remedy=f"correct it, or pass --problem_type {CLASSES}")
+            raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
         return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:

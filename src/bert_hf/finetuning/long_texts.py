@@ -59,7 +59,7 @@ def encode_texts(
     special = 2 if rows.pairs is None else 3
     available = max_seq_length - special
     if available < 2:
-        what = f"{max_seq_length} tokens leave {max(0, available)} for the text"
+        what = f"{max_seq_length} tokens leave only {max(0, available)} for the text"
         raise InputError(what, where="--max_seq_length", remedy=f"give {special + 2} or more")
 
     firsts = _token_ids(rows.texts, tokenizer)

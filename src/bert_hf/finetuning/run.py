@@ -64,7 +64,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
             model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
             line = f"newly initialized: {', '.join(new)}"
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        what = f"no model can be loaded: {first_line(error)}"
+        what = f"cannot load a model: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
     finally:
         logging.set_verbosity(verbosity)
@@ -147,11 +147,11 @@ def require_trained(task: DownstreamTask, about: str) -> None:
     """
     where = task.task_args.model_name_or_path
     if new := about.partition("newly initialized: ")[2]:
-        raise InputError(f"not fine-tuned: it lacks {new}", where=where, remedy="give a fine-tuned checkpoint")
+        raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
 
     names = tuple((config_of_checkpoint(str(where)).id2label or {}).values())
     if task.labels and names != task.labels:
-        what = f"its classes are {', '.join(names)}, and the rows have {', '.join(task.labels)}"
+        what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
         raise InputError(what, where=where, remedy="give the rows that it was trained on")
 
 
@@ -169,7 +169,7 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
     metric = selection_metric(args).removeprefix("eval_")
     if metric not in (known := task.metric_names(task.task_args)):
         raise InputError(
-            f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
+            f"unknown metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
         )
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")

@@ -144,7 +144,7 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
 def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool) -> bool:
     """True if the record is that of another run than `identity`, which is refused unless it may be overwritten."""
     if record.get("format_version") != FORMAT_VERSION:
-        problem = "holds a run of another version of bert_hf"
+        problem = "contains a run of another version of bert_hf"
     elif different := differences(record["identity"], identity):
         problem = f"the output folder contains another run: {describe(different)}"
     else:
@@ -279,9 +279,9 @@ def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECO
     """
     if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
         return
-    problem = "the output folder holds files that bert_hf did not write"
+    problem = "the output folder contains files that bert_hf did not write"
     if overwrite:
-        problem += f" (there is no {marker}), and --overwrite_output_dir removes only its own"
+        problem += f" (no {marker}), and --overwrite_output_dir removes only those of a run"
     raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 

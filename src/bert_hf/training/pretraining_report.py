@@ -156,8 +156,8 @@ class PlateauWarning(TrainerCallback):
             self._warned = True
             logger.warning(
                 f"! step {state.global_step:,} ({done:.0%} of the run): the MLM loss, {later:.2f}, stays near that of "
-                f"unigram frequencies ({self.unigram_mlm_loss:.2f}): hardly any context is used yet. What usually "
-                "helps: --optim muon, more steps of smaller batches, shorter sequences first, more tokens"
+                f"unigram frequencies ({self.unigram_mlm_loss:.2f}): the model hardly uses context yet. Try "
+                "--optim muon, more steps of smaller batches, shorter sequences first, more tokens"
             )
 
 
@@ -181,8 +181,8 @@ def report_heldout(
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
-            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach: "
-            "train for more steps, or look at --learning_rate and the text",
+            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, the loss of token frequencies alone: "
+            "train longer, or check --learning_rate and the text",
             flush=True,
         )
 

@@ -37,7 +37,9 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     check_optimizer(args)
     check_schedule(args, schedule_options)
     if args.fp16 and args.use_cpu:
-        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+        raise InputError(
+            "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
+        )
     if best := args.metric_for_best_model:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
     yield f"run: {args.optim}, {args.lr_scheduler_type}, seed {args.seed}"

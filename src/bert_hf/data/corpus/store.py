@@ -153,7 +153,7 @@ def _read_manifest(storage: ShardStorage) -> dict:
             raise ValueError("no fingerprint")
         storage.check(manifest["shards"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        remedy = "run the prepare.py command again: it makes what is missing"
+        remedy = "run the prepare.py command again, which completes it"
         raise InputError(f"not a prepared corpus: {error}", where=path, remedy=remedy) from None
     return manifest
 

@@ -100,7 +100,7 @@ def _leak_in_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]
         f"next sentence or not, told by the words of each, not compared: {accuracy:.1%} right "
         f"(by guessing 50 ± {error:.1%})"
     )
-    hint = "NOT_NEXT segments differ from NEXT ones by more than their text: look at the shortest documents"
+    hint = "NOT_NEXT segments differ from NEXT ones in more than their text: check the shortest documents"
     return Finding(text, hint if accuracy >= 0.55 + 3 * error else "")
 
 

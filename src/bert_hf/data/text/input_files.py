@@ -83,7 +83,7 @@ def check_disjoint(**named: list[str] | None) -> None:
         for path in expand(patterns or [], folders=True):
             real = path if is_url(path) else os.path.realpath(path)
             if real in options:
-                what = f"--{options[real]} and --{option} both name it"
+                what = f"given to both --{options[real]} and --{option}"
                 raise InputError(what, where=path, remedy="give other data to one of them")
             options[real] = option
 

@@ -182,7 +182,7 @@ def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[s
         line, names = next(rows, (1, []))
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
         if repeated:
-            what = f"two columns are called {repeated[0]!r}"
+            what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
 
     for line, fields in rows:
@@ -283,7 +283,7 @@ def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
         yield pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
     except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
-        raise InputError(what, where=path, remedy="fetch it again") from None
+        raise InputError(what, where=path, remedy="download it again") from None
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:

@@ -198,7 +198,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the Rust library raises no narrower class
         raise InputError(
-            f"no tokenizer can be loaded from it: {first_line(error)}",
+            f"cannot load a tokenizer: {first_line(error)}",
             where=name_or_path,
             remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
         ) from None
@@ -227,7 +227,7 @@ def _check_normalization(
     }
     for option, differs in contradicted.items():
         if differs:
-            what = f"the saved tokenizer has another {option}, which the option does not change"
+            what = f"the saved tokenizer has a different {option}, which cannot be changed"
             raise InputError(what, where=where, remedy=f"leave --{option} out, or train another vocabulary")
 
 

@@ -103,7 +103,7 @@ def _questions(rows: Iterable[Row], check_answers: bool = True, need_answers: bo
     for row in rows:
         question = _question(row, contexts, check_answers, need_answers)
         if question.id in questions:
-            raise row.error(f"question {question.id} occurs twice", "give each question its own id")
+            raise row.error(f"question {question.id} has a duplicate id", "give each question its own id")
         questions[question.id] = question
     return list(questions.values())
 
@@ -142,7 +142,7 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     # `True` is an int
     right = all(isinstance(text, str) and type(start) in (int, type(None)) for text, start in pairs)
     if answers is None or not right:
-        what = f"question {row.values['id']} has no 'answers' of a known shape"
+        what = f"question {row.values['id']} has no valid 'answers'"
         raise row.error(what, "give text and answer_start of each answer, or [] without an answer")
     return [(whole_text(text), start) for text, start in pairs]
 

@@ -211,7 +211,7 @@ def _windows_of(
     tokens = len(context.ids)
     capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
     if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
-        what = f"question {question.id} has {len(ids)} tokens, which leave {max(0, capacity)} for its context"
+        what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
         raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
 

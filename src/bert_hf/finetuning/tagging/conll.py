@@ -266,7 +266,7 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
             if tag not in training_labels:
                 where, line = rows.place(sentence, word)
                 near = did_you_mean(tag, labels) or f"the labels there: {', '.join(labels[:10])}; "
-                remedy = f"{near}correct it or remove the sentence"
+                remedy = f"{near}fix the label or remove the sentence"
                 raise InputError(f"label {tag!r} is not in the training rows", where=where, line=line, remedy=remedy)
 
 

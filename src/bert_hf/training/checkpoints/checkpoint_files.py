@@ -30,7 +30,7 @@ class DamagedCheckpoint(InputError):
     """A checkpoint that differs from its manifest; the message names the file and the problem."""
 
     def __init__(self, fault: str):
-        super().__init__(fault, remedy="name an older checkpoint, or remove this one")
+        super().__init__(fault, remedy="give an older checkpoint, or remove this one")
         self.fault = " ".join(fault.split())
 
     def __reduce__(self) -> tuple:
@@ -148,14 +148,14 @@ def verify_named(folder: Path) -> dict:
         raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
     if not (folder / MANIFEST).exists():
         raise InputError(
-            f"not a checkpoint of bert_hf (there is no {MANIFEST})",
+            f"not a checkpoint of bert_hf (no {MANIFEST})",
             where=folder,
             remedy="--model_name_or_path begins a new run with its weights",
         )
     try:
         return verify(folder)
     except DamagedCheckpoint as damage:
-        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="name another checkpoint") from None
+        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="give another checkpoint") from None
 
 
 def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
@@ -226,7 +226,7 @@ def newest_verified(
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
-            report(f"skipping a checkpoint that cannot be used: {damage.fault}")
+            report(f"skipping an unusable checkpoint: {damage.fault}")
     return None
 
 

@@ -275,7 +275,7 @@ def check_checkpoint_compatible(manifest: dict, args) -> None:
         now += f" with world size {args.world_size}"
     if was != now:
         raise InputError(
-            f"the checkpoint was written under {was}, and this run uses {now}",
+            f"the checkpoint was saved with {was}, but this run uses {now}",
             where=args.output_dir,
-            remedy=f"start it under {was}, or start a new run with --model_name_or_path",
+            remedy=f"start it with {was}, or start a new run with --model_name_or_path",
         )

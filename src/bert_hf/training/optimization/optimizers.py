@@ -228,11 +228,11 @@ def check_optimizer(args: Any) -> None:
     for argument in (args.optim_args or "").replace(" ", "").split(","):  # transformers ignores unknown keys
         key = argument.partition("=")[0]
         if key and key not in entry.optim_args:
-            hint = f"it takes {', '.join(entry.optim_args) or 'none'}"
+            hint = f"arguments: {', '.join(entry.optim_args) or 'none'}"
             raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
     if entry.whole_matrices and shards_weights(args):
-        what = f"{name} needs whole matrices, and DeepSpeed and FSDP divide them among the ranks"
+        what = f"{name} needs whole matrices; DeepSpeed and FSDP shard them"
         raise InputError(what, where="--optim", remedy="use DDP (configs/accelerate/ddp.yaml) or another optimizer")
 
     is_stock = name in [each.value for each in OptimizerNames]
@@ -243,4 +243,4 @@ def check_optimizer(args: Any) -> None:
     try:
         entry.make(small, SimpleNamespace(**values))
     except (ValueError, TypeError) as error:
-        raise InputError(str(error), where=f"--optim {name}", remedy="correct its options") from None
+        raise InputError(str(error), where=f"--optim {name}", remedy="fix its options") from None
