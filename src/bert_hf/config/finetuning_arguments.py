@@ -224,7 +224,7 @@ class TokenClassificationArguments(TaskArguments):
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )
     feature_based: str | None = option(
-        None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7). Default: fine-tune BERT.",
+        None, "Train a BiLSTM on these hidden states of a frozen BERT (paper, table 7). Default: fine-tune BERT.",
         FEATURES,
     )  # fmt: skip
 
