@@ -93,8 +93,8 @@ def test_the_size_is_a_limit_for_any_alphabet(size):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"vocab_size": 6}, "--vocab_size: a vocabulary of 6 holds 0 characters"),
-        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 holds 17 characters"),
+        ({"vocab_size": 6}, "--vocab_size: a vocabulary of 6 has room for 0 characters"),
+        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 has room for 17 characters"),
     ],
 )
 def test_an_alphabet_that_does_not_fit_is_refused(options, line):

@@ -59,7 +59,7 @@ class FastPathCheck:
         faults = [fault for fault in self.gather(fault) if fault is not None]
         if faults:
             model.set_fast_path(False)
-            logger.info(f"using the padded path (slower, same results): {faults[0]}")
+            logger.info(f"using the plain path (slower, same results): {faults[0]}")
 
 
 def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, half: bool = False) -> str | None:
