@@ -209,7 +209,7 @@ def test_secrets_of_a_url_are_not_named():
         ("a.csv", "text,label\nx,1\n".encode("utf-16"), "a.csv: looks like UTF-16"),
         ("a.csv", b"PK\x03\x04", "a.csv: looks like zip"),
         ("a.csv.gz", b"text,label\n", "a.csv.gz:1: cannot be decompressed"),
-        ("a.csv", "text,label\n", "a.csv: no rows"),
+        ("a.csv", "text,label\n", "a.csv: contains no rows"),
         ("a.jsonl", '{"text": "x"}\n\n{"text": \n', "a.jsonl:3:10: not JSON"),
         ("a.jsonl", '{"text": "x"}\n5\n', "a.jsonl:2: not a JSON object"),
         ("a.json", '[{"text": "x"},\n {"text" "y"}]', "a.json:2:10: not JSON"),
