@@ -16,10 +16,10 @@ from bert_hf.training.output_folder import release_lock, require_output_dir
 
 
 def check(feature_args: FeatureArguments, output_args: OutputArguments):
-    """Reads every row: a fault in the last one would otherwise end the run after hours."""
+    """Reads every row: an error in the last one would otherwise end the run after hours."""
     require_output_dir(output_args.output_dir)
     if feature_args.train_file is None:
-        raise InputError("missing option", where="--train_file", remedy="give files of texts")
+        raise InputError("missing option", where="--train_file", remedy="give text files")
     yield f"texts: {sum(1 for _ in read_texts(feature_args)):,}"
 
 

@@ -77,13 +77,13 @@ def main(argv: list[str] | None = None) -> int:
 
     # 4. Report
     if corpus is None:
-        print(f"part {prepare_args.shard} is done in {seconds:.1f} s; the part that ends last completes {folder}")
+        print(f"part {prepare_args.shard} is done in {seconds:.1f} s; the last part to finish completes {folder}")
         return 0
     manifest = corpus.manifest
     size = sum(shard["bytes"] for shard in manifest["shards"])
     print(f"{manifest['documents']:,} documents ({manifest['one_sentence_documents']:,} of one sentence), "
           f"{manifest['sentences']:,} sentences, {manifest['tokens']:,} tokens in {seconds:.1f} s")  # fmt: skip
-    print(f"{size / manifest['tokens']:.2f} bytes a token, unknown tokens {manifest['unknown_share']:.4%}")
+    print(f"{size / manifest['tokens']:.2f} bytes per token, unknown tokens {manifest['unknown_share']:.4%}")
     config = "configs/pretrain/bert-mini-cpu.yaml"
     print(f"next: {next_command(ROOT, 'pretrain', config, train_file=folder)}")
     return 0

@@ -225,7 +225,7 @@ def test_s2_a_checkpoint_whose_weights_are_only_pickles_is_refused(run, tokenize
         (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
     recommit(checkpoint)
     with pytest.raises(
-        InputError, match="not a safetensors file of its folder" if pointed else "pickles are not read"
+        InputError, match="not a safetensors file in its folder" if pointed else "pickles are not read"
     ):
         make(checkpoint.parent, tokenizer, steps=6).train(resume_from_checkpoint=str(checkpoint))
     assert not (tmp_path / "marker").exists()
@@ -369,6 +369,6 @@ def test_s2_a_model_of_pickles_or_code_gives_one_error_line(run, tokenizer, tmp_
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line or "Traceback" in line]
     assert len(lines) == 1
     assert lines[0].startswith(f"error: {place}")
-    assert ("asks for code" if recipe == "estimate" else "pickles are not read") in lines[0]
+    assert ("requests code" if recipe == "estimate" else "pickles are not read") in lines[0]
     assert not (tmp_path / "out/model.safetensors").exists()
     assert not (tmp_path / "marker").exists()

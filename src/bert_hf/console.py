@@ -30,7 +30,7 @@ logging.getLogger("DeepSpeed").addFilter(_is_not_cpu_notice)
 
 
 def _is_warning_or_of_rank_0(record: logging.LogRecord) -> bool:
-    """Asked for each line: some launchers set RANK after this module is imported."""
+    """Evaluated per line, because some launchers set RANK after import."""
     return record.levelno >= logging.WARNING or os.environ.get("RANK", "0") == "0"
 
 

@@ -1,4 +1,4 @@
-"""User-facing errors: each becomes one line on stderr that names place, fault and remedy, and an exit code.
+"""User-facing errors: each becomes one line on stderr that names place, problem and hint, and an exit code.
 
 2    bad input, a full disk, a folder that cannot be written: `InputError`, or an `OSError`
 70   a loss or a gradient that is not finite
@@ -24,10 +24,10 @@ BAD_INPUT, NOT_FINITE, UNAVAILABLE, PIPE_CLOSED, STOPPED = 2, 70, 75, 141, 143
 
 @dataclass(eq=False)
 class InputError(Exception):
-    """Bad input of the user: a file, a flag, a folder.
+    """Invalid user input: a file, an option or a folder.
 
     Args:
-        what: the fault, in one plain sentence without a full stop.
+        what: the problem, in one plain sentence without a full stop.
         remedy: what to do about it.
         where: file, folder or flag; `line` (1-based) and `column` (1-based) narrow it down.
     """
@@ -75,7 +75,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def check_known(name: str, names: Collection[str], what: str, where: str) -> None:
-    """Refuses a name that is none of `names`, with the most similar of them or all of them as the remedy.
+    """Checks that a name is in `names`; the hint is the most similar name, or all of them.
 
     Raises:
         InputError: `what`, in the option `where`.
@@ -86,7 +86,7 @@ def check_known(name: str, names: Collection[str], what: str, where: str) -> Non
 
 
 class RunInterrupted(BaseException):
-    """A run that ends before its last step. No `Exception`: code that catches those must not swallow a signal.
+    """A run that ends before its last step. Not an `Exception`: those are caught elsewhere.
 
     Args:
         text: why, after which step, and how to continue.
@@ -117,7 +117,7 @@ def first_line(error: BaseException) -> str:
 
 
 def error_line(error: BaseException) -> str | None:
-    """The line that reports an error caused by the user or the machine; None for any other, which is a bug."""
+    """The line to print for an error of the user or the machine; None for any other error, which is a bug."""
     text = str(error)
     if isinstance(error, InputError | RunInterrupted):
         return _one_line(text)
@@ -148,7 +148,7 @@ _context = ""  # precedes the text of a line on stderr
 
 @contextlib.contextmanager
 def error_context(name: str) -> Iterator[None]:
-    """Inside, a line that reports an error begins with a name: of the one of several runs that failed."""
+    """Context manager: prefixes error lines with a name, such as that of the failing run of a study."""
     global _context
     before = _context
     _context = f"{name}: "

@@ -198,7 +198,15 @@ def test_a_cell_of_other_files_is_an_error(argv, tmp_path):
 
 def test_without_folds_another_data_file_is_an_error(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\none,a\n")
-    argv = [*MODELS, "--train_file", str(tmp_path / "*.csv"), "--seeds", "1", "--output_dir", str(tmp_path / "out")]
+    argv = [
+        *MODELS,
+        "--train_file",
+        str(tmp_path / "train.csv"),
+        "--seeds",
+        "1",
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
     assert make_study(argv, FakeRecipe())[0].run() == 0
     (tmp_path / "train.csv").write_text("text,label\none,b\n")
     with pytest.raises(InputError, match="other files"):

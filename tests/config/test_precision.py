@@ -133,7 +133,7 @@ def test_a_resumed_run_keeps_its_precision_on_another_machine(tmp_path, monkeypa
     args = asked(began_in(tmp_path / "run", began))
     run.choose_precision(args, 768)
     said = capsys.readouterr().out
-    assert said.startswith(f"precision: {began} (as the run began, though a new run here would take {new}: ")
+    assert said.startswith(f"precision: {began} (kept from the run, a new run here would use {new}: ")
     assert said.count("\n") == 1
     assert precision.precision_name(args) == began
     assert args.mixed_precision == ("bf16" if began == "bf16" else "no")
@@ -159,7 +159,9 @@ def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(precision, "is_torch_bf16_gpu_available", lambda: False)
     args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False, output_dir="runs/x")
-    with pytest.raises(InputError, match=r"runs/x: the run there began in bf16, which this device does not have; "):
+    with pytest.raises(
+        InputError, match=r"runs/x: the run in this folder uses bf16, which this device does not support; "
+    ):
         resolve_precision(args, 768, "bf16")
 
 

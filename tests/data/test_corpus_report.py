@@ -58,9 +58,9 @@ def test_good_text_has_no_remedies(texts, report):
 @pytest.mark.parametrize(
     ("change", "asked"),
     [
-        (lambda texts: [*texts, texts[3], texts[5]], "! 2 documents (0.8%) equal an earlier one"),
+        (lambda texts: [*texts, texts[3], texts[5]], "! 2 documents (0.8%) are duplicates"),
         (lambda texts: [*texts, "漢字 " * 400 + "\nAnd then."], "of the tokens are unknown"),
-        (lambda texts: [*texts, "\n".join(texts * 2).replace("town", "city")], "the longest holds"),
+        (lambda texts: [*texts, "\n".join(texts * 2).replace("town", "city")], "the longest has"),
         (lambda texts: [*texts, *(f"Only the boat{i}." for i in range(90))], "of the documents have one sentence"),
         (lambda texts: texts[:4], "vocabulary entries occur"),
     ],
@@ -112,7 +112,7 @@ def test_check_writes_nothing(texts, tmp_path, capsys, monkeypatch):
     assert recipe("prepare")([*flags, "--train_file", "a.txt"]) == 0
     out = capsys.readouterr().out
     assert "240 documents" in out
-    for part in ("documents have one sentence", "pairs are too few to look for shortcuts"):
+    for part in ("documents have one sentence", "pairs: too few to look for label leaks"):
         assert part in out
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert recipe("prepare")([*flags[2:], "--train_file", "a.txt", "--output_dir", "corpus"]) == 0
@@ -129,7 +129,7 @@ def test_check_examines_the_documents_that_are_trained_on(texts, tmp_path, capsy
     assert recipe("prepare")(["--check", "true", *flags]) == 0
     out = capsys.readouterr().out
     assert "  81 documents" in out
-    assert "the longest holds 7" in out
+    assert "the longest has 7" in out
     assert recipe("prepare")([*flags, "--output_dir", str(tmp_path / "out")]) == 0
     assert "81 documents" in capsys.readouterr().out
 

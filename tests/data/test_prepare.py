@@ -241,7 +241,7 @@ def test_empty_and_one_sentence_documents_are_counted(words, tmp_path):
 
 
 def test_no_text_leaves_nothing_behind(words, tmp_path):
-    with pytest.raises(InputError, match="no text in it"):
+    with pytest.raises(InputError, match="contains no text"):
         prepare([Texts(("", " "))], words, tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
 
@@ -334,7 +334,7 @@ def test_a_sample_of_a_large_corpus_does_not_read_it_all(monkeypatch):
     assert 0 < len(sample_inputs(texts, 2000)) <= 2
     assert len(read) < 30
     assert sorted(map(int, read)) != list(range(len(read)))  # not the first ones
-    with pytest.raises(InputError, match="no text in it"):
+    with pytest.raises(InputError, match="contains no text"):
         sample_inputs([Texts((" ",))], 1000)
 
 

@@ -69,7 +69,7 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path):
         ("a.txt", b"", "a.txt: the file is empty"),
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "a.jsonl:2:10: not JSON"),
         ("a.jsonl", b"[1]\n", "a.jsonl: not a JSON object"),
-        ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: which column holds the text?; pass --text_column, one of"),
+        ("a.jsonl", b'{"x": "p", "y": "q"}\n', "a.jsonl:1: text column not recognised; pass --text_column, one of"),
         ("a.jsonl", b'{"text": "p"}\n{"t": "q"}\n', "a.jsonl:2: no text in column 'text'"),
         ("a.jsonl", b'{"text": "p"}\n{"text": 3}\n', "a.jsonl:2: no text in column 'text'"),
         ("a.txt.gz", b"plain", "a.txt.gz:1: cannot be decompressed"),
@@ -168,7 +168,7 @@ def test_a_row_without_text_is_no_document(tmp_path):
 
 def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("one,two\np,q\n")
-    with pytest.raises(InputError, match="which column holds the text"):
+    with pytest.raises(InputError, match="text column not recognised"):
         read_documents([str(tmp_path / "a.csv")])
     with pytest.raises(InputError, match="no text in column 'three'"):
         list(TextFile(str(tmp_path / "a.csv"), "three").read())
@@ -176,7 +176,7 @@ def test_an_ambiguous_column_of_a_table_is_refused(tmp_path):
 
 def test_a_null_in_the_first_row_is_no_reason_to_take_another_column(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": "x1", "said": null}\n{"id": "x2", "said": "Real text."}\n')
-    with pytest.raises(InputError, match=r"a.jsonl:1: which column holds the text"):
+    with pytest.raises(InputError, match=r"a.jsonl:1: text column not recognised"):
         read_documents([str(tmp_path / "a.jsonl")])
     assert read_documents([str(tmp_path / "a.jsonl")], "said") == ["Real text."]
 
@@ -196,9 +196,9 @@ def test_parquet_is_not_read_a_row_group_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "column", "message"),
     [
-        ("Hello\none two.\n", None, "a.csv:1: which column holds the text?; pass --text_column, one of: Hello"),
-        ("Win,spam\nGo home.,ham\nWin,spam\n", None, "which column holds the text?; pass --text_column, one of: Win,"),
-        ("text\tlabel\none\tham\n", None, "which column holds the text?"),
+        ("Hello\none two.\n", None, "a.csv:1: text column not recognised; pass --text_column, one of: Hello"),
+        ("Win,spam\nGo home.,ham\nWin,spam\n", None, "text column not recognised; pass --text_column, one of: Win,"),
+        ("text\tlabel\none\tham\n", None, "text column not recognised"),
         (
             "ham,Nein.\nspam,Ja.\nham,Doch.\n",
             "message",

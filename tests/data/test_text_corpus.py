@@ -58,10 +58,10 @@ def test_texts_of_every_kind(documents, kind):
     ("source", "message"),
     [
         (datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["a"]})), "one of its splits: train"),
-        ([{"input_ids": [1]}], "dataset:1: which column holds the text"),
+        ([{"input_ids": [1]}], "dataset:1: text column not recognised"),
         ([{"text": "a b."}, {"text": 7}], "dataset:2: no text in column 'text'"),
-        ([{"title": "a", "name": "b"}], "dataset:1: which column holds the text"),
-        (["", " "], "no text in it"),
+        ([{"title": "a", "name": "b"}], "dataset:1: text column not recognised"),
+        (["", " "], "contains no text"),
         ("nowhere/at/all", "nowhere/at/all/manifest.json: not a prepared corpus"),
     ],
 )

@@ -93,8 +93,8 @@ def test_the_size_is_a_limit_for_any_alphabet(size):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"vocab_size": 6}, "--vocab_size: a vocabulary of 6 holds 0 characters"),
-        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 holds 17 characters"),
+        ({"vocab_size": 6}, "--vocab_size: a vocabulary of 6 has room for 0 characters"),
+        ({"vocab_size": 40, "limit_alphabet": 18}, "--limit_alphabet: a vocabulary of 40 has room for 17 characters"),
     ],
 )
 def test_an_alphabet_that_does_not_fit_is_refused(options, line):
@@ -121,10 +121,10 @@ def test_a_bad_vocabulary_is_refused(tmp_path, content, line):
 @pytest.mark.parametrize(
     ("trained", "given", "line"),
     [
-        ({}, {"do_lower_case": False}, "another do_lower_case"),
-        ({}, {"strip_accents": False}, "another strip_accents"),
-        ({"do_lower_case": False}, {"strip_accents": True}, "another strip_accents"),
-        ({}, {"tokenize_chinese_chars": False}, "another tokenize_chinese_chars"),
+        ({}, {"do_lower_case": False}, "a different do_lower_case"),
+        ({}, {"strip_accents": False}, "a different strip_accents"),
+        ({"do_lower_case": False}, {"strip_accents": True}, "a different strip_accents"),
+        ({}, {"tokenize_chinese_chars": False}, "a different tokenize_chinese_chars"),
         ({"do_lower_case": False}, {"do_lower_case": False, "strip_accents": False}, None),
         ({"do_lower_case": False}, {}, None),  # the default, which may not have been given
         ({"strip_accents": False}, {"strip_accents": False}, None),
@@ -142,7 +142,7 @@ def test_an_option_that_a_saved_tokenizer_contradicts_is_refused(tmp_path, train
 
 def test_ids_beyond_the_model_are_refused(tokenizer):
     check_tokenizer(tokenizer, 99)
-    with pytest.raises(InputError, match="ids reach 98, the model has 98 embeddings"):
+    with pytest.raises(InputError, match="ids go up to 98, but the model has only 98 embeddings"):
         check_tokenizer(tokenizer, 98)
 
 
@@ -199,5 +199,5 @@ def test_where_words_begin(kind):
 def test_whole_words_need_a_mark_in_the_vocabulary():
     tokenizer = trained_as("WordLevel")
     assert DataCollatorForPreTraining(tokenizer).example({"input_ids": [2, 5, 6, 3]})["labels"].max() >= 5
-    with pytest.raises(InputError, match="no token shows where a word begins"):
+    with pytest.raises(InputError, match="cannot tell where words begin"):
         DataCollatorForPreTraining(tokenizer, whole_word_mask=True)

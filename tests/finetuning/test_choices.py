@@ -111,7 +111,7 @@ def test_only_test_rows_may_lack_labels(tmp_path):
     (tmp_path / "test.jsonl").write_text(unlabelled)
     parts = read(tmp_path, "a.jsonl", swag_lines(), test_file=[str(tmp_path / "test.jsonl")])
     assert {row.label for row in parts["test"]} == {None}
-    with pytest.raises(InputError, match=r"a.jsonl:1: the row has no label; add a label"):
+    with pytest.raises(InputError, match=r"a.jsonl:1: missing label; add a label"):
         read(tmp_path, "a.jsonl", unlabelled)
 
 

@@ -134,8 +134,8 @@ ROW = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
         ("a.conll", "a\tO\n\tO\n", "a.conll:2: 2 columns instead of 2: a word first, its label last"),
         ("a.conll", "a NN O\nb O\n", "a.conll:2: 2 columns instead of 3"),
         ("a.conll", "a O\nb NOUN\n", "a.conll:2: label 'NOUN' is not O, B-TYPE"),
-        ("a.conll", "\n\n", "a.conll: no sentences in it"),
-        ("a.conll", "-DOCSTART- O\n", "a.conll: no sentences in it"),
+        ("a.conll", "\n\n", "a.conll: contains no sentences"),
+        ("a.conll", "-DOCSTART- O\n", "a.conll: contains no sentences"),
         (
             "a.jsonl",
             '{"token": ["a"], "ner_tags": ["O"]}',

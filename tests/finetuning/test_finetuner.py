@@ -96,7 +96,7 @@ def evaluated(folder, script, early_stopping_patience=None, **options):
 def test_ties_go_to_the_lower_loss(tmp_path, script, kept):
     trainer = evaluated(tmp_path, script)
     assert trainer.state.best_global_step == 2 * kept
-    assert run.kept_step(trainer) == (
+    assert run.selected_step_line(trainer) == (
         f"kept: the weights of step {2 * kept} of {2 * len(script)}, by validation share_of_class_0"
     )
 

@@ -160,8 +160,8 @@ def test_incomplete_training_rows_of_qqp_are_counted(tmp_path):
         ("cola", {"train": "g1\t1\t\tFine.\ng1\t1\tFine.\n"}, "train.tsv:2: too few fields"),
         ("cola", {"train": "g1\tyes\t\tFine.\n"}, "train.tsv:1: label is 'yes', not one of 0, 1"),
         ("sst2", {"train": "sentence\tlabel\na\tb\t1\n"}, "train.tsv:2: 3 fields instead of 2"),
-        ("sst2", {"dev": "sentence\tlabel\n"}, "dev.tsv: no rows"),
-        ("sst2", {"dev": ""}, "dev.tsv: no rows"),
+        ("sst2", {"dev": "sentence\tlabel\n"}, "dev.tsv: contains no rows"),
+        ("sst2", {"dev": ""}, "dev.tsv: contains no rows"),
         ("qqp", {"test": "id\tquestion1\tquestion2\n0\tA?\n"}, "test.tsv:2: too few fields"),
         (
             "qqp",

@@ -71,11 +71,11 @@ def test_columns_are_found_by_usual_names_or_named(columns, options, expected):
         (
             "title summary label",
             {},
-            "a.csv:1: which column holds the text?; pass --text_column, one of: title, summary",
+            "a.csv:1: text column not recognised; pass --text_column, one of: title, summary",
         ),
-        ("body comment label", {}, "a.csv:1: which column holds the text?"),
-        ("text topic", {}, "a.csv:1: which column holds the label?; pass --label_column, one of: text, topic"),
-        ("text category type", {}, "a.csv:1: which column holds the label?"),
+        ("body comment label", {}, "a.csv:1: text column not recognised"),
+        ("text topic", {}, "a.csv:1: label column not recognised; pass --label_column, one of: text, topic"),
+        ("text category type", {}, "a.csv:1: label column not recognised"),
         ("text label", {"pair": "text_b"}, "a.csv:1: no column 'text_b'; did you mean 'text'?"),
         ("text label", {"label": "kind"}, "a.csv:1: no column 'kind'; pass --label_column, one of: text, label"),
     ],
@@ -141,9 +141,9 @@ def test_take_keeps_pairs_and_places_together():
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 5, "label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": [0]}\n', {}, "a.jsonl:2: 'label' is neither"),
         ("a.jsonl", '{"text": "x", "label": 1}\n{"label": 0}\n', {}, "a.jsonl:2: no text in column 'text'"),
-        ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: no row has a text"),
+        ("a.csv", "text,label\n ,1\n,0\n", {}, "a.csv: all texts are empty"),
         ("a.csv", "thank you,gratitude\nhello you,greeting\nhi all,greeting\n", {},
-         "a.csv:1: which column holds the label?; pass --label_column, one of: thank you, gratitude"),
+         "a.csv:1: label column not recognised; pass --label_column, one of: thank you, gratitude"),
     ],
 )  # fmt: skip
 def test_every_error_names_its_place(tmp_path, monkeypatch, name, content, options, expected):
@@ -236,7 +236,7 @@ def test_a_folder_of_classes(tmp_path):
 
 def test_a_folder_without_rows(tmp_path):
     make(tmp_path, **{"train.csv": TRAIN})
-    with pytest.raises(InputError, match="no subfolders of texts in it"):
+    with pytest.raises(InputError, match="contains no subfolders of texts"):
         read_labelled([str(tmp_path)])
 
 

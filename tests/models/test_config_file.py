@@ -32,7 +32,7 @@ def test_a_wrong_value_is_one_line(tmp_path, wrong):
     shape = SHAPE if "vocab_sise" not in wrong else {"hidden_size": 32}
     path.write_text(json.dumps({**shape, **wrong}, indent=1))
     for read in (read_checked_config, lambda path: config_from_json(str(path))):
-        with pytest.raises(InputError, match=r"m\.json(:\d+)?: .*; correct the file$"):
+        with pytest.raises(InputError, match=r"m\.json(:\d+)?: .*; fix the file$"):
             read(path)
 
 

@@ -54,7 +54,7 @@ def train(folder, tokenizer, **options):
 
 
 def lines_of(caplog):
-    return [line for line in caplog.messages if line.startswith("plain path")]
+    return [line for line in caplog.messages if line.startswith("using the plain path")]
 
 
 def same_bytes(first, second, step):

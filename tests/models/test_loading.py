@@ -181,7 +181,7 @@ CODE = [
 def test_a_configuration_that_asks_for_code_is_refused(folder, tokenizer, entry):
     (folder / "evil.py").write_text(f"open({str(folder / 'marker')!r}, 'w')")
     change(folder / "config.json", **entry)
-    match = re.escape(f"{folder}/config.json: ") + ".*asks for code or files that are never opened here"
+    match = re.escape(f"{folder}/config.json: ") + ".*requests code or files that are never loaded here"
     for work in (find_checkpoint, find_tokenizer, config_of_checkpoint, lambda where: open_as_both(where, tokenizer)):
         with pytest.raises(InputError, match=match):
             work(folder)
@@ -192,9 +192,9 @@ def test_a_configuration_that_asks_for_code_is_refused(folder, tokenizer, entry)
 def test_so_is_a_model_json(tmp_path, tokenizer, entry):
     tiny_config().to_json_file(tmp_path / "m.json")
     change(tmp_path / "m.json", **entry)
-    with pytest.raises(InputError, match="asks for code"):
+    with pytest.raises(InputError, match="requests code"):
         make_model(ModelArguments(config_name=str(tmp_path / "m.json")), ExampleArguments(), tokenizer, 0)
-    with pytest.raises(InputError, match="asks for code"):
+    with pytest.raises(InputError, match="requests code"):
         config_from_json(str(tmp_path / "m.json"), vocab_size=99)
 
 
@@ -236,11 +236,11 @@ def test_an_adapter_is_refused(folder, tokenizer):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"auto_map": {"AutoTokenizer": ["evil.Slow", None]}}, "asks for code"),
-        ({"auto_map": ["evil.Slow", None]}, "asks for code"),
-        ({"vocab_file": "/etc/passwd"}, "'vocab_file' names a file outside the folder"),
-        ({"tokenizer_file": "../tokenizer.json"}, "'tokenizer_file' names a file outside the folder"),
-        ({"gguf_file": "x.gguf"}, "asks for code or files"),
+        ({"auto_map": {"AutoTokenizer": ["evil.Slow", None]}}, "requests code"),
+        ({"auto_map": ["evil.Slow", None]}, "requests code"),
+        ({"vocab_file": "/etc/passwd"}, "'vocab_file' points outside the folder"),
+        ({"tokenizer_file": "../tokenizer.json"}, "'tokenizer_file' points outside the folder"),
+        ({"gguf_file": "x.gguf"}, "requests code or files"),
     ],
     ids=json.dumps,
 )
@@ -277,7 +277,7 @@ def test_s4_an_index_that_leads_elsewhere_is_refused(folder, tokenizer, index):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     for work in (weight_files, find_checkpoint, lambda where: open_as_both(where, tokenizer)):
         with pytest.raises(
-            InputError, match=r"index\.json: (it names .*not a safetensors file of its folder|not a JSON)"
+            InputError, match=r"index\.json: (lists .*not a safetensors file in its folder|not a JSON)"
         ):
             work(folder)
 
@@ -293,7 +293,7 @@ OPENED = """config.json model.safetensors model.safetensors.index.json tokenizer
     additional_chat_templates/x.jinja""".split()
 
 
-ODD = r"not a regular file|leads out of the folder|cannot be opened"
+ODD = r"not a regular file|a link out of the folder|cannot be opened"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "link out", "link in a circle", "linked fifo"])
@@ -346,7 +346,7 @@ def test_only_pickles_are_named_and_not_read(folder, tokenizer, name):
 
 def test_no_weights_at_all(folder, tokenizer):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"no model\.safetensors; convert it"):
+    with pytest.raises(InputError, match=r"no model\.safetensors; if you trust it"):
         open_as_both(folder, tokenizer)
     open_as_classifier(folder, from_scratch=True)  # needs none
 
@@ -372,7 +372,7 @@ def test_a_number_that_is_not_finite_is_named(folder, tokenizer, dtype, value):
     tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
     tensors["bert.encoder.layer.1.output.dense.weight"][-1, -1] = value
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(InputError, match=r"bert\.encoder\.layer\.1\.output\.dense\.weight holds NaN or infinity"):
+    with pytest.raises(InputError, match=r"bert\.encoder\.layer\.1\.output\.dense\.weight contains NaN or infinity"):
         open_as_both(folder, tokenizer)
 
 
@@ -383,9 +383,9 @@ NOWHERE = ["/nowhere/at/all", "../nowhere", "a/b/c", "no\0where", "", "me/no suc
 
 @pytest.mark.parametrize("where", NOWHERE, ids=ascii)
 def test_nowhere(tokenizer, where):
-    with pytest.raises(InputError, match="cannot load a BERT from it: no such folder"):
+    with pytest.raises(InputError, match="cannot load a BERT: no such folder"):
         find_checkpoint(where)
-    with pytest.raises(InputError, match="cannot load a tokenizer from it: no such folder"):
+    with pytest.raises(InputError, match="cannot load a tokenizer: no such folder"):
         find_tokenizer(where)
 
 
@@ -479,9 +479,9 @@ def test_a_repository_of_the_hub_gives_only_what_is_read(folder, tmp_path):
     for name in ("whole", "shards"):
         assert online[name][1:] == [f"me/{name}", f"me/{name}", online["whole"][3]]
         assert offline[name][1:] == online[name][1:]
-    assert "'../../../secret.safetensors', which is not a safetensors file of its folder" in online["evil"]
+    assert "'../../../secret.safetensors', which is not a safetensors file in its folder" in online["evil"]
     assert "no model.safetensors" in online["pickled"]
-    assert "'auto_map' asks for code" in online["code"]
+    assert "'auto_map' requests code" in online["code"]
     fetched = [request for request in server.requests if "/resolve/" in request]
     assert fetched
     assert not [request for request in fetched if re.search(r"\.(bin|py|pt)\b|secret|onnx", request)]

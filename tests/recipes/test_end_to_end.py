@@ -155,7 +155,7 @@ def test_another_run_s_folder_is_refused(place, pretrained, capsys, words, key):
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
-    assert f"holds another run: {key} differ" in error
+    assert f"contains another run: {key} differ" in error
     assert (pretrained.folder / "model.safetensors").read_bytes() == before
 
 
@@ -244,7 +244,7 @@ def test_hours_are_planned_once_and_kept_with_the_run(place, corpus, capsys, mon
     assert len(paces) == 2  # not tried again: the run knows
     assert "already complete" in capsys.readouterr().out
     assert pretrain(place, *words[:3], "0.01", *words[4:], output="fewer") == 2
-    assert "--max_hours: no step fits: one takes 50.0 s" in capsys.readouterr().err
+    assert "--max_hours: too short for one step (50.0 s)" in capsys.readouterr().err
 
 
 def test_evaluations_at_shares_of_the_steps_are_planned_for(tmp_path, monkeypatch):
@@ -280,7 +280,7 @@ def test_a_signal_while_speed_is_measured_leaves_nothing(place, corpus, capsys, 
     )
     words = ["--max_steps", "-1", "--max_hours", "0.25"]
     assert pretrain(place, *words, output="measured") == 143
-    assert "stopped: asked to end while speed was measured" in capsys.readouterr().err
+    assert "stopped: interrupted while measuring speed" in capsys.readouterr().err
     assert not (place / "measured").exists()
 
 

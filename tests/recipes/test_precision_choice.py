@@ -50,7 +50,7 @@ def test_a_run_keeps_the_precision_that_it_began_in(place, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "resuming from" in said
     assert (
-        "precision: bf16 (as the run began, though a new run here would take fp32: this CPU has no bf16 units; "
+        "precision: bf16 (kept from the run, a new run here would use fp32: this CPU has no bf16 units; "
         "--bf16 true|false decides)" in said
     )
     assert json.loads((place / "pretrained/run.json").read_text())["identity"]["precision"] == "bf16"

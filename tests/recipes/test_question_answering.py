@@ -171,7 +171,7 @@ def test_a_run_is_another_one_with_another_threshold_or_number_of_spans(place, c
     assert fine_tune(place, "identity", *words) == 0
     for other in (["--null_score_diff_threshold", "1"], ["--n_best_size", "3"]):
         assert fine_tune(place, "identity", *words, *other) == 2
-        assert "holds another run" in capsys.readouterr().err
+        assert "contains another run" in capsys.readouterr().err
 
 
 def test_the_best_f1_may_decide(place, capsys):

@@ -85,7 +85,7 @@ def test_without_training_there_must_be_a_finished_run(place, whole, capsys):
     (place / "other").mkdir()
     (place / "other/run.json").write_bytes(files(place / "whole")["run.json"])
     assert evaluate(place, "other") == 2
-    assert "other: the output folder holds another run" in capsys.readouterr().err
+    assert "other: the output folder contains another run" in capsys.readouterr().err
 
 
 def intercept(patch, action):
@@ -203,4 +203,4 @@ def test_fine_tuning_predicts_and_is_evaluated_again(place, whole, capsys):
 
     # Layers that were never trained are not evaluated
     assert recipe("finetune_classification")([*words[:-2], "--output_dir", str(place / "no"), "--do_eval"]) == 2
-    assert "not fine-tuned: it lacks classifier" in capsys.readouterr().err
+    assert "not fine-tuned: it has no classifier" in capsys.readouterr().err

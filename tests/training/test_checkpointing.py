@@ -57,7 +57,7 @@ def test_all_files_are_on_the_disk_before_a_checkpoint_has_its_name(tmp_path, mo
 
 
 def test_what_is_no_plain_state_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="holds no object"):
+    with pytest.raises(TypeError, match="cannot save a object"):
         save_state(tmp_path / "s", {"x": object()})
     assert not (tmp_path / "s").exists()
 

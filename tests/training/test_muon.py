@@ -127,5 +127,5 @@ def test_accumulation_makes_the_same_update(tmp_path, tokenizer):
 def test_engines_that_divide_matrices_are_refused(tmp_path, monkeypatch, engine):
     monkeypatch.setenv(engine, "true")
     args = PreTrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=False, optim="muon")
-    with pytest.raises(InputError, match="divide them among the ranks"):
+    with pytest.raises(InputError, match="DeepSpeed and FSDP shard them"):
         check_optimizer(args)

@@ -90,5 +90,5 @@ def test_a_model_without_both_heads_is_refused(tmp_path):
 def test_pairs_need_two_token_types(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer)
     trainer.model.config.type_vocab_size = 1
-    with pytest.raises(InputError, match=r"sentence pairs need 2 token types, and the model has 1"):
+    with pytest.raises(InputError, match=r"sentence pairs need 2 token types, the model has 1"):
         trainer.train()

@@ -70,7 +70,7 @@ def test_overwriting_never_removes_an_input(tmp_path, begin, name):
         "resume_from_checkpoint": str(tmp_path / "checkpoint-3"),
     }
 
-    with pytest.raises(InputError, match=f"--{name}: .* lies in the output folder"):
+    with pytest.raises(InputError, match=f"--{name}: .* is inside the output folder"):
         begin(2, [SimpleNamespace(**{name: inputs[name]})])
     assert (tmp_path / "model.safetensors").exists()
     assert (tmp_path / "checkpoint-3").exists()
@@ -111,7 +111,7 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
             output_folder.release_lock()
 
     assert begin("longer") == named
-    line = r"checkpoint-3: the checkpoint is of another run: optimizer differ \(learning_rate: 0.1, was 0.001\); "
+    line = r"checkpoint-3: the checkpoint belongs to another run: optimizer differ \(learning_rate: 0.1, was 0.001\); "
     with pytest.raises(InputError, match=line):
         begin("rate", optimizer={"learning_rate": 1e-1})
     with pytest.raises(InputError, match="another run: schedule differ"):

@@ -113,7 +113,7 @@ def test_many_signals_in_one_run(tmp_path, tokenizer, whole):
 
 def test_outside_of_training_a_signal_ends_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside of training"):
+    with preemption.handle_signals(), pytest.raises(RunInterrupted, match="SIGTERM outside training"):
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -329,18 +329,18 @@ def test_sums_of_the_log_survive_another_number_of_ranks(tmp_path, tokenizer):
         (
             {"engine": "deepspeed", "world_size": 2},
             {},
-            "written under deepspeed with world size 2, and this run uses torch with world size 1",
+            "saved with deepspeed with world size 2, but this run uses torch with world size 1",
         ),
         ({"engine": "torch", "world_size": 2}, {}, None),
         (
             {"engine": "torch"},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "written under torch with world size 1, and this run uses deepspeed with world size 1",
+            "saved with torch with world size 1, but this run uses deepspeed with world size 1",
         ),
         (
             {"engine": "deepspeed", "world_size": 2},
             {"ACCELERATE_USE_DEEPSPEED": "true"},
-            "written under deepspeed with world size 2, and this run uses deepspeed with world size 1",
+            "saved with deepspeed with world size 2, but this run uses deepspeed with world size 1",
         ),
     ],
 )

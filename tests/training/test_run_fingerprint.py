@@ -40,7 +40,7 @@ def test_the_entry_that_differs_is_named(config, tmp_path):
     other, args = identity(config, tmp_path / "run", rate=1e-3)
     with pytest.raises(InputError) as caught:
         output_folder.start(args, other)
-    assert "holds another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
+    assert "contains another run: optimizer differ (learning_rate: 0.001, was 0.0005); give" in str(caught.value)
 
 
 def test_a_run_that_keeps_its_best_weights_is_another_one(config, tmp_path):

@@ -1,1 +1,1 @@
-"""What looks at finished checkpoints: studies, the probe, features, cost estimates."""
+"""Tools for finished checkpoints: studies, probe, features; and cost estimates."""

@@ -94,7 +94,7 @@ class Plan:
     half: bool = True  # 16-bit autocast; else fp32
 
     def flops(self, length: int, rows: float) -> float:
-        """FLOPs of so many rows, as `train_mfu` counts them, all of them equally long."""
+        """FLOPs of `rows` rows of equal length, counted as in `train_mfu`."""
         tokens = length * FILL
         return training_flops(self.config, rows * tokens, rows * tokens**2, rows * tokens * self.masked)
 
@@ -155,7 +155,7 @@ def token_bytes(plan: Plan, length: int) -> float:
 
 
 def activation_bytes(plan: Plan, rows: int) -> float:
-    """Bytes of a micro-batch of so many rows of the usual length, in the phase that needs the most."""
+    """Peak bytes of a micro-batch of `rows` rows of the usual length, over all phases."""
     tokens = {length: max(rows * min(length, plan.length), length) * FILL for length, _ in plan.phases}
     return max(count * token_bytes(plan, length) for length, count in tokens.items())
 
@@ -180,7 +180,7 @@ def largest_micro_batch(plan: Plan, stage: int, devices: int) -> int:
 def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
     """The checks of `estimate.py`."""
     if args.max_hours is not None:
-        what = "an estimate measures no speed, which turns hours into steps"
+        what = "hours cannot be converted to steps without measuring speed"
         raise InputError(what, where="--max_hours", remedy="give --max_steps")
     trained_tokens(corpus_args, args)
     config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
@@ -192,8 +192,8 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
     if model_args.model_name_or_path:
         config = config_of_checkpoint(model_args.model_name_or_path, model_args.dropout)
     else:
-        known = corpus_args.train_file or tokenizer_args.tokenizer_name
-        vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if known else tokenizer_args.vocab_size
+        source = corpus_args.train_file or tokenizer_args.tokenizer_name
+        vocabulary = len(load_or_train_tokenizer(tokenizer_args, corpus_args)) if source else tokenizer_args.vocab_size
         config = config_from_json(model_args.config_name, vocabulary, model_args.dropout)
     check_positions(longest_length(example_args), config.max_position_embeddings, "--max_seq_length")
     return config
@@ -207,7 +207,7 @@ def trained_tokens(corpus_args, args) -> int:
         return train.tokens
     if args.max_steps <= 0:
         remedy = "give it, or a folder made by prepare.py as --train_file"
-        raise InputError("the length of the run is not known", where="--max_steps", remedy=remedy)
+        raise InputError("unknown run length", where="--max_steps", remedy=remedy)
     return 0
 
 

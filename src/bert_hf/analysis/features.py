@@ -29,7 +29,7 @@ from bert_hf.data.text.tables import choose_column, read_rows, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
-from bert_hf.training.output_folder import refuse_foreign_files, take_lock
+from bert_hf.training.output_folder import check_no_foreign_files, take_lock
 from bert_hf.training.run_fingerprint import describe, differences, weights_checksum
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
@@ -46,9 +46,9 @@ class FeatureArguments:
     train_file: list[str] | None = option(
         None, "Texts: .txt (a line is a text, or a pair as `A ||| B`), or rows of .jsonl .csv .tsv .parquet."
     )
-    text_column: str | None = option(None, "Column of the text; by default a usual name.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
     text_pair_column: str | None = option(None, "Column of the second text of a pair.")
-    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. By default -1.")
+    layers: list[int] | None = option(None, "0 = embeddings, 1 … = layers, -1 = the last one. Default: -1.")
     pooling: str = option("mean", "One vector per text, or `none`: one per token.", ("none", "cls", "mean", "max"))
     max_seq_length: int = option(128, "Tokens of a text (or a pair), [CLS] and [SEP] included; longer ones are cut.")
     per_device_eval_batch_size: int = option(32, "Texts per batch.")
@@ -156,7 +156,7 @@ def pool(states: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def open_network(where: str | None, max_seq_length: int, model_class: type, heads: tuple[str, ...]):
-    """Loads a checkpoint by a stock class in fp32, on the GPU where there is one.
+    """Loads a checkpoint by a stock class in fp32, on the GPU if there is one.
 
     Args:
         heads: prefixes of the weights that may be missing.
@@ -191,7 +191,9 @@ def open_extractor(feature_args: FeatureArguments) -> tuple[FeatureExtractor, di
     depth = model.config.num_hidden_layers
     wanted = feature_args.layers or [-1]
     if not all(-depth - 1 <= number <= depth for number in wanted):
-        raise InputError(f"the network has {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}")
+        raise InputError(
+            f"the model has only {depth} layers", where="--layers", remedy=f"give {-depth - 1} to {depth}"
+        )
     layers = list(dict.fromkeys(number % (depth + 1) for number in wanted))
     model.encoder.layer = model.encoder.layer[: max(1, *layers)]
 
@@ -215,19 +217,19 @@ def open_folder(output_args: OutputArguments, identity: dict) -> Path:
     """Locks a folder that is new, empty, or holds (a part of) the same features.
 
     Raises:
-        InputError: it holds other features (`--overwrite_output_dir` removes them), or files that are not ours.
+        InputError: it contains other features (`--overwrite_output_dir` removes them), or files that are not ours.
     """
     path = Path(str(output_args.output_dir))
     before = read_json_object(path / FEATURE_RECORD)
     if before is None:
-        refuse_foreign_files(path, output_args.overwrite_output_dir, known_by=FEATURE_RECORD)
+        check_no_foreign_files(path, output_args.overwrite_output_dir, marker=FEATURE_RECORD)
     path.mkdir(parents=True, exist_ok=True)
     take_lock(path)
 
     if before is not None and (other := differences(before, identity)):
         if not output_args.overwrite_output_dir:
             hint = "give another --output_dir, or --overwrite_output_dir to lose them"
-            raise InputError(f"the folder holds other features: {describe(other)}", where=path, remedy=hint)
+            raise InputError(f"the folder contains other features: {describe(other)}", where=path, remedy=hint)
         for file in path.glob("features-*.parquet"):
             file.unlink()
     write_durably(path / FEATURE_RECORD, json.dumps(identity, indent=2) + "\n")

@@ -41,15 +41,15 @@ class ProbeArguments:
     """Which checkpoint is probed, and with which data."""
 
     model_name_or_path: str | None = option(None, "Checkpoint (folder or Hub id).")
-    parts: list[str] | None = option(None, f"Parts to run: {', '.join(NEEDS)}. By default all that have data.")
+    parts: list[str] | None = option(None, f"Parts to run: {', '.join(NEEDS)}. Default: all that have data.")
     validation_file: list[str] | None = option(None, "Held-out raw text, or a folder made by prepare.py.")
     blimp: list[str] | None = option(None, "Minimal pairs: JSON lines with sentence_good and sentence_bad (BLiMP).")
     train_file: list[str] | None = option(None, "Labelled rows, as for finetune_classification.py.")
-    text_column: str | None = option(None, "Column of the text; by default a usual name.")
-    label_column: str | None = option(None, "Column of the label; by default a usual name.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name.")
     max_seq_length: int = option(128, "Longer texts are cut; held-out text is read at this length.")
-    max_eval_samples: int = option(1000, "Held-out examples that are evaluated, at most.")
-    max_pairs: int = option(10, "Minimal pairs of each paradigm that are scored, at most.")
+    max_eval_samples: int = option(1000, "Maximum number of held-out examples.")
+    max_pairs: int = option(10, "Maximum number of minimal pairs per paradigm.")
 
     def chosen_parts(self) -> list[str]:
         """The parts to run.
@@ -60,10 +60,10 @@ class ProbeArguments:
         for part in self.parts or ():
             check_known(part, NEEDS, f"no part {part!r}", "--parts")
         chosen = self.parts or [part for part in NEEDS if getattr(self, NEEDS[part])]
-        lacking = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
-        if lacking:
-            names = " or ".join(f"--{name}" for name in dict.fromkeys(lacking))
-            raise InputError("no data to probe with", where="--parts", remedy=f"give {names}")
+        missing = [NEEDS[part] for part in chosen or NEEDS if not getattr(self, NEEDS[part])]
+        if missing:
+            names = " or ".join(f"--{name}" for name in dict.fromkeys(missing))
+            raise InputError("nothing to probe", where="--parts", remedy=f"give {names}")
         return chosen
 
 
@@ -116,11 +116,11 @@ def run_probe(
     for part, measure in _measures(probe_args, subject, folder, main).items():
         report(f"{part} …")
         begin = time.perf_counter()
-        found = measure()
-        if isinstance(found, str):
-            results["notes"].append(f"{part}: {found}")
+        result = measure()
+        if isinstance(result, str):
+            results["notes"].append(f"{part}: {result}")
         else:
-            results[part] = found
+            results[part] = result
         results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
     (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
@@ -184,9 +184,11 @@ def _table(results: dict) -> list[list[str]]:
         rows.append(["next sentence: accuracy", shown, f"majority {nsp['majority']:.3f}"])
 
     if grammar := results.get("grammar"):
-        own, random = grammar["checkpoint"], grammar["random"]
-        shown = f"{own['accuracy']:.3f} ± {own['standard_error']:.3f}"
-        rows.append([f"grammar: {own['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"])
+        trained, random = grammar["checkpoint"], grammar["random"]
+        shown = f"{trained['accuracy']:.3f} ± {trained['standard_error']:.3f}"
+        rows.append(
+            [f"grammar: {trained['pairs']:,} minimal pairs", shown, f"random weights {random['accuracy']:.3f}"]
+        )
 
     if features := results.get("features"):
         for count, value in features["scores"]["checkpoint"].items():

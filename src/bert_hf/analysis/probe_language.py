@@ -91,7 +91,7 @@ class Outputs(NamedTuple):
 @torch.no_grad()
 def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: PreTrainedTokenizerBase) -> Outputs:
     """One pass over the examples; predicted tokens in the order of the batches."""
-    found = []
+    batches = []
     following = np.zeros(len(examples))
     pad: Any = tokenizer.pad_token_id
     for batch in batches_by_length([len(example.input_ids) for example in examples]):
@@ -105,11 +105,11 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         losses = cross_entropy(logits, labels[predicted], reduction="none")
         correct = logits.argmax(-1) == labels[predicted]
-        found.append((labels[predicted], inputs["input_ids"][predicted], losses, correct))
+        batches.append((labels[predicted], inputs["input_ids"][predicted], losses, correct))
 
         scores = model.cls.seq_relationship(pooled).float()
         following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
-    targets, shown, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True))
+    targets, shown, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*batches, strict=True))
     return Outputs(targets, shown, losses, correct, following)
 
 
@@ -281,8 +281,8 @@ def pseudo_log_likelihoods(
         logits = model.cls.predictions(states[numbers, torch.tensor(positions, device=model.device)]).float()
 
         wanted = torch.tensor(targets, device=model.device)
-        found = logits.log_softmax(-1)[numbers, wanted]
-        np.add.at(scores, list(owners), found.double().cpu().numpy())
+        log_probabilities = logits.log_softmax(-1)[numbers, wanted]
+        np.add.at(scores, list(owners), log_probabilities.double().cpu().numpy())
     return scores
 
 

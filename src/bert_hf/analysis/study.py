@@ -38,7 +38,7 @@ from bert_hf.config.files import read_json_object, write_durably
 from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import file_checksum
 from bert_hf.errors import InputError, check_known, error_context, mask_secrets
-from bert_hf.training.output_folder import refuse_foreign_files
+from bert_hf.training.output_folder import check_no_foreign_files
 
 STUDY = "study.json"  # marks a folder as a study's; holds its options
 CELL, LOG, RUN = "cell.json", "log.txt", "run"  # a cell's command and inputs, its output, the recipe's output folder
@@ -71,11 +71,11 @@ class StudyArguments:
         None,
         "Folder made by split.py: fold-N/{train,validation,test}.jsonl. Without it the recipe's options name data.",
     )
-    seeds: list[int] | None = option(None, "Seeds; one run each. By default 1 2 3.")
-    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. By default all.")
-    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. By default the first two of the task.")
+    seeds: list[int] | None = option(None, "Seeds; one run each. Default: 1 2 3.")
+    train_sizes: list[str] | None = option(None, "Numbers of training rows, such as 50 500 all. Default: all.")
+    metrics: list[str] | None = option(None, "Metrics to compare, such as f1. Default: the first two of the task.")
     reference: str | None = option(
-        None, "Model or baseline that the others are compared with. By default the first model with random weights."
+        None, "Model or baseline that the others are compared with. Default: the first model with random weights."
     )
     check: bool = option(False, "Only check the options and the files that the cells would read.")
     output_dir: str = option("runs/study", "Where the study writes.")
@@ -167,7 +167,7 @@ class Study:
         for word in argv:
             if word.startswith("--") and _option_name(word) in taken:
                 hint = "use --seeds, --models, --train_sizes and --folds_dir"
-                raise InputError("the study sets this option for each cell", where=word, remedy=hint)
+                raise InputError("set by the study", where=word, remedy=hint)
 
     # ---- running
 
@@ -181,7 +181,7 @@ class Study:
 
         Raises:
             InputError: the output folder is not a study's, a cell was run with another command or other files, or
-                there is no such metric or reference.
+                unknown metric or reference.
         """
         counts = f"{len(self.models)} models × {len(self.sizes)} sizes × {len(self.folds)} folds"
         self.report(f"{len(self.cells)} cells: {counts} × {len(self.seeds)} seeds")
@@ -204,7 +204,7 @@ class Study:
         """Creates the output folder after the recipe has accepted its options; returns the recipe's exit code."""
         is_new = not (self.root / STUDY).is_file()
         if is_new:
-            refuse_foreign_files(self.root, overwrite=False, known_by=STUDY)
+            check_no_foreign_files(self.root, overwrite=False, marker=STUDY)
         code = self._check_models() if is_new or self.args.check else 0
         if code or self.args.check:
             return code
@@ -274,10 +274,10 @@ class Study:
     def _check_names(self) -> None:
         """Checks `--metrics` and `--reference` against the first finished cell."""
         for name in self.args.metrics or ():
-            check_known(name, metric_names(self.rows), f"the cells have no metric {name!r}", "--metrics")
+            check_known(name, metric_names(self.rows), f"unknown metric {name!r}", "--metrics")
         if self.args.reference is not None:
             names = [*(model.name for model in self.models), *baseline_names(self.rows[0])]
-            what = f"no model or baseline {self.args.reference!r}"
+            what = f"unknown model or baseline {self.args.reference!r}"
             check_known(self.args.reference, names, what, "--reference")
 
     # ---- the command and the files of a cell
@@ -340,8 +340,8 @@ def parse_models(entries: list[str]) -> tuple[Model, ...]:
     """
     models: dict[str, Model] = {}
     for entry in entries or [""]:
-        named, *argv = shlex.split(entry) or [""]
-        name, _, path = named.partition("=")
+        assignment, *argv = shlex.split(entry) or [""]
+        name, _, path = assignment.partition("=")
         folder = os.path.expanduser(path.removesuffix(_FROM_SCRATCH))
         if not folder or not re.fullmatch(r"\w[\w.-]*", name) or name in models or name.startswith("baseline"):
             hint = "give NAME=PATH, such as mini=runs/mini, each with its own name (not baseline…)"
@@ -392,14 +392,14 @@ def without_options(argv: Iterable[str], names: Iterable[str]) -> list[str]:
     >>> without_options(["--eval_steps", "5", "--seed=1", "--fp16"], ["eval_steps"])
     ['--seed=1', '--fp16']
     """
-    kept: list[str] = []
+    remaining: list[str] = []
     keeps = True
     for word in argv:
         if word.startswith("--"):
             keeps = _option_name(word) not in names
         if keeps:
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining
 
 
 def _option_name(word: str) -> str:

@@ -34,7 +34,7 @@ class Row:
 def read_cell(cell: Any, run: Path) -> Row:
     """The results of a run: validation, test and baseline metrics, without times.
 
-    A subset has no validation rows of its own, so its validation metrics are left out.
+    A subset has no separate validation rows, so its validation metrics are left out.
     """
     results = json.loads((run / "all_results.json").read_text(encoding="utf-8"))
     prefixes = ("eval_", "test_", _BASELINE) if cell.size is None else ("test_", _BASELINE)
@@ -59,8 +59,8 @@ def metric_names(rows: list[Row]) -> list[str]:
 def baseline_names(row: Row) -> list[str]:
     """The baselines of a run: `baseline_words` of `baseline_words_f1`, …"""
     pattern = re.compile(f"({_BASELINE}[a-z]+)_({'|'.join(metric_names([row]))})")
-    found = [match[1] for match in map(pattern.fullmatch, row.metrics) if match]
-    return list(dict.fromkeys(found))
+    names = [match[1] for match in map(pattern.fullmatch, row.metrics) if match]
+    return list(dict.fromkeys(names))
 
 
 def main_metrics(rows: list[Row]) -> list[str]:
@@ -157,7 +157,7 @@ def _sizes(scores: Scores) -> list[int | None]:
 
 
 def _table(scores: Scores, reference: str | None) -> list[str]:
-    """Mean of each model and baseline at each size and, where there is a reference, the difference from it."""
+    """Mean of each model and baseline at each size and, with a reference, the difference from it."""
     head = ["training rows", "model", "mean", "standard deviation", "runs"]
     if reference in scores:
         head += [f"difference from {reference}", "95 % interval", "folds higher"]

@@ -18,7 +18,7 @@ class OutputArguments:
     """The output folder."""
 
     output_dir: str | None = option(None, "Folder to write to.")
-    overwrite_output_dir: bool = option(False, "Remove what an earlier run of ours wrote into the output folder.")
+    overwrite_output_dir: bool = option(False, "Overwrite an earlier run of bert_hf in the output folder.")
 
 
 @dataclass
@@ -46,7 +46,7 @@ class HeldOutArguments:
 
     validation_file: list[str] | None = option(
         None,
-        "Held-out files of the same kinds; by default a part is split off.",
+        "Held-out files of the same kinds. Default: a part is split off.",
         only_with=("train_file", "dataset_name"),
     )
 
@@ -55,7 +55,7 @@ class HeldOutArguments:
 class TextColumnArguments:
     """The column of the text."""
 
-    text_column: str | None = option(None, "Column of the text; by default a usual name, such as text.")
+    text_column: str | None = option(None, "Column of the text. Default: a usual name, such as text.")
 
 
 @dataclass
@@ -72,7 +72,7 @@ class LanguageArguments:
 
 @dataclass
 class CardArguments(LanguageArguments):
-    """Facts about the data that the model card states."""
+    """Data description for the model card."""
 
     dataset_license: str | None = option(None, "Licence of the data, for the model card.")
     dataset_source: str | None = option(None, "Source of the data, for the model card.")
@@ -109,13 +109,13 @@ class TokenizerArguments:
     do_lower_case: bool = option(True, "Lower-case and strip accents (uncased); false keeps both (cased).")
     strip_accents: bool | None = option(
         None,
-        "Strip accents? By default as do_lower_case says, but a vocabulary trained here keeps them where --language "
+        "Strip accents. Default: follows do_lower_case, but a newly trained vocabulary keeps them where --language "
         "or the text is not Latin, Greek or Cyrillic (docs/data.md).",
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
         None,
-        "Characters kept in a trained vocabulary; rarer ones become [UNK]. By default 1000, or as many as make up "
+        "Characters kept in a trained vocabulary; rarer ones become [UNK]. Default: 1000, or as many as make up "
         "99.95 % of the text.",
         range="[1, inf)",
         not_with=("tokenizer_name", "model_name_or_path"),
@@ -134,14 +134,16 @@ class TokenizerArguments:
 class TextArguments(LanguageArguments, TextColumnArguments, DataArguments):
     """Which text, and how to read it."""
 
-    sentence_per_line: bool = option(False, "Each line is a sentence, as in the 2018 code: nothing is split or cut.")
+    sentence_per_line: bool = option(
+        False, "One sentence per line, as in the 2018 code; nothing is split or truncated."
+    )
     num_proc: int = option(1, "Processes that prepare the corpus.", range="[1, 1024]")
     cache_dir: str = option(
         "~/.cache/bert_hf", "Where a corpus prepared from raw text, or downloaded, is kept for the next time."
     )
 
     def given(self, *names: str) -> list[str]:
-        """Those of the named options that differ from their defaults, as words of a command line."""
+        """The given options that differ from their defaults, as command-line arguments."""
         defaults = {field.name: field.default for field in fields(self)}
         differing = {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
         return [word for name, value in differing.items() for word in (f"--{name}", str(value))]
@@ -208,7 +210,7 @@ class ModelArguments(CheckpointArguments):
     )
     dropout: float | None = option(
         None,
-        "Dropout of hidden layers and attention, in place of the model's.",
+        "Dropout of hidden layers and attention; overrides the model's.",
         range="[0, 0.99]",  # what is left is multiplied by 1 / (1 - p), which kernels cannot compute just below 1
     )
     attn_implementation: str = option(
@@ -231,10 +233,10 @@ class ExampleArguments(LengthArguments):
         0.1, "Share of the steps at long_seq_length.", range="[0, 1]", only_with="long_seq_length"
     )
     mlm_probability: float = option(0.15, "Share of the tokens that are predicted.", range="(0, 1)")
-    whole_word_mask: bool = option(False, "Choose whole words; 80/10/10 is kept.")
+    whole_word_mask: bool = option(False, "Mask whole words (80/10/10 still applies per token).")
     nsp: bool = option(True, "Next-sentence prediction; false trains the masked language model alone.")
     short_seq_probability: float = option(
-        0.1, "Documents whose examples aim at a random shorter length.", range="[0, 1]"
+        0.1, "Share of documents whose examples get a random, shorter target length.", range="[0, 1]"
     )
     max_eval_samples: int = option(4000, "Maximum number of held-out examples that are evaluated.", range="[1, inf)")
 
@@ -289,7 +291,9 @@ class EstimateArguments:
         None, "Number of devices; several numbers give one row each.", range="[1, inf)"
     )
     global_batch: int = option(256, "Sequences per optimizer step, over all devices (A.2: 256).", range="[1, inf)")
-    mfu: float | None = option(None, "Share of the device's peak that is reached (docs/speed.md).", range="(0, 1]")
+    mfu: float | None = option(
+        None, "Fraction of the device's peak FLOP/s that is reached (docs/speed.md).", range="(0, 1]"
+    )
 
     def __post_init__(self):
         if self.num_devices is None:

@@ -1,4 +1,4 @@
-"""Checks paths that the user named, reads text and JSON, and writes small files atomically."""
+"""Checks paths given by the user, reads text and JSON, and writes small files atomically."""
 
 import json
 import os
@@ -17,7 +17,7 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     """Checks a file named by the user without opening it: opening a pipe would wait for a writer.
 
     Raises:
-        InputError: it is missing, not a regular file, or may not be read.
+        InputError: it is missing, not a regular file, or not readable.
     """
     path = Path(path)
 
@@ -32,7 +32,7 @@ def check_input_file(path: str | Path, remedy: str = "check the path") -> Path:
     if stat.S_ISDIR(mode):
         raise InputError("is a directory, expected a file", where=path, remedy="name a file in it")
     if not stat.S_ISREG(mode):
-        raise InputError("not a regular file", where=path, remedy="give a file that can be read twice")
+        raise InputError("not a regular file", where=path, remedy="give a regular file")
     if not os.access(path, os.R_OK):
         raise InputError("permission denied", where=path, remedy="check the file permissions")
     return path
@@ -42,7 +42,7 @@ def check_writable(output_dir: str) -> str:
     """Writes and flushes a temporary file in the folder, or in the part of its path that exists.
 
     Raises:
-        InputError: a file is in the way, or the disk or its permissions refuse.
+        InputError: a file is in the way, the disk is full, or the permissions are missing.
     """
     place = Path(output_dir).expanduser().absolute()
     try:
@@ -113,7 +113,7 @@ def parse_json(
     try:
         return json.loads(text, **options)
     except json.JSONDecodeError as error:
-        line = max(line or 1, error.lineno)  # of an item in a longer text the fault may be further down
+        line = max(line or 1, error.lineno)  # an error in an item of a longer text may be further down
         raise InputError(f"not JSON: {error.msg}", where=where, line=line, column=error.colno, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
         reason = str(error).split(";")[0]
@@ -135,7 +135,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def read_json_object(path: Path) -> dict | None:
-    """The object in a JSON file; None where there is none."""
+    """The object in a JSON file; None if the file has no object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -30,15 +30,15 @@ class FineTuningArguments(RunArguments):
     output_dir: str | None = "runs/finetune"
     learning_rate: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
         None,
-        "Peak rate. By default by hidden size: 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
+        "Peak rate. Default: by hidden size, 1e-3 up to 128, 3e-4 up to 256, 1e-4 up to 512, else 5e-5. "
         "(Grids: the paper's, A.3: 5e-5, 3e-5, 2e-5; the 2018 README's for smaller models: 3e-4 to 3e-5.)",
     )
     per_device_train_batch_size: int = option(32, "The paper's grid: 16, 32 (A.3).")
     per_device_eval_batch_size: int = option(64, "Rows per device in an evaluation batch.")
     num_train_epochs: float | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
         None,
-        "By default 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), and more where these are fewer "
-        "than --min_steps. A number that is given is kept, unless --min_steps is given too.",
+        "Default: 4 up to hidden size 512, else 3 (the paper's grid: 2, 3, 4; A.3), more if that is fewer than "
+        "--min_steps. An explicit number is kept unless --min_steps is set as well.",
     )
     warmup_steps: float = option(
         0.1,
@@ -46,14 +46,12 @@ class FineTuningArguments(RunArguments):
         range="[0, inf)",
         not_with=("lr_scheduler_type=constant", "lr_scheduler_type=reduce_lr_on_plateau"),
     )
-    logging_steps: float = option(
-        0.05, "Steps between log lines of the training loss; a number below 1 is a share of all steps."
-    )
+    logging_steps: float = option(0.05, "Log every N steps; below 1: a fraction of all steps.")
     load_best_model_at_end: bool | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
-        None, "Keep the weights of the best evaluation. By default true if the run is evaluated during training."
+        None, "Keep the weights of the best evaluation. Default: true if the run is evaluated during training."
     )
     metric_for_best_model: str | None = option(
-        None, "Metric that decides which weights are kept. By default the task's; below 200 validation rows the loss."
+        None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
     )
     train_sampling_strategy: str = option(
         "group_by_length",
@@ -77,8 +75,8 @@ class FineTuningArguments(RunArguments):
         self.eval_strategy = self.eval_strategy or evaluates
 
         if self.load_best_model_at_end is None:
-            kept = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
-            self.load_best_model_at_end = kept  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
+            can_keep_best = self.eval_strategy != "no" and self.save_strategy in (None, self.eval_strategy)
+            self.load_best_model_at_end = can_keep_best  # pyright: ignore[reportIncompatibleVariableOverride] - None until here
         if self.load_best_model_at_end and self.save_strategy is None:  # only saved weights can be kept
             self.save_strategy = self.eval_strategy
             if self.save_steps is None and self.eval_steps is not None:
@@ -142,9 +140,9 @@ class LabelledColumns(TextColumnArguments):
     """Which columns of labelled rows are read, and what they hold."""
 
     text_pair_column: str | None = option(None, "Column of the second text, if there are pairs.")
-    label_column: str | None = option(None, "Column of the label; by default a usual name, such as label.")
+    label_column: str | None = option(None, "Column of the label. Default: a usual name, such as label.")
     problem_type: str | None = option(
-        None, "regression: labels are numbers; by default they are names of classes.",
+        None, "regression: labels are numbers. Default: they are class names.",
         ("single_label_classification", "regression"),
     )  # fmt: skip
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
@@ -154,9 +152,7 @@ class LabelledColumns(TextColumnArguments):
 class SplitArguments(LabelledColumns, SplitOptions, TrainFileArguments):
     """Options of `split.py`: which labelled rows are split, and how."""
 
-    folds: int = option(
-        5, "Folds of a cross-validation, each row a test row of one of them; 1 makes one split.", range="[1, 1000]"
-    )
+    folds: int = option(5, "Number of cross-validation folds; 1: a single split.", range="[1, 1000]")
 
 
 # ---- the tasks
@@ -171,26 +167,26 @@ class TaskArguments(
     In Python `dataset_name` may also be `{"train": …}`, the `datasets.Dataset` of each split.
     """
 
-    from_scratch: bool = option(False, "Use the checkpoint's shape with randomly initialized weights.")
+    from_scratch: bool = option(False, "Train the checkpoint's architecture from random weights.")
     tokenizer_name: str | None = option(None, "Tokenizer, if it is not the checkpoint's own.")
     test_file: list[str] | None = option(
-        None, "Test rows; by default texts and choices are split off the training rows, words and questions not."
+        None, "Test rows. Default: split off the training rows (texts and choices only)."
     )
     max_train_samples: int | None = option(
-        None, "Use at most this many training rows, sampled with --split_seed.", range="[1, inf)"
+        None, "Maximum number of training rows, sampled with --split_seed.", range="[1, inf)"
     )
     max_eval_samples: int | None = option(
-        None, "Use at most this many validation and test rows, sampled with --split_seed.", range="[1, inf)"
+        None, "Maximum number of validation and of test rows, sampled with --split_seed.", range="[1, inf)"
     )
     write_predictions: bool | None = option(
         None,
-        "Write the predictions for the test rows into the output folder. By default for words and questions, and "
-        "where there are no test rows for the validation rows.",
+        "Write the predictions for the test rows into the output folder. Default: for words and questions, and "
+        "for the validation rows if there are no test rows.",
     )
     min_steps: int | None = option(
         None,
         "Minimum number of optimizer steps; whole epochs are added to reach it. "
-        f"By default {_MIN_STEPS} where --num_train_epochs is not given.",
+        f"Default: {_MIN_STEPS} without --num_train_epochs.",
         range="[0, inf)",
         not_with="max_steps",
     )
@@ -200,8 +196,8 @@ class TaskArguments(
 
     def files(self) -> dict[str, list[str]]:
         """The files of `train`, `validation` and `test`, of those that are given."""
-        given = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
-        return {part: files for part, files in given.items() if files}
+        files_of_part = {"train": self.train_file, "validation": self.validation_file, "test": self.test_file}
+        return {part: files for part, files in files_of_part.items() if files}
 
 
 @dataclass
@@ -214,7 +210,7 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
     data_dir: str | None = option(None, "The folder of the benchmark's own files.", only_with="task")
     long_texts: str = option(
         "head",
-        "Part of a longer text that is read: head, head_tail, or windows (all of it; logits are averaged).",
+        "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
 
@@ -231,7 +227,7 @@ class TokenClassificationArguments(TaskArguments):
         False, "Fill each window with the neighbouring sentences of the document, unlabelled (the paper, 5.3)."
     )
     feature_based: str | None = option(
-        None, "Train a BiLSTM on these hidden states of the frozen BERT (the paper, table 7); by default BERT itself.",
+        None, "Train a BiLSTM on these hidden states of a frozen BERT (paper, table 7). Default: fine-tune BERT.",
         FEATURES, not_with="neftune_noise_alpha",
     )  # fmt: skip
 
@@ -254,11 +250,11 @@ class QuestionAnsweringArguments(TaskArguments):
     )
     max_answer_length: int = option(30, "Maximum number of tokens in an answer.", range="[1, inf)")
     version_2_with_negative: bool | None = option(
-        None, "Whether some questions have no answer; by default true if the data have such questions."
+        None, "Allow unanswerable questions. Default: true if the data contain any."
     )
     null_score_diff_threshold: float | None = option(
         None,
-        "A question has no answer if its null odds exceed this; by default chosen on the validation questions.",
+        "Predict no answer above this null score difference. Default: chosen on the validation questions.",
         range="(-inf, inf)",
     )
 

@@ -30,9 +30,9 @@ def cpu_threads() -> int:
     `accelerate launch` sets OMP_NUM_THREADS=1 if neither flag nor variable is given. Whether the user set it is read
     from the launcher's environment (Linux); elsewhere, a "1" in a launched process counts as the launcher's.
     """
-    wanted = os.environ.get("OMP_NUM_THREADS")
-    if wanted is not None and wanted.isdigit() and (not was_launched() or _user_set_threads()):
-        return int(wanted)
+    threads = os.environ.get("OMP_NUM_THREADS")
+    if threads is not None and threads.isdigit() and (not was_launched() or _user_set_threads()):
+        return int(threads)
     return cores_of_rank()
 
 

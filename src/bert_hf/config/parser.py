@@ -39,7 +39,7 @@ _REPLACED_BY = {
 
 
 class Limits(NamedTuple):
-    """What `parse` checks of an option; see `option`."""
+    """Constraints of an option, checked by `parse`; see `option`."""
 
     range: str | None
     only_with: tuple[str, ...]
@@ -82,7 +82,7 @@ def check_range(name: str, value, interval: str) -> None:
         above = low <= number if interval[0] == "[" else low < number
         below = number <= high if interval[-1] == "]" else number < high
         if not (above and below):
-            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"it must be in {interval}")
+            raise InputError(f"{number} is out of range", where=f"--{name}", remedy=f"must be in {interval}")
 
 
 # ---- command line and YAML
@@ -195,7 +195,7 @@ def _words(argv: list[str] | None) -> list[str]:
 
 
 def expand_home(word: str) -> str:
-    """A word of a command line with the home folder in place of `~`, which a shell leaves in `--name=~/path`."""
+    """Expands `~` in `--name=~/path`, which shells leave alone."""
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     return flag + equals + (os.path.expanduser(value) if value.startswith("~") else value)
 
@@ -207,14 +207,15 @@ def _read_values(
     values, unknown = parser.parse_known_args(words)
     parser.check_known(unknown)
     names = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
-    named = {name: getattr(values, name) for name in names if hasattr(values, name)}
+    from_command_line = {name: getattr(values, name) for name in names if hasattr(values, name)}
 
     config = values.config
     if config is None and not words:
         config = default_config
     if config is not None:
-        values = parser.parse_args(_words_of_yaml(parser, find_config(config, "pretrain", "finetune"), named) + words)
-    return values, named
+        path = find_config(config, "pretrain", "finetune")
+        values = parser.parse_args(_words_of_yaml(parser, path, from_command_line) + words)
+    return values, from_command_line
 
 
 def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[str]:
@@ -232,7 +233,7 @@ def _words_of_yaml(parser: _Parser, path: Path, named: dict[str, Any]) -> list[s
         try:
             parser.parse_args(entry)
         except InputError as error:
-            raise InputError(error.what, where=path, line=line, remedy="correct this line") from None
+            raise InputError(error.what, where=path, line=line, remedy="fix this line") from None
 
         if not _REPLACED_BY.get(name, set()) & replacing:
             words += map(expand_home, entry)
@@ -252,7 +253,7 @@ def _yaml_entries(path: Path) -> Iterator[tuple[str, int, list[str]]]:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or "invalid character"
         line = mark.line + 1 if mark else None
-        raise InputError(f"invalid YAML: {reason}", where=path, line=line, remedy="correct the file") from None
+        raise InputError(f"invalid YAML: {reason}", where=path, line=line, remedy="fix the file") from None
     if not isinstance(node, yaml.MappingNode | None):
         raise InputError("not a mapping", where=path, line=1, remedy="write one `key: value` per line")
 
@@ -299,7 +300,7 @@ def _check_limits(parser: _Parser, values: argparse.Namespace, named: dict[str, 
 
         for other in filter(applies, limits.not_with):
             what = f"no effect with --{other.replace('=', ' ')}"
-            raise InputError(what, where=f"--{name}", remedy="leave one of the two out")
+            raise InputError(what, where=f"--{name}", remedy="use one or the other")
 
         needed = limits.only_with
         if needed and not any(map(applies, needed)):
@@ -311,4 +312,4 @@ def _build(cls: type, values: argparse.Namespace):
     try:
         return cls(**{f.name: getattr(values, f.name) for f in fields(cls) if f.init})
     except (ValueError, ImportError) as error:
-        raise InputError(str(error), where="arguments", remedy="change the option it names") from None
+        raise InputError(str(error), where="arguments", remedy="fix the option") from None

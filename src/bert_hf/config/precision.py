@@ -1,4 +1,4 @@
-"""Chooses bf16 or fp32 for a run whose command does not say, by the features of the device and the model's size.
+"""Default precision (bf16 or fp32), by device features and model size.
 
 On a CPU the rule is a table (feature × hidden size) and never a timing, so that one command on one kind of machine is
 always the same run. `docs/speed.md` has the measurements behind the table; `benchmarks/precision.py` adds to them.
@@ -92,15 +92,15 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
     bf16, reason = choice
     if recorded in ("bf16", "fp32"):
         bf16 = recorded == "bf16"
-        reason = "as the run began"
+        reason = "kept from the run"
         if bf16 != choice.bf16:
-            reason += f", though a new run here would take {_name(choice.bf16)}: {choice.reason}"
+            reason += f", a new run here would use {_name(choice.bf16)}: {choice.reason}"
 
     if bf16 and args.device.type != "cpu" and not is_torch_bf16_gpu_available():
         raise InputError(
-            "the run there began in bf16, which this device does not have",
+            "the run in this folder uses bf16, which this device does not support",
             where=args.output_dir,
-            remedy="resume it on another device, or give another --output_dir",
+            remedy="resume on a device with bf16, or give another --output_dir",
         )
 
     args.bf16 = bf16

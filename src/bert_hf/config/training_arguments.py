@@ -57,7 +57,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSED) -> None:
-    """Raises an `InputError` for the first field that is refused and does not have its default.
+    """Raises an `InputError` for the first field that is rejected and does not have its default.
 
     `RunArguments` check themselves; a Trainer that gets other `TrainingArguments` in Python calls this. Those may have
     another default, for example `logging_nan_inf_filter=True`; a value that is the default of `RunArguments` is good.
@@ -80,26 +80,26 @@ class RunArguments(OutputArguments, TrainingArguments):
     hub_strategy: str = "end"
     logging_nan_inf_filter: bool = False
 
-    do_train: bool = option(None, "Train? By default yes, unless only --do_eval or --do_predict is given.")
-    do_eval: bool = option(None, "Evaluate? By default yes, unless only --do_predict is given.")
+    do_train: bool = option(None, "Train. Default: true, unless only --do_eval or --do_predict is set.")
+    do_eval: bool = option(None, "Evaluate. Default: true, unless only --do_predict is set.")
     do_predict: bool = option(
-        None, "Predict the test rows of a fine-tuning task? By default yes, unless only --do_eval is given."
+        None, "Predict the test rows of a fine-tuning task. Default: true, unless only --do_eval is set."
     )
     optim: str = option(
         "adamw_torch_fused",
         "adamw_torch_fused, adamw_torch, sgd, adagrad, rmsprop, adafactor, bert_adam (2018); muon in pre-training.",
     )
-    bf16: bool | None = option(None, "bf16 autocast. By default where it is faster; a resumed run keeps its own.")
+    bf16: bool | None = option(None, "Use bf16 autocast. Default: where it is faster; a resumed run keeps its dtype.")
     lr_scheduler_type: str = option("linear", "Schedule of the learning rate.")  # pyright: ignore[reportIncompatibleVariableOverride] - also names of ours
     eval_strategy: str | None = option(
         None,
-        "When to evaluate during training: no, steps, epoch. By default steps where --eval_steps is given; otherwise "
+        "When to evaluate during training: no, steps, epoch. Default: steps if --eval_steps is given; otherwise "
         "pre-training does not, and fine-tuning does so each epoch, or ten times in a run of more epochs.",
         ("no", "steps", "epoch"),
     )
     save_minutes: float = option(
         15.0,
-        "Maximum minutes between checkpoints; one follows the last step. 0: never by time.",
+        "Save a checkpoint at least every N minutes and after the last step. 0: not by time.",
         range="[0, inf)",
         not_with="save_strategy=no",
     )
@@ -112,7 +112,7 @@ class RunArguments(OutputArguments, TrainingArguments):
         None, "Steps between checkpoints, in addition to those of save_minutes.", not_with="save_strategy=no"
     )
     save_total_limit: int | None = option(2, "Number of newest checkpoints that are kept; 0 keeps all.")
-    ddp_timeout: int = option(600, "Seconds that a rank waits for the others before the run ends with an error.")
+    ddp_timeout: int = option(600, "Timeout in seconds of collective operations between ranks.")
 
     def __post_init__(self):
         check_supported(self)
@@ -140,32 +140,32 @@ class RunArguments(OutputArguments, TrainingArguments):
             self._n_gpu = 1
 
     def _init_stock_class(self) -> None:
-        """Calls the stock class, which refuses names of optimizers and schedules that transformers does not have."""
-        own = {}
+        """Calls the stock class, which rejects names of optimizers and schedules that transformers does not have."""
+        ours = {}
         for name, kind, known in (
             ("optim", OptimizerNames, "adamw_torch_fused"),
             ("lr_scheduler_type", SchedulerType, "linear"),
         ):
             if getattr(self, name) not in [each.value for each in kind]:
-                own[name] = getattr(self, name)
+                ours[name] = getattr(self, name)
                 setattr(self, name, known)
 
         super().__post_init__()
-        for name, value in own.items():
+        for name, value in ours.items():
             setattr(self, name, value)
 
         batches: Any = self.accelerator_config
         if (batches.split_batches, batches.dispatch_batches, batches.even_batches) != (False, None, True):
-            raise ValueError("--accelerator_config changes which examples a step has: only non_blocking may be set")
+            raise ValueError("--accelerator_config: only non_blocking is supported, other keys change the batches")
 
     def _actions(self) -> dict[str, bool]:
-        """Which of --do_train, --do_eval and --do_predict hold: all, or without training those that are given."""
-        given = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
-        chosen = any((given["do_eval"], given["do_predict"]))
-        train = not chosen if given["do_train"] is None else given["do_train"]
-        default = train or not chosen  # of the other two
+        """Resolves --do_train, --do_eval and --do_predict."""
+        actions = {name: getattr(self, name) for name in ("do_train", "do_eval", "do_predict")}
+        any_other = any((actions["do_eval"], actions["do_predict"]))
+        train = not any_other if actions["do_train"] is None else actions["do_train"]
+        default = train or not any_other  # of the other two
         return {"do_train": train} | {
-            name: default if given[name] is None else given[name] for name in ("do_eval", "do_predict")
+            name: default if actions[name] is None else actions[name] for name in ("do_eval", "do_predict")
         }
 
     def _resolve_strategies(self) -> None:
@@ -180,7 +180,7 @@ class RunArguments(OutputArguments, TrainingArguments):
             strategy = "no" if self.eval_steps is None else "steps"
             self.eval_strategy = strategy  # pyright: ignore[reportIncompatibleVariableOverride] - None if not given
         if self.eval_strategy == "no" and (self.load_best_model_at_end or self.save_strategy == "best"):
-            raise ValueError("without evaluations there are no best weights: give --eval_strategy or --eval_steps")
+            raise ValueError("the best weights need evaluations: pass --eval_strategy or --eval_steps")
 
     def _take_given_precision(self) -> None:
         """Takes the precision given here or to the launcher. Otherwise `bf16` stays None: see `precision.py`."""
@@ -212,19 +212,17 @@ class PreTrainingArguments(RunArguments):
     )
     max_hours: float | None = option(
         None,
-        "In place of --max_steps: as many as fit, at a speed measured once; interruptions do not count.",
+        "Time budget instead of --max_steps; the speed is measured once, and pauses do not count.",
         range="(0, inf)",
         not_with=("max_steps", "num_train_epochs"),
     )
     muon_learning_rate: float = option(
         3e-3, "Peak rate of the encoder's matrices with --optim muon.", range="[0, inf)", only_with="optim=muon"
     )
-    dataloader_num_workers: int = option(
-        None, "Processes that make batches. By default up to 4 with an accelerator, none where the CPU trains."
-    )
+    dataloader_num_workers: int = option(None, "DataLoader workers. Default: up to 4 with an accelerator, 0 on a CPU.")
     fast_path: str = option(
         "auto",
-        "auto: the first batch is computed without padding and with it, and if they differ the run keeps padding. "
+        "auto: compare the unpadded and the padded path on the first batch, and fall back to padding if they differ. "
         "on: nothing is compared. off: padding is kept.",
         ("auto", "on", "off"),
     )
@@ -233,7 +231,7 @@ class PreTrainingArguments(RunArguments):
         check_supported(self, REFUSED_IN_PRETRAINING)
         for name in ("logging_strategy", "eval_strategy", "save_strategy"):
             if getattr(self, name) == "epoch":
-                raise ValueError(f"--{name} epoch: pre-training has no epochs that end; give steps")
+                raise ValueError(f"--{name} epoch: not supported in pre-training; use steps")
 
         if self.data_seed is None:
             self.data_seed = self.seed

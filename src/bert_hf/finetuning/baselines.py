@@ -1,4 +1,4 @@
-"""Predicts labels without a network, to compare a fine-tuned model with: the majority, and TF-IDF with a linear model.
+"""Baselines without a network: majority class and linear models on TF-IDF.
 
     baselines = Baselines(cut_texts(train, tokenizer, 128), labels)
     baselines.metrics(cut_texts(test, tokenizer, 128))      # {"baseline_majority_accuracy": …, "baseline_words_f1": …}

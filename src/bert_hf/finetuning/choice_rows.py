@@ -59,13 +59,13 @@ def read_choices(task_args: TaskArguments) -> dict[str, list[ChoiceRow]]:
 
 
 def _check_choices(parts: dict[str, list[ChoiceRow]]) -> None:
-    """Refuses rows without a label outside the test part, and rows with different numbers of choices."""
+    """Checks that rows outside the test part have a label, and that all rows have the same number of choices."""
     count = len(parts["train"][0].choices)
     for part, rows in parts.items():
         for row in rows:
             if row.label is None and part != "test":
                 remedy = "add a label, or remove the row (only test rows may lack one)"
-                raise InputError("the row has no label", where=row.where, line=row.line, remedy=remedy)
+                raise InputError("missing label", where=row.where, line=row.line, remedy=remedy)
             if len(row.choices) != count:
                 what = f"{len(row.choices)} choices; the first training row has {count}"
                 raise InputError(what, where=row.where, line=row.line, remedy="give each row the same number")

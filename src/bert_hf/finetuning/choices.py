@@ -1,4 +1,4 @@
-"""Multiple choice: each choice is an input of its own, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
+"""Multiple choice: each choice is a separate input, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
 
 import json
 from collections.abc import Sequence
@@ -83,16 +83,16 @@ class ChoiceTask(DownstreamTask):
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         assert isinstance(predictions, np.ndarray)
-        known = np.zeros(0, bool) if labels is None else labels != IGNORE_INDEX
-        if labels is None or not known.any():
+        has_label = np.zeros(0, bool) if labels is None else labels != IGNORE_INDEX
+        if labels is None or not has_label.any():
             return {}
-        return {"accuracy": float((predictions.argmax(1) == labels)[known].mean())}
+        return {"accuracy": float((predictions.argmax(1) == labels)[has_label].mean())}
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
-        """`PART_predictions.tsv`: a row's number, its choice by number and text, and the row's file and line."""
-        chosen = np.argmax(np.asarray(predictions), axis=1).tolist()
+        """`PART_predictions.tsv`: a row's index, its choice (index and text), and the row's file and line."""
+        predicted = np.argmax(np.asarray(predictions), axis=1).tolist()
         lines = ["index\tprediction\ttext\tplace"]
-        for number, (row, choice) in enumerate(zip(self.parts[part], chosen, strict=True)):
+        for number, (row, choice) in enumerate(zip(self.parts[part], predicted, strict=True)):
             place = row.where if row.line is None else f"{row.where}:{row.line}"  # the number is not that in the file
             lines.append(f"{number}\t{choice}\t{' '.join(row.choices[choice].split())}\t{place}")
         (folder / f"{part}_predictions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -125,11 +125,11 @@ print(choices[logits.argmax()])'''
     def baselines(self) -> dict[str, float]:
         """Accuracy of the choice that is right most often in the training rows, wherever it is placed."""
         judged = self.parts.get("test", self.parts["validation"])
-        known = [row.label for row in judged if row.label is not None]
-        if not known:
+        labels = [row.label for row in judged if row.label is not None]
+        if not labels:
             return {}
         counts = np.bincount([row.label for row in self.parts["train"]])
-        return {"baseline_accuracy": float(np.mean(np.array(known) == counts.argmax()))}
+        return {"baseline_accuracy": float(np.mean(np.array(labels) == counts.argmax()))}
 
 
 # ---- inputs of the network
@@ -161,11 +161,11 @@ def encode_choices(
 
     inputs, segments, lengths = [], [], []
     for number, context in enumerate(contexts):
-        own = choices[number * count : (number + 1) * count]
-        for choice in own:
-            kept = context[: max(0, capacity - len(choice))]
-            inputs.append(np.array([cls, *kept, sep, *choice[:capacity], sep], np.int32))
-            segments.append((np.arange(len(inputs[-1])) >= len(kept) + 2).astype(np.int8))
+        row_choices = choices[number * count : (number + 1) * count]
+        for choice in row_choices:
+            context_tokens = context[: max(0, capacity - len(choice))]
+            inputs.append(np.array([cls, *context_tokens, sep, *choice[:capacity], sep], np.int32))
+            segments.append((np.arange(len(inputs[-1])) >= len(context_tokens) + 2).astype(np.int8))
         lengths.append(max(map(len, inputs[-count:])))
 
     starts = range(0, len(inputs), count)

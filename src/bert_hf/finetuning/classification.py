@@ -52,7 +52,7 @@ def is_regression(task_args: ClassificationArguments) -> bool:
 class ClassificationTask(DownstreamTask):
     """Labelled texts or pairs of texts; labels are classes or, of a regression, numbers.
 
-    A text that is read in several windows is several features; its logits are the mean of theirs.
+    A text read in several windows gives several features; their logits are averaged.
     """
 
     auto_class = AutoModelForSequenceClassification
@@ -120,7 +120,7 @@ class ClassificationTask(DownstreamTask):
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
-            what = "it is the folder of a known task's own files"
+            what = "needs --task and no --train_file"
             raise InputError(what, where="--data_dir", remedy="pass --task and --data_dir, or --train_file")
         if task_args.train_file:
             return "files"
@@ -136,8 +136,8 @@ class ClassificationTask(DownstreamTask):
         return rows.line("regression" if is_regression(task_args) else None)
 
     def describe(self) -> str:
-        given = dict.fromkeys(["train", *self.task_args.files()])
-        lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in given]
+        parts_with_files = dict.fromkeys(["train", *self.task_args.files()])
+        lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in parts_with_files]
         return "\n".join([*lines, *filter(None, [self.inputs("train").note])])
 
     def targets(self, part: str) -> np.ndarray | None:
@@ -184,8 +184,8 @@ class ClassificationTask(DownstreamTask):
     def metric_names(cls, task_args: Any) -> tuple[str, ...]:
         if is_regression(task_args):
             return (*CORRELATION, "loss")
-        own = TASKS[task_args.task].metrics if task_args.task in TASKS else ()
-        return tuple(dict.fromkeys((*own, *CLASSIFICATION, *RANKING_METRICS, "loss")))
+        benchmark_metrics = TASKS[task_args.task].metrics if task_args.task in TASKS else ()
+        return tuple(dict.fromkeys((*benchmark_metrics, *CLASSIFICATION, *RANKING_METRICS, "loss")))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
@@ -241,22 +241,22 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         return {**kind, "long texts": self.task_args.long_texts}
 
     def limits(self) -> list[str]:
-        read = {
+        text_parts = {
             "head_tail": "the beginning and the end of",
             "windows": "all of, in several windows whose logits are averaged,",
         }.get(self.task_args.long_texts)
-        if read is None:
+        if text_parts is None:
             return []
         longest = f"a text of more than {self.task_args.max_seq_length} tokens"
-        return [f"Training and metrics read {read} {longest}. The pipeline reads its beginning alone."]
+        return [f"Training and metrics read {text_parts} {longest}. The pipeline reads its beginning alone."]
 
-    def _judged(self) -> str:
-        """The part whose metrics are reported: test, or validation where test has no labels."""
+    def _reported_split(self) -> str:
+        """The split that is reported: test, or validation if test has no labels."""
         return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
 
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
-        train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._judged()))
+        train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._reported_split()))
         return Baselines(train, self.labels).metrics(judged, self._own_metrics())
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
@@ -289,38 +289,38 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
     if task_args.data_dir is not None:
         return read_task_folder(str(task_args.task), task_args.data_dir)
 
-    named = Columns(task_args.text_column, task_args.text_pair_column, task_args.label_column)
+    columns = Columns(task_args.text_column, task_args.text_pair_column, task_args.label_column)
     parts: dict[str, LabelledTexts] = {}
     if task_args.train_file:
         for part, files in task_args.files().items():
-            parts[part] = read_labelled(files, named, task_args.encoding, needs_labels=part != "test")
-            named = parts["train"].columns
+            parts[part] = read_labelled(files, columns, task_args.encoding, needs_labels=part != "test")
+            columns = parts["train"].columns
         return parts
 
     task = TASKS[task_args.task] if task_args.task else None
     if task is not None:
         text, pair, label = task.columns
-        named = Columns(named.text or text, named.pair or pair, named.label or label)
+        columns = Columns(columns.text or text, columns.pair or pair, columns.label or label)
     splits = task.splits if task else {part: part for part in ("train", "validation", "test")}
     config = task_args.dataset_config_name or (task.config if task else None)
     rows = hub_rows(source, config, splits.values())
     for part, split in splits.items():
         if split not in rows:
             continue
-        read = labelled_rows(rows[split], named, needs_labels=not part.startswith("test"))
+        labelled = labelled_rows(rows[split], columns, needs_labels=not part.startswith("test"))
         if task is not None and task.benchmark and part.startswith("test"):
-            read.labels = None  # the Hub has -1, which is a number like others in a regression
-        parts[part] = without_empty(read)
-        named = parts["train"].columns
+            labelled.labels = None  # the Hub has -1, which is a number like others in a regression
+        parts[part] = without_empty(labelled)
+        columns = parts["train"].columns
     return parts
 
 
 def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
-    """Refuses a label that training does not have."""
-    known = set(labels)
+    """Checks that the training rows have every label."""
+    training_labels = set(labels)
     for number, label in enumerate(rows.labels or ()):
-        if label not in known:
+        if label not in training_labels:
             where, line = rows.places[number] if rows.places else (name, None)
             near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-            remedy = f"{near}correct or remove the row"
+            remedy = f"{near}fix or remove the row"
             raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)

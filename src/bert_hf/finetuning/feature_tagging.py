@@ -162,10 +162,10 @@ def word_features(
         batch = order[first : first + batch_size]
         inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
         outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
-        own = np.concatenate([words_of_window[window] for window in batch])
+        batch_words = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
-        states = [outputs.hidden_states[layer][rows, positions[own]] for layer in layers]
-        yield own, torch.stack(states, 1).float()
+        states = [outputs.hidden_states[layer][rows, positions[batch_words]] for layer in layers]
+        yield batch_words, torch.stack(states, 1).float()
 
 
 # ---- use

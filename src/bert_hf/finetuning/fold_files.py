@@ -43,9 +43,9 @@ def read_rows_to_split(split_args: SplitArguments) -> LabelledTexts:
         InputError: no file, no rows, rows without labels or, unless they are numbers, of one class only.
     """
     if not split_args.train_file:
-        raise InputError("no data are named", where="--train_file", remedy="give files of labelled rows")
-    named = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
-    rows = read_labelled(split_args.train_file, named, split_args.encoding)
+        raise InputError("no training data", where="--train_file", remedy="give files of labelled rows")
+    columns = Columns(split_args.text_column, split_args.text_pair_column, split_args.label_column)
+    rows = read_labelled(split_args.train_file, columns, split_args.encoding)
 
     if split_args.problem_type == REGRESSION:
         rows.numbers()
@@ -81,13 +81,13 @@ def make_folds(rows: LabelledTexts, groups: np.ndarray, split_args: SplitArgumen
 def write_folds(
     output_dir: str | Path, made: list[dict[str, LabelledTexts]], split_args: SplitArguments, overwrite: bool = False
 ) -> None:
-    """Writes all files into a folder that is new or empty. Of two processes, one is refused: two splits never mix.
+    """Writes all files into a folder that is new or empty. Of two processes only one succeeds: two splits never mix.
 
     Args:
         overwrite: the folder may hold an earlier split, which is removed first.
 
     Raises:
-        InputError: it holds other files.
+        InputError: it contains other files.
     """
     folder = claim_output_dir(str(output_dir), overwrite=False, ours=FOLD_FILES, resumable=overwrite)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Knows the tasks of GLUE, SICK and SMS spam: their data, columns, labels, metric and submission files.
+"""Table of known tasks (GLUE, SICK, SMS spam): their data, columns, labels, metric and submission files.
 
 A task is one entry of `TASKS`. `--task mrpc --data_dir FOLDER` reads the benchmark's own files: FOLDER holds
 `train.tsv`, `dev.tsv` and `test.tsv` (MNLI: `dev_matched.tsv` and three more), or folders named as in the benchmark
@@ -39,7 +39,7 @@ _MNLI_SPLITS = {
 }
 _SICK_PARTS = {"train": "TRAIN", "validation": "TRIAL", "test": "TEST"}  # values of SICK's column of parts
 SUBMISSION = "submission"  # folder in the output folder
-_REMEDY = "fetch the file again, or correct the row"
+_REMEDY = "download the file again, or fix the row"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TaskData:
         benchmark: name of its folder and its submission file in the benchmark; None: nothing is submitted.
         file_columns: text, second text and label in the benchmark's files; None: they have no such files.
         file_header: all columns of the labelled files, where these have no header.
-        single_file: name of the file that holds all parts, and its column that tells them apart.
+        single_file: name of the file with all parts, and the column that distinguishes them.
         incomplete_rows: the labelled files, as distributed, have some rows with too few fields.
         labels_are_ids: the benchmark's files, and its submission files, hold ids in place of names.
         score_range: of a regression's submission: predictions are clipped to it.
@@ -188,22 +188,24 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         remedy = f"pass --train_file, or a --task of these: {', '.join(t for t in TASKS if TASKS[t].file_columns)}"
         raise InputError(f"task {task!r} has no folder of benchmark files", where="--data_dir", remedy=remedy)
 
-    named = Path(folder) / str(data.benchmark)
+    task_folder = Path(folder) / str(data.benchmark)
     parts = {}
     for part, split in data.splits.items():
         stem = split.replace("validation", "dev")  # otherwise the files are named as on the Hub
         name, column = data.single_file or (f"{stem}.tsv", "")
-        path = _existing(named if named.is_dir() else Path(folder), name)
+        path = _existing(task_folder if task_folder.is_dir() else Path(folder), name)
         labelled = bool(data.single_file) or not part.startswith("test")
         rows = _file_rows(path, data.file_header if labelled else ())
         if data.single_file:
             rows = [row for row in rows if row.values.get(column) == _SICK_PARTS[part]]
 
         # tensorflow_datasets/text/glue.py skips them, too: "filter out corrupted rows"
-        whole = [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
-        parts[part] = _labelled(data, whole, path, labelled)
-        if len(whole) < len(rows):
-            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(whole):,} incomplete rows")
+        complete = (
+            [row for row in rows if None not in row.values.values()] if data.incomplete_rows and labelled else rows
+        )
+        parts[part] = _labelled(data, complete, path, labelled)
+        if len(complete) < len(rows):
+            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(complete):,} incomplete rows")
     return parts
 
 
@@ -241,7 +243,7 @@ def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> La
         InputError: there are none, a row or a column is not complete, or a label is not one of the task's.
     """
     if not rows:
-        raise InputError("no rows of each part in it", where=path, remedy="fetch the file again")
+        raise InputError("train, dev or test rows missing", where=path, remedy="download the file again")
     for row in rows:
         if None in row.values.values():
             raise row.error("too few fields", _REMEDY)
@@ -300,6 +302,6 @@ def write_numbered(path: Path, values: Iterable[str], places: Sequence[tuple[str
     """
     lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(values))]
     if places:
-        named = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
-        lines = [f"{line}\t{place}" for line, place in zip(lines, named, strict=True)]
+        place_column = ["place", *(file if line is None else f"{file}:{line}" for file, line in places)]
+        lines = [f"{line}\t{place}" for line, place in zip(lines, place_column, strict=True)]
     write_durably(path, "\n".join(lines) + "\n")

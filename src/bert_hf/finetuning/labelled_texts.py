@@ -1,4 +1,4 @@
-"""Reads labelled texts, or pairs of texts, from tables, folders and the Hub.
+"""Reads labelled texts or text pairs from tables, folders and the Hub.
 
     rows = read_labelled(["comments.csv"])
     print(rows.line())      # text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
@@ -42,8 +42,8 @@ class Columns(NamedTuple):
 
     def __str__(self) -> str:
         """`text: sentence1, pair: sentence2, label: score`."""
-        read = {"text": self.text, "pair": self.pair, "label": self.label}
-        return ", ".join(f"{part}: {name}" for part, name in read.items() if name is not None)
+        columns = {"text": self.text, "pair": self.pair, "label": self.label}
+        return ", ".join(f"{part}: {name}" for part, name in columns.items() if name is not None)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class LabelledTexts:
         return len(self.texts)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> "LabelledTexts":
-        """Some of the rows, by number."""
+        """Selects rows by index."""
         return LabelledTexts(
             texts=[self.texts[row] for row in rows],
             labels=None if self.labels is None else [self.labels[row] for row in rows],
@@ -124,7 +124,7 @@ class LabelledTexts:
             row = numbers.index(None)
             what = f"label {self.class_names()[row]!r} is not a number"
             where, line = self.places[row] if self.places else (self.file(), None)
-            raise InputError(what, where=where, line=line, remedy=f"correct it, or pass --problem_type {CLASSES}")
+            raise InputError(what, where=where, line=line, remedy=f"fix it, or pass --problem_type {CLASSES}")
         return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:
@@ -139,7 +139,7 @@ class LabelledTexts:
         return np.array([ids[label] for label in self.class_names()])
 
     def file(self) -> str:
-        """The (first) file that the rows are from, for errors."""
+        """First source file, for error messages."""
         return self.places[0][0] if self.places else "--train_file"
 
     def line(self, problem_type: str | None = None) -> str:
@@ -164,8 +164,8 @@ def count_classes(labels: Sequence[str]) -> str:
     counts = Counter(labels)
     if len(counts) > _MOST_COUNTED:
         return f"{len(counts):,} classes of {min(counts.values()):,} to {max(counts.values()):,} rows"
-    shown = {name: name if as_number(name) is None else repr(name) for name in counts}
-    return ", ".join(f"{shown[name]} {count:,}" for name, count in counts.most_common())
+    quoted = {name: name if as_number(name) is None else repr(name) for name in counts}
+    return ", ".join(f"{quoted[name]} {count:,}" for name, count in counts.most_common())
 
 
 def as_number(value: Any) -> float | None:
@@ -220,7 +220,7 @@ def _folder_rows(folder: Path, encoding: str | None) -> list[Row]:
     ]
     if not rows:
         remedy = f"name the files, e.g. '{folder}/*.csv', or give each class a subfolder of .txt files"
-        raise InputError("no subfolders of texts in it", where=folder, remedy=remedy)
+        raise InputError("contains no subfolders of texts", where=folder, remedy=remedy)
     return rows
 
 
@@ -277,7 +277,7 @@ def find_columns(row: Row, named: Columns, needs_label: bool = True) -> Columns:
     if label not in columns:
         label = None
     if label is None and needs_label:
-        raise row.header_error("which column holds the label?", f"pass --label_column, one of: {', '.join(columns)}")
+        raise row.header_error("label column not recognised", f"pass --label_column, one of: {', '.join(columns)}")
 
     free = {name: value for name, value in row.values.items() if name not in (label, named.pair)}
     if named.text is not None:
@@ -308,14 +308,14 @@ def without_empty(rows: LabelledTexts) -> LabelledTexts:
     """The rows that have a text, and both texts of a pair; all of them where they have no labels.
 
     Raises:
-        InputError: no row has a text.
+        InputError: all texts are empty.
     """
-    whole = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
-    empty = len(rows) - len(whole)
-    if not whole:
-        raise InputError("no row has a text", where=rows.file(), remedy="pass another --text_column")
+    complete = [row for row, text in enumerate(rows.texts) if text and (rows.pairs is None or rows.pairs[row])]
+    empty = len(rows) - len(complete)
+    if not complete:
+        raise InputError("all texts are empty", where=rows.file(), remedy="pass another --text_column")
     if not empty:
         return rows
     if rows.labels is None:
         return replace(rows, notes=[*rows.notes, f"{empty:,} without a text"])
-    return replace(rows.take(whole), notes=[*rows.notes, f"{empty:,} without a text left out"])
+    return replace(rows.take(complete), notes=[*rows.notes, f"{empty:,} without a text left out"])

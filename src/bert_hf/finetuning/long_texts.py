@@ -46,7 +46,7 @@ def encode_texts(
 ) -> EncodedTexts:
     """Encodes texts, or pairs of texts, as inputs of at most `max_seq_length` tokens.
 
-    Of a pair that is too long, the longer text is cut until both are equal, then both are ("longest first"). In
+    In a pair that is too long, the longer text is cut until both are equal, then both are cut ("longest first"). In
     windows the shorter text is in every input, cut to half of it; each window has the label of its row.
 
     Args:
@@ -59,7 +59,7 @@ def encode_texts(
     special = 2 if rows.pairs is None else 3
     available = max_seq_length - special
     if available < 2:
-        what = f"{max_seq_length} tokens leave {max(0, available)} for the text"
+        what = f"{max_seq_length} tokens leave only {max(0, available)} for the text"
         raise InputError(what, where="--max_seq_length", remedy=f"give {special + 2} or more")
 
     firsts = _token_ids(rows.texts, tokenizer)
@@ -156,11 +156,11 @@ def _windows(first: list[Item], second: list[Item], available: int) -> list[tupl
         15 tokens in windows of 8:  0–8, 3–11, 7–15
     """
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
-    kept = shorter[: available // 2]
-    size = available - len(kept)
+    short_tokens = shorter[: available // 2]
+    size = available - len(short_tokens)
     step = size - int(size * OVERLAP)
     last = len(longer) - size  # where the last window begins
     count = -(-last // step) + 1
     begins = [last * number // max(1, count - 1) for number in range(count)]
-    parts = [(longer[begin : begin + size], kept) for begin in begins]
+    parts = [(longer[begin : begin + size], short_tokens) for begin in begins]
     return [(other, one) for one, other in parts] if longer is second else parts

@@ -1,4 +1,4 @@
-"""The losses of the stock heads, of each model input apart, so that any layout of a batch sums them exactly.
+"""Per-example losses of the stock heads, which sum exactly in any batch layout.
 
 The stock heads return a mean over the micro-batch. Under accumulation and on several ranks a mean of such means
 weights a label by the number of labels in its micro-batch, and Trainer divides some of them wrongly
@@ -14,8 +14,8 @@ from bert_hf.models.functional import IGNORE_INDEX
 
 def count_labels(labels: Tensor) -> Tensor:
     """(B,) labels of each model input that are trained on: classes but `IGNORE_INDEX`, or numbers but NaN."""
-    known = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
-    return known.reshape(len(labels), -1).sum(1)
+    has_label = ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
+    return has_label.reshape(len(labels), -1).sum(1)
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -26,11 +26,11 @@ def cross_entropies(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0
         labels: (B,) or (B, L) class ids; `IGNORE_INDEX` adds nothing.
         label_smoothing: share of the target that is spread evenly over the classes.
     """
-    each = F.cross_entropy(
+    token_losses = F.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing,
         reduction="none",
     )  # fmt: skip
-    return each.reshape(len(labels), -1).sum(1)
+    return token_losses.reshape(len(labels), -1).sum(1)
 
 
 def squared_errors(logits: Tensor, labels: Tensor) -> Tensor:

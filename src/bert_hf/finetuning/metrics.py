@@ -87,8 +87,8 @@ class LocalMetric(evaluate.Metric):
         )
 
     def _compute(self, *, predictions=None, references=None, **kwargs) -> dict[str, float]:
-        named = [(name, metric) for name, metric in _METRICS.items() if name in self.metric_names]
-        metrics = {name: float(metric(references, predictions, self.num_labels)) for name, metric in named}
+        requested = [(name, metric) for name, metric in _METRICS.items() if name in self.metric_names]
+        metrics = {name: float(metric(references, predictions, self.num_labels)) for name, metric in requested}
         if "combined_score" in self.metric_names:
             metrics["combined_score"] = sum(metrics.values()) / len(metrics)
         return metrics

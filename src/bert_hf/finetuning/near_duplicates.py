@@ -106,7 +106,7 @@ def _first_rows(groups: np.ndarray) -> np.ndarray:
 
 
 def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
-    """Groups and units linked, unless most rows become one group that way."""
+    """Merges groups that share a unit, unless that puts most rows into one group."""
     names: dict = {}
     numbers = np.array([names.setdefault(unit, len(names)) for unit in units], np.int64)
 

@@ -20,7 +20,7 @@ from bert_hf.data.text.input_files import check_disjoint
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError, first_line
 from bert_hf.finetuning.task import DownstreamTask
-from bert_hf.finetuning.trainer import FineTuner, deciding_metric
+from bert_hf.finetuning.trainer import FineTuner, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
@@ -64,7 +64,7 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
             model, new = load_network(task.auto_class, folder, where, task.new_layers, **options)
             line = f"newly initialized: {', '.join(new)}"
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        what = f"no model can be loaded: {first_line(error)}"
+        what = f"cannot load a model: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
     finally:
         logging.set_verbosity(verbosity)
@@ -108,13 +108,13 @@ def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: Fine
 
 
 def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel, about: str) -> RunStart:
-    """Chooses what was not given (rate, epochs, precision, the metric that decides), and inspects the output folder.
+    """Resolves defaults (learning rate, epochs, precision, model selection metric) and inspects the output folder.
 
     Args:
-        about: a line on the model's weights, logged before training.
+        about: one line about the model's weights, logged before training.
 
     Raises:
-        InputError: the folder holds another run.
+        InputError: the folder contains another run.
     """
     task_args = task.task_args
     run.choose_precision(args, model.config.hidden_size)
@@ -140,23 +140,23 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 
 def require_trained(task: DownstreamTask, about: str) -> None:
-    """Refuses to evaluate layers that were never trained, and classes of other names than those in the checkpoint.
+    """Checks that the layers were trained, and that the classes have the same names as in the checkpoint.
 
     Args:
         about: the line on the model's new weights.
     """
     where = task.task_args.model_name_or_path
     if new := about.partition("newly initialized: ")[2]:
-        raise InputError(f"not fine-tuned: it lacks {new}", where=where, remedy="give a fine-tuned checkpoint")
+        raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
 
     names = tuple((config_of_checkpoint(str(where)).id2label or {}).values())
     if task.labels and names != task.labels:
-        what = f"its classes are {', '.join(names)}, and the rows have {', '.join(task.labels)}"
+        what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
         raise InputError(what, where=where, remedy="give the rows that it was trained on")
 
 
 def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
-    """Sets the metric that decides which weights are kept, where --metric_for_best_model is not given.
+    """Sets the default of --metric_for_best_model.
 
     With few validation rows many evaluations have an equal metric, and the first of them is far from the best model;
     the loss distinguishes them. (A tie of larger parts goes to the lower loss: `FineTuner`.)
@@ -166,10 +166,10 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
         return "the last weights are kept"
     if not args.best_metric_is_given:
         args.metric_for_best_model = "loss" if rows < FEW_ROWS else task.metric_names(task.task_args)[0]
-    metric = deciding_metric(args).removeprefix("eval_")
+    metric = selection_metric(args).removeprefix("eval_")
     if metric not in (known := task.metric_names(task.task_args)):
         raise InputError(
-            f"no metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
+            f"unknown metric {metric!r}", where="--metric_for_best_model", remedy=f"one of: {', '.join(known)}"
         )
     if not args.direction_is_given:
         args.greater_is_better = not metric.endswith("loss")
@@ -206,14 +206,14 @@ def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrain
 
 
 class EarlyStop(TrainerCallback):
-    """Ends the run after `patience` evaluations without a better one; it counts them in the log, and has no state."""
+    """Stateless early stopping: counts evaluations without improvement in the log."""
 
     def __init__(self, patience: int):
         self.patience = patience
 
     def on_evaluate(self, args, state, control, **kwargs) -> None:
         """Called before Trainer compares the metric with the best one, so all evaluations are compared here."""
-        metric = deciding_metric(args)
+        metric = selection_metric(args)
         sign = 1 if args.greater_is_better else -1
         by_step = {log["step"]: (sign * log[metric], -log["eval_loss"]) for log in state.log_history if metric in log}
 
@@ -278,7 +278,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics.get("test", {})}
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
-        lines = [report, kept_step(trainer), f"model: {args.output_dir}"]
+        lines = [report, selected_step_line(trainer), f"model: {args.output_dir}"]
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -304,12 +304,12 @@ def _other_parts(trainer: FineTuner) -> list[str]:
     return [part for part in parts if task.task_args.write_predictions or "labels" in task.encoded(part).column_names]
 
 
-def kept_step(trainer: FineTuner) -> str:
+def selected_step_line(trainer: FineTuner) -> str:
     """A line on the step whose weights are kept; "" where no evaluation chose them."""
     state = trainer.state
     if not trainer.args.load_best_model_at_end or state.best_global_step is None:
         return ""
-    name = deciding_metric(trainer.args).removeprefix("eval_")
+    name = selection_metric(trainer.args).removeprefix("eval_")
     return f"kept: the weights of step {state.best_global_step:,} of {state.global_step:,}, by validation {name}"
 
 
@@ -356,7 +356,7 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
 
 
 def _held_out(task_args: TaskArguments, args: FineTuningArguments, tested: bool) -> str:
-    """Describes the data of the metrics: the test rows, or the validation rows where there are no test metrics."""
+    """Describes the data of the metrics: the test rows, or the validation rows if there are no test metrics."""
     if tested:
         return held_out_text(task_args.test_file, "--test_file", "rows held out of the same data")
 

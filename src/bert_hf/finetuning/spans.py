@@ -46,7 +46,7 @@ class SpanTask(DownstreamTask):
         super().__init__(task_args, tokenizer)
         self.threshold: float | None = None
 
-        # Here, so that a fault of the data is reported before the run begins
+        # Here, so that invalid data are reported before the run begins
         shape = WindowShape(task_args.max_seq_length, task_args.doc_stride, task_args.max_query_length)
         self.windows = {part: make_windows(questions, tokenizer, shape) for part, questions in self.parts.items()}
 
@@ -98,7 +98,7 @@ class SpanTask(DownstreamTask):
         return data.remove_columns("labels") if self._unlabelled(part) else data
 
     def _unlabelled(self, part: str) -> bool:
-        """Whether a part is test questions whose answers are unknown: they have predictions, and no metrics."""
+        """True for test questions without answers: they are predicted but not scored."""
         if part != "test":
             return False
         questions = self.parts[part]
@@ -251,7 +251,7 @@ _BATCH = 16  # windows
 
 
 class FoundAnswer(TypedDict):
-    """An answer as the former pipeline gave it: `context[start:end] == answer`; "" at 0 where there is none."""
+    """The former pipeline's answer format: `context[start:end] == answer`; "" at 0 if there is no answer."""
 
     score: float  # probability among the `n_best` spans and, where it is allowed, no answer
     start: int

@@ -3,7 +3,7 @@
     groups = near_duplicate_groups(texts)
     held = held_out(groups, percentage=10, seed=0, strata=class_strata(labels))      # (N,) booleans
 
-All of it rests on scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
+Uses scikit-learn's `StratifiedGroupKFold`: 10 % of the rows are one of ten folds.
 """
 
 import warnings
@@ -55,7 +55,7 @@ def row_groups(rows: LabelledTexts) -> np.ndarray:
 def held_out(
     groups: np.ndarray, percentage: float, seed: int, strata: np.ndarray | None = None, parts: int = 2
 ) -> np.ndarray:
-    """(N,) whether a row is held out: `percentage` % of the rows, whole groups, classes in proportion.
+    """(N,) bool, true for held-out rows: `percentage` % of the rows, whole groups, classes in proportion.
 
     A group that is much larger than the share stays in the rest. A class of fewer groups than `parts` does, too; of
     every other class at least one group is held out, and one is not. No row is held out where all are in one group.
@@ -117,11 +117,11 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
     held = held.copy()
     sizes = np.bincount(groups)
     for stratum in np.argsort(-np.bincount(strata), kind="stable"):  # the rarest last
-        own = np.unique(groups[strata == stratum])
+        class_groups = np.unique(groups[strata == stratum])
         sides = held[strata == stratum]
-        smallest = own[sizes[own].argmin()]
-        if len(own) < parts:
-            held[np.isin(groups, own)] = False
+        smallest = class_groups[sizes[class_groups].argmin()]
+        if len(class_groups) < parts:
+            held[np.isin(groups, class_groups)] = False
         elif not sides.any() or sides.all():
             held[groups == smallest] = not sides.any()
     return held
@@ -131,7 +131,7 @@ def _with_rare_classes(held: np.ndarray, groups: np.ndarray, strata: np.ndarray,
 
 
 def take(rows: Any, numbers: np.ndarray) -> Any:
-    """Some of the rows, by number: of a list, or of an object with a method `take`."""
+    """Selects rows by index: of a list, or of an object with a method `take`."""
     if isinstance(rows, Sequence):
         return [rows[number] for number in numbers]
     return rows.take(numbers)
@@ -192,9 +192,11 @@ def folds(
     """
     strata = row_strata(rows, regression)
     for stratum in range(strata.max(initial=0) + 1):
-        own = strata == stratum
-        if (different := len(np.unique(groups[own]))) < count:
-            label = "the file" if regression or rows.labels is None else f"label {rows.labels[int(own.argmax())]!r}"
+        in_class = strata == stratum
+        if (different := len(np.unique(groups[in_class]))) < count:
+            label = (
+                "the file" if regression or rows.labels is None else f"label {rows.labels[int(in_class.argmax())]!r}"
+            )
             what = f"{label} has {different} rows that differ in their words, too few for {count} folds"
             raise InputError(what, where=rows.file(), remedy="give more rows, or fewer --folds")
 

@@ -27,7 +27,7 @@ class DownstreamTask(ABC):
     text, a question, a sentence); a *feature* is one input of the network. A row may become several features.
 
     Attributes:
-        parts: the rows of "train" and "validation", and of "test" and other parts where there are any.
+        parts: the rows of "train" and "validation", and of "test" and other parts, if any.
         labels: class names by id; empty for a task without classes.
     """
 
@@ -42,9 +42,9 @@ class DownstreamTask(ABC):
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
         self.tokenizer = tokenizer
-        given = self.read(task_args)
-        self.labels = self.class_names(task_args, given)
-        self.parts = limited(self.complete(task_args, given), task_args)
+        parts = self.read(task_args)
+        self.labels = self.class_names(task_args, parts)
+        self.parts = limited(self.complete(task_args, parts), task_args)
 
     # ---- rows
 
@@ -118,7 +118,7 @@ class DownstreamTask(ABC):
         if task_args.train_file:
             return "files"
         if task_args.dataset_name is None:
-            raise InputError("no data are named", where="--train_file", remedy="give --train_file or --dataset_name")
+            raise InputError("no training data", where="--train_file", remedy="give --train_file or --dataset_name")
         return task_args.dataset_name
 
     @abstractmethod
@@ -184,7 +184,7 @@ class DownstreamTask(ABC):
         Args:
             predictions: what `reduce` kept, one entry per feature in the order of `encoded(part)`; shorter entries
                 are padded with -100 where the batches differed in width.
-            labels: likewise.
+            labels: one per feature, padded in the same way.
         """
 
     @abstractmethod
@@ -210,7 +210,7 @@ class DownstreamTask(ABC):
         return []
 
     def baselines(self) -> dict[str, float]:
-        """Metrics of the test rows without a network: `baseline_…`. Empty where there is no such baseline."""
+        """Metrics of the test rows without a network: `baseline_…`. Empty without such a baseline."""
         return {}
 
     def report(self, metrics: dict[str, float], baselines: dict[str, float], predictions: Arrays | None) -> str:
@@ -220,8 +220,8 @@ class DownstreamTask(ABC):
             predictions: for the test rows, or the validation rows where test rows have no labels.
         """
         prefix = "test_" if any(name.startswith("test_") for name in metrics) else "eval_"
-        shown = {name: value for name, value in metrics.items() if name.startswith(prefix)}
-        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in shown.items())
+        part_metrics = {name: value for name, value in metrics.items() if name.startswith(prefix)}
+        return "\n".join(f"{name.ljust(28)}{value:12.4f}" for name, value in part_metrics.items())
 
 
 def limited(parts: dict[str, Any], task_args: TaskArguments) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from bert_hf.training.exact_backward import check_training_step, exact_training_
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
-def deciding_metric(args: TrainingArguments) -> str:
-    """The metric that decides which weights are kept, as Trainer logs it: `eval_f1`."""
+def selection_metric(args: TrainingArguments) -> str:
+    """The model selection metric as Trainer logs it, such as `eval_f1`."""
     return f"eval_{str(args.metric_for_best_model or 'loss').removeprefix('eval_')}"
 
 
@@ -31,7 +31,7 @@ class FineTuner(ResumableTrainer):
     steps (the last, smaller group included) and ranks. `eval_loss` is the same mean over all labels of the part.
 
     Evaluation batches are sorted by length, so that they hold little padding; predictions come back in the order of
-    the features. Of several evaluations with an equal metric the one with the lowest loss is the best.
+    the features. Ties in the metric go to the evaluation with the lower loss.
 
     Args:
         task: its rows, loss and metrics.
@@ -108,13 +108,13 @@ class FineTuner(ResumableTrainer):
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             outputs = model(**self._network_inputs(inputs))
-        kept = self.task.reduce(inputs, outputs)
+        reduced = self.task.reduce(inputs, outputs)
 
         labels = inputs.get("labels")
         if labels is None:
-            return None, (kept,), None
+            return None, (reduced,), None
         losses = torch.stack([self.task.losses(inputs, outputs), count_labels(labels).float()], 1)
-        return None, (kept, losses), labels
+        return None, (reduced, losses), labels
 
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
@@ -131,8 +131,8 @@ class FineTuner(ResumableTrainer):
             metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
             order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
             metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
-        named = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
-        return output._replace(predictions=kept, metrics={**(output.metrics or {}), **named})
+        prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
+        return output._replace(predictions=kept, metrics={**(output.metrics or {}), **prefixed})
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
         """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
@@ -146,7 +146,7 @@ class FineTuner(ResumableTrainer):
     # ---- the best evaluation
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        """Whether an evaluation is the best one so far; its weights are then saved, whatever --save_steps says."""
+        """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
         better = self._is_better(metrics, trial)
         if better and self.args.load_best_model_at_end:
             self.control.should_save = True
@@ -157,7 +157,7 @@ class FineTuner(ResumableTrainer):
         if super()._determine_best_metric(metrics, trial):
             return True
 
-        tied = best is not None and metrics.get(deciding_metric(self.args)) == best
+        tied = best is not None and metrics.get(selection_metric(self.args)) == best
         if not tied or metrics["eval_loss"] >= self._loss_of_best():
             return False
         self.state.best_global_step = self.state.global_step

@@ -33,12 +33,12 @@ def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
     """
     path = Path(path)
     text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
-    content = parse_json(text, path, "correct the file")
+    content = parse_json(text, path, "fix the file")
     values: dict[str, Any] = content if isinstance(content, dict) else {"model_type": None}
     if problem := _problem(values):
         name, what = problem
-        raise InputError(what, where=path, line=_line_of(text, name), remedy="correct the file")
-    with _config_errors(path, "correct the file"):
+        raise InputError(what, where=path, line=_line_of(text, name), remedy="fix the file")
+    with _config_errors(path, "fix the file"):
         config = BertConfig(**values)
 
     check_positions(longest, config.max_position_embeddings, path, _line_of(text, "max_position_embeddings"))
@@ -78,7 +78,7 @@ def config_of_checkpoint(where: str, dropout: float | None = None) -> BertConfig
 
 @contextlib.contextmanager
 def _config_errors(where: str | Path, remedy: str) -> Iterator[None]:
-    """Turns what transformers raises for a value of a wrong type into an `InputError`."""
+    """Converts transformers' type errors to `InputError`."""
     try:
         yield
     except (OSError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:

@@ -59,7 +59,7 @@ class FastPathCheck:
         faults = [fault for fault in self.gather(fault) if fault is not None]
         if faults:
             model.set_fast_path(False)
-            logger.info(f"plain path, which is slower and otherwise the same: {faults[0]}")
+            logger.info(f"using the plain path (slower, same results): {faults[0]}")
 
 
 def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, half: bool = False) -> str | None:
@@ -110,8 +110,8 @@ def _loss_and_gradient(model: BertForPreTraining, losses_of: LossFunction, input
     means = [each.float().mean() for each in (losses.mlm_losses, losses.nsp_losses) if each is not None and len(each)]
     loss = torch.stack(means).sum()
     (loss * _LOSS_SCALE).backward()
-    found = {name: p.grad.float() / _LOSS_SCALE for name, p in model.named_parameters() if p.grad is not None}
-    return loss.item(), found
+    gradients = {name: p.grad.float() / _LOSS_SCALE for name, p in model.named_parameters() if p.grad is not None}
+    return loss.item(), gradients
 
 
 def difference(plain: LossAndGradient, fast: LossAndGradient, bounds: dict[str, float]) -> str | None:

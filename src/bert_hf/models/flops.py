@@ -44,10 +44,10 @@ def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def model_matmul_rate(device: torch.device, dtype: torch.dtype, config: BertConfig, tokens: int) -> float:
-    """FLOP/s of the fastest of the products that a model computes for so many tokens, and of a large square one.
+    """Peak FLOP/s over the model's own matrix products for `tokens` tokens and a large square product.
 
     The fastest single round of each counts, because other work on the machine only lowers a rate. A square product
-    alone is no upper bound: on some CPUs a library multiplies other shapes faster.
+    alone is not an upper bound: on some CPUs a library multiplies other shapes faster.
     """
     hidden, wide = config.hidden_size, config.intermediate_size
     side = 8192 if device.type == "cuda" else 1024

@@ -141,8 +141,8 @@ class _ProjectedCrossEntropy(Function):
         for_hidden = (difference @ weight) * unit
         for_weight = difference.t() @ (hidden * unit)
         for_bias = (unit.t() @ difference).squeeze(0)
-        found = (for_hidden, for_weight, for_bias)
-        return *(x.to(dtype) * largest for x, dtype in zip(found, ctx.dtypes, strict=True)), None
+        gradients = (for_hidden, for_weight, for_bias)
+        return *(x.to(dtype) * largest for x, dtype in zip(gradients, ctx.dtypes, strict=True)), None
 
 
 def _subtract_targets_from_softmax_(logits: Tensor, targets: Tensor) -> Tensor:

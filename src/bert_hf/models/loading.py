@@ -1,7 +1,7 @@
 """Safe loading of untrusted checkpoints and tokenizers (safetensors only), from a folder or the Hub.
 
 Only JSON, safetensors and vocabulary text are read: no pickle, no code, no file outside the folder. transformers
-follows what a configuration names (code, kernels, shards anywhere on the disk); here such configurations are refused
+follows what a configuration names (code, kernels, shards anywhere on the disk); here such configurations are rejected
 first, and the stock classes open what remains. If others can write to the folder meanwhile, these checks cannot help.
 """
 
@@ -86,7 +86,7 @@ def find_tokenizer(where: str | Path) -> Path:
         for key, value in _entries(read_safe_json(path)):
             elsewhere = key.endswith("_file") and isinstance(value, str) and Path(value).name != value
             if elsewhere and key not in _UNOPENED:
-                raise InputError(f"{key!r} names a file outside the folder", where=path, remedy="remove the entry")
+                raise InputError(f"{key!r} points outside the folder", where=path, remedy="remove the entry")
     return folder
 
 
@@ -109,12 +109,12 @@ def _folder(where: str | Path, patterns: tuple[str, ...], thing: str) -> Path:
     except HFValidationError:
         reason = "no such folder"
     except Exception as error:  # the client raises several unrelated types: its own, httpx's, OSError
-        reason = f"not in the cache, and no Hub ({unreachable})" if unreachable else _reason(error)
+        reason = f"not in the cache, and the Hub is unreachable ({unreachable})" if unreachable else _reason(error)
 
     remedy = "check the path or id"
     if thing == "tokenizer":
         remedy = "give a folder with tokenizer.json, a Hub id or a vocab.txt"
-    raise InputError(f"cannot load a {thing} from it: {reason}", where=where, remedy=remedy)
+    raise InputError(f"cannot load a {thing}: {reason}", where=where, remedy=remedy)
 
 
 def _why_unreachable() -> str | None:
@@ -152,11 +152,11 @@ def plain_file(folder: Path, name: str) -> Path:
         if not stat.S_ISREG(target.stat().st_mode):
             problem = "not a regular file"
         elif not (target.is_relative_to(home) or target.is_relative_to(blobs)):
-            problem = f"a link that leads out of the folder, to {target}"
+            problem = f"a link out of the folder, to {target}"
     except (OSError, RuntimeError) as error:  # a loop of links is either, by version
         problem = f"cannot be opened: {_reason(error)}"
     if problem:
-        raise InputError(problem, where=path, remedy="give a whole checkpoint, or put a copy of the file there")
+        raise InputError(problem, where=path, remedy="give a complete checkpoint, or put a copy of the file there")
     return path
 
 
@@ -183,7 +183,7 @@ def read_safe_json(path: Path) -> dict[str, Any]:
         names_code = key in _FOLLOWED or any(name in key for name in _NAMES_CODE)
         if names_code and value is not None and value is not False:
             raise InputError(
-                f"{key!r} asks for code or files that are never opened here",
+                f"{key!r} requests code or files that are never loaded here",
                 where=path,
                 remedy="remove the entry if the model is a plain BERT",
             )
@@ -211,7 +211,7 @@ def _read_json(path: Path) -> dict[str, Any]:
             raise ValueError("not an object")
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"not a JSON object: {_reason(error)}", where=path, remedy="give a whole checkpoint"
+            f"not a JSON object: {_reason(error)}", where=path, remedy="give a complete checkpoint"
         ) from None
     return content
 
@@ -230,7 +230,7 @@ def weight_files(folder: Path) -> list[Path]:
     what = f"no {WEIGHTS}"
     if pickles := sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES):
         what += f", only {', '.join(pickles[:3])}: pickles are not read"
-    hint = "convert it where you trust it: load it with transformers and call save_pretrained"
+    hint = "if you trust it, load it with transformers and call save_pretrained"
     raise InputError(what, where=folder, remedy=hint)
 
 
@@ -244,8 +244,8 @@ def _shards(index: Path) -> list[str]:
 
     for name in sorted(names):
         if not _SHARD.fullmatch(name):
-            problem = f"it names {name[:80]!r}, which is not a safetensors file of its folder"
-            raise InputError(problem, where=index, remedy="give a whole checkpoint")
+            problem = f"lists {name[:80]!r}, which is not a safetensors file in its folder"
+            raise InputError(problem, where=index, remedy="give a complete checkpoint")
     return sorted(names)
 
 
@@ -258,9 +258,9 @@ def check_numbers(path: Path) -> None:
                 if dtype not in (*_FLOATS, *_INTEGERS):
                     raise ValueError(f"{name} is of type {dtype}")
                 if dtype in _FLOATS and not _all_finite(file.get_tensor(name)):
-                    raise ValueError(f"{name} holds NaN or infinity")
+                    raise ValueError(f"{name} contains NaN or infinity")
     except (OSError, ValueError, SafetensorError) as error:
-        hint = "give a whole checkpoint; pickles are not read"
+        hint = "give a complete checkpoint; pickles are not read"
         raise InputError(f"bad weights: {_reason(error)}", where=path, remedy=hint) from None
 
 
@@ -309,7 +309,7 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
         problem = (
             f"it lacks {shorten_list(missing)}" if missing else f"{CONFIG} does not describe {shorten_list(left)}"
         )
-        raise InputError(problem, where=where, remedy="give weights and config of one whole BERT checkpoint")
+        raise InputError(problem, where=where, remedy="give weights and config of one complete BERT checkpoint")
     return model, new
 
 

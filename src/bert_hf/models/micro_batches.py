@@ -11,8 +11,8 @@ _FLAT = ("masked_positions", "token_positions")  # indices into the flattened ba
 def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     """Yields pieces of at most `rows` rows: the batches that the collator would have made of those rows alone.
 
-    Tensors with an entry a row are cut by rows. Indices into the flattened batch go to the piece in which their row
-    is, and are counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
+    Tensors with one entry per row are split by row. Indices into the flattened batch go to the piece that has their
+    row, and are counted from the beginning of that piece. Three rows of four tokens in pieces of two rows:
 
         input_ids         [[a b c d] [e f g h] [i j k l]]  →  [[a b c d] [e f g h]]  and  [[i j k l]]
         masked_positions  [2 5 11]                         →  [2 5]                  and  [11 − 8] = [3]
@@ -26,8 +26,8 @@ def split_micro_batch(inputs: dict, rows: int) -> Iterator[dict]:
     piece_ends = torch.tensor([*starts[1:], batch_size], device=inputs["input_ids"].device) * length
     ends = {}
     if flat:
-        found = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
-        ends = dict(zip(flat, found.tolist(), strict=True))
+        cuts = torch.stack([torch.searchsorted(indices, piece_ends) for indices in flat.values()])
+        ends = dict(zip(flat, cuts.tolist(), strict=True))
 
     for number, start in enumerate(starts):
         piece = dict(inputs)

@@ -331,7 +331,7 @@ class BertPreTrainedModel(PreTrainedModel):
     accepts_loss_kwargs = False
 
     # The layers that FSDP wraps by default. Stock lists BertEmbeddings too, whose word embeddings are tied to the
-    # decoder outside of it: FSDP2 refuses to wrap it alone.
+    # decoder outside of it: FSDP2 cannot wrap it alone.
     _no_split_modules = ["BertLayer"]  # noqa: RUF012 - read by accelerate as a plain list
 
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
@@ -455,7 +455,7 @@ class BertForPreTraining(BertPreTrainedModel):
         losses_only: bool = False,
         **kwargs,
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
-        """Computes the logits of both heads, and a loss where there is a label.
+        """Computes the logits of both heads, and a loss if there is a label.
 
         Args:
             input_ids, token_type_ids, attention_mask: (B, L).

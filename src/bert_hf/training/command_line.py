@@ -1,4 +1,4 @@
-"""Writes commands that can be pasted into a shell: that of a run, for its card, and the next one to give."""
+"""Builds shell commands: the run's own command, for its card, and the suggested next one."""
 
 import contextlib
 import os
@@ -51,12 +51,12 @@ def _launcher() -> list[str]:
 
 def program(name: str, absolute: bool = False) -> str:
     """A program of this Python installation for the shell: its name, or its path where the name means another one."""
-    own = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if not own.is_file() or (found is not None and own.samefile(found)):
+    beside_python = Path(sys.executable).with_name(name)
+    on_path = shutil.which(name)
+    if not beside_python.is_file() or (on_path is not None and beside_python.samefile(on_path)):
         return name
-    below = own.is_relative_to(Path.cwd()) and not absolute
-    return str(own.relative_to(Path.cwd()) if below else own)
+    below = beside_python.is_relative_to(Path.cwd()) and not absolute
+    return str(beside_python.relative_to(Path.cwd()) if below else beside_python)
 
 
 def next_command(
@@ -69,7 +69,7 @@ def next_command(
 
     Args:
         root: the project's folder. recipe, config: name and path in it; None: a recipe that trains no network.
-        words: options whose values are no paths, with these values.
+        words: non-path options and their values.
         paths: options whose values are paths, as seen from the working directory.
     """
     by_console = COMMAND_VARIABLE in os.environ

@@ -1,4 +1,4 @@
-"""Lets the processes (ranks) of a run agree on the host: values, errors, the output folder; and seeds each of them."""
+"""Agreement between ranks (values, errors, the output folder), and the seed of each rank."""
 
 import contextlib
 import datetime
@@ -24,7 +24,7 @@ def seed_of_rank(seed: int, rank: int) -> int:
 
 
 def rank0_value(value, args: TrainingArguments) -> Any:
-    """The value that rank 0 has, on all ranks."""
+    """Broadcasts rank 0's value."""
     values = [value]
     if args.world_size > 1:
         broadcast_object_list(values)
@@ -33,7 +33,7 @@ def rank0_value(value, args: TrainingArguments) -> Any:
 
 @contextlib.contextmanager
 def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
-    """Inside, the global generator is the same on all ranks; the order of a shuffled dataset is drawn from it.
+    """Context manager: gives all ranks the same global generator, from which a shuffled dataset's order is drawn.
 
     Without it, a second `train` would find the ranks' generators in different states.
     """
@@ -64,7 +64,7 @@ def engine_of(model: Any) -> str:
 
 
 class Ranks:
-    """The ranks of a run, with a gloo group of their own, so that agreeing never waits for an accelerator.
+    """The ranks of a run, with their own gloo group, so that agreeing never waits for an accelerator.
 
     All ranks construct it at the same point of the program, and all of them make every call of its methods.
     """
@@ -84,7 +84,7 @@ class Ranks:
         return values.tolist()
 
     def any(self, mine: bool) -> bool:
-        """True where it is true on at least one rank."""
+        """True if it is true on any rank."""
         return bool(self.all_reduce_max(float(mine))[0])
 
     def gather(self, mine: object) -> list:
@@ -96,7 +96,7 @@ class Ranks:
         return values
 
     def run_on_all_ranks(self, action: Callable[[], None]) -> None:
-        """Runs `action` on every rank and waits for all of them; raises on every rank if it failed on one.
+        """Runs `action` on all ranks and raises everywhere if it fails on one.
 
         So no rank waits in a collective call for a rank that has already failed.
         """
@@ -132,7 +132,7 @@ class Ranks:
         def check() -> None:
             if not probe.exists():
                 raise InputError(
-                    "is not the folder that rank 0 sees",
+                    "not visible to all ranks",
                     where=str(folder),
                     remedy="give an --output_dir on a disk that all machines share",
                 )

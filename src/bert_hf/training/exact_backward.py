@@ -79,9 +79,9 @@ def check_training_step(trainer: Trainer) -> None:
     share = 0.0 if gradient is None else float(gradient) / scale / 3.0
     if share != 1.0:
         raise InputError(
-            f"training_step runs backward on {share:g} times the loss that was computed",
+            f"training_step scales the loss by {share:g}",
             where=f"transformers {version('transformers')}, accelerate {version('accelerate')}",
-            remedy="install versions that bert_hf allows, and no other code that changes Trainer",
+            remedy="install supported versions, and remove other patches of Trainer",
         )
 
 
@@ -95,24 +95,24 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     """
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
-    size = own = args.per_device_train_batch_size
+    size = own_rows = args.per_device_train_batch_size
     if args.world_size > 1 and has_length(dataset) and not args.dataloader_drop_last:
         last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
-        own = min(max(0, last - args.process_index * size), size)
+        own_rows = min(max(0, last - args.process_index * size), size)
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one
-        filled = own < size and trainer.accelerator.gradient_state.end_of_dataloader
-        yield _first_rows(batch, size, own) if filled else batch
+        filled = own_rows < size and trainer.accelerator.gradient_state.end_of_dataloader
+        yield _first_rows(batch, size, own_rows) if filled else batch
 
 
 def _first_rows(batch: dict, size: int, rows: int) -> dict:
     """The first rows of a batch of `size` rows; of no rows the first one without its labels."""
-    kept = max(1, rows)
+    rows_left = max(1, rows)
     result = dict(batch)
     for name, value in batch.items():
         if name in ("masked_positions", "token_positions"):  # indices into the flattened batch (B·L)
-            result[name] = value[value < kept * batch["input_ids"].shape[1]]
+            result[name] = value[value < rows_left * batch["input_ids"].shape[1]]
         elif isinstance(value, Tensor) and value.dim() and len(value) == size:
-            result[name] = value[:kept]
+            result[name] = value[:rows_left]
 
     for name in [name for name in result if "label" in name and not rows]:
         result[name] = torch.full_like(result[name], torch.nan if result[name].is_floating_point() else IGNORE_INDEX)
@@ -123,7 +123,7 @@ def _first_rows(batch: dict, size: int, rows: int) -> dict:
 
 @contextlib.contextmanager
 def replaced_attributes(owner: object, **changes) -> Iterator[None]:
-    """Inside, attributes of an instance have other values; methods can be replaced in this way, too."""
+    """Context manager: temporarily replaces attributes or methods of an instance."""
     before = {name: vars(owner)[name] for name in changes if name in vars(owner)}
     vars(owner).update(changes)
     try:

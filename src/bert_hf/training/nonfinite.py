@@ -53,10 +53,10 @@ class NonFiniteGuard:
         else:
             bad = norm is not None and not math.isfinite(norm)
         if bad:
-            self.refuse(step)
+            self.abort(step)
         self.forget()
 
-    def refuse(self, step: int) -> NoReturn:
+    def abort(self, step: int) -> NoReturn:
         """Ends the run because of a step. Called by every rank."""
         mine = []
         first_row = 0
@@ -72,5 +72,6 @@ class NonFiniteGuard:
         else:
             problem = f"gradient not finite, of {self._describe_rows(step, 0, first_row)}"
         raise RunInterrupted(
-            f"step {step}: {problem}; this step is not saved; lower --learning_rate or look at that text", NOT_FINITE
+            f"step {step}: {problem}; this step is not saved; lower --learning_rate or inspect the examples",
+            NOT_FINITE,
         )

@@ -1,4 +1,4 @@
-"""Decides what to do with the output folder of a run: begin, resume, report a complete run, or refuse another one."""
+"""Decides whether a run starts, resumes, is complete, or conflicts with the run in its output folder."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ LOCK = ".lock"  # held by the one process that writes into the folder; names it
 # Of interrupted writes: our own files (`.NAME.tmp`) and folders (`NAME.tmp`), and safetensors' weights
 _TEMPORARY = re.compile(r".+\.tmp|\.tmp\w{6}")
 
-# Files of a run, apart from its checkpoints: what --overwrite_output_dir removes. Globs.
+# Globs of the files of a run, except checkpoints: what --overwrite_output_dir removes
 _FILES = (
     "config.json generation_config.json model.safetensors model.safetensors.index.json README.md "
     "tokenizer.json tokenizer_config.json vocab.txt special_tokens_map.json sentence_bert_config.json "
@@ -79,8 +79,8 @@ def start(args: RunArguments, identity: dict, options: Iterable[Any] = ()) -> Ru
         options: dataclasses whose fields name the inputs of the run.
 
     Raises:
-        InputError: the folder holds another run (the keys that differ are named) or files that are not ours; or an
-            input of this run lies in the folder of another run that would be removed.
+        InputError: the folder contains another run (the error lists the keys that differ) or files that are not ours;
+            or an input of this run is in a folder that would be overwritten.
     """
     identity = json.loads(json.dumps(identity))
 
@@ -107,7 +107,7 @@ def folder_of(args: TrainingArguments) -> Path:
 def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, options: Iterable[Any]) -> RunStart:
     """Locks the folder and returns how the run begins. Called by rank 0 alone."""
     if read_record(folder / RUN_RECORD) is None:
-        refuse_foreign_files(folder, args.overwrite_output_dir)
+        check_no_foreign_files(folder, args.overwrite_output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     take_lock(folder)
     _remove_temporary_files(folder)
@@ -115,25 +115,25 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
     # A new run, in place of another one if that is asked for
     record = read_record(folder / RUN_RECORD)  # again: another process may have written it before the lock was taken
     if record is None or _is_another_run(folder, record, identity, args.overwrite_output_dir):
-        named = _verified_named_checkpoint(args, identity)
+        requested = _verified_requested_checkpoint(args, identity)
         if record is not None:
-            _refuse_inputs_inside(folder, (args, *options))
+            _check_inputs_outside(folder, (args, *options))
             _remove_run(folder)
         write_record(folder, identity, finished=False)
-        return RunStart(named)
+        return RunStart(requested)
 
     # A complete run
     if record["finished"]:
-        logger.info(f"{folder} holds this run, already complete. Its metrics: {folder / 'all_results.json'}")
+        logger.info(f"{folder}: this run is already complete; metrics: {folder / 'all_results.json'}")
         return RunStart(finished=True)
 
     # A run to resume
     check = _check_best if args.load_best_model_at_end else lambda checkpoint: None
     newest = checkpoint_files.newest_verified(folder, check=check, identity=identity)
     if newest is None or step_of(newest) < step_of(args.resume_from_checkpoint):
-        named = _verified_named_checkpoint(args, identity)
-        if named or newest is None:
-            return RunStart(named)
+        requested = _verified_requested_checkpoint(args, identity)
+        if requested or newest is None:
+            return RunStart(requested)
 
     check_checkpoint_compatible(json.loads((newest / checkpoint_files.MANIFEST).read_text()), args)
     logger.info(f"resuming from {newest}")
@@ -143,9 +143,9 @@ def _inspect_output_dir(folder: Path, args: RunArguments, identity: dict, option
 def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool) -> bool:
     """True if the record is that of another run than `identity`, which is refused unless it may be overwritten."""
     if record.get("format_version") != FORMAT_VERSION:
-        problem = "holds a run of another version of bert_hf"
+        problem = "contains a run of another version of bert_hf"
     elif different := differences(record["identity"], identity):
-        problem = f"the output folder holds another run: {describe(different)}"
+        problem = f"the output folder contains another run: {describe(different)}"
     else:
         return False
 
@@ -155,15 +155,15 @@ def _is_another_run(folder: Path, record: dict, identity: dict, overwrite: bool)
     return True
 
 
-def _refuse_inputs_inside(folder: Path, options: Iterable[Any]) -> None:
-    """Refuses a run that would remove its own inputs."""
+def _check_inputs_outside(folder: Path, options: Iterable[Any]) -> None:
+    """Checks that the run does not remove its own inputs."""
     for each, name in itertools.product(options, _INPUTS):
         value = getattr(each, name, None)
         for path in [value] if isinstance(value, str) else value or []:
             places = map(Path, glob.glob(path) or [path])
             if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
                 raise InputError(
-                    f"{path} lies in the output folder, whose run would be removed",
+                    f"{path} is inside the output folder, which would be overwritten",
                     where=f"--{name}",
                     remedy="give another --output_dir",
                 )
@@ -180,15 +180,15 @@ def _check_best(checkpoint: Path) -> None:
         checkpoint_files.verify(checkpoint.with_name(f"checkpoint-{best}"))
 
 
-def named_checkpoint(args: TrainingArguments) -> str | None:
+def requested_checkpoint(args: TrainingArguments) -> str | None:
     """The folder that --resume_from_checkpoint names; None where it names none."""
     name = args.resume_from_checkpoint
     return None if not name or str(name).lower() == "true" else str(name)
 
 
-def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
+def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> str | None:
     """The folder that --resume_from_checkpoint names, verified: of the same run, which may now be longer."""
-    name = named_checkpoint(args)
+    name = requested_checkpoint(args)
     if name is None:
         return None
 
@@ -200,7 +200,7 @@ def _verified_named_checkpoint(args: TrainingArguments, identity: dict) -> str |
         before, now = (each if same_length else _without_length(each) for each in (recorded, identity))
         if different := differences(before, now):
             raise InputError(
-                f"the checkpoint is of another run: {describe(different)}",
+                f"the checkpoint belongs to another run: {describe(different)}",
                 where=name,
                 remedy="--model_name_or_path begins a new run with its weights",
             )
@@ -225,13 +225,13 @@ def _without_length(identity: dict) -> dict:
 
 
 def read_record(path: Path) -> dict | None:
-    """The record of a run in a file, `run.json` or another with an `identity`; None where there is none."""
+    """The record of a run in a file, `run.json` or another with an `identity`; None if it has no record."""
     record = read_json_object(path)
     return record if record and isinstance(record.get("identity"), dict) else None
 
 
 def recorded(folder: Path, file: str = RUN_RECORD) -> dict | None:
-    """The identity of the run that a folder holds; None where it holds none."""
+    """The identity of the run in a folder; None if it has no run."""
     record = read_record(folder / file)
     return record["identity"] if record else None
 
@@ -267,20 +267,20 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
 # ---- files in the folder
 
 
-def refuse_foreign_files(folder: Path, overwrite: bool, known_by: str = RUN_RECORD) -> None:
-    """Refuses a folder that holds anything; called for a folder that is not one of ours.
+def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECORD) -> None:
+    """Raises an error unless the folder is empty; called for a folder without a record of ours.
 
     Args:
-        known_by: the file that a folder of ours would hold.
+        marker: the file that identifies a folder of ours.
 
     Raises:
         InputError: the folder is not empty, or is a file.
     """
     if not folder.exists() or (folder.is_dir() and not holds_something(folder)):
         return
-    problem = "the output folder holds files that bert_hf did not write"
+    problem = "the output folder contains files that bert_hf did not write"
     if overwrite:
-        problem += f" (there is no {known_by}), and --overwrite_output_dir removes only its own"
+        problem += f" (no {marker}), and --overwrite_output_dir removes only those of a run"
     raise InputError(problem, where=folder, remedy="give another --output_dir")
 
 
@@ -320,19 +320,19 @@ def claim_output_dir(output_dir: str | None, overwrite: bool, ours: tuple[str, .
 
     # Looked for after the listing: another part of a corpus may begin at the same moment
     if not (folder / ours[0]).is_file():
-        refuse_foreign_files(folder, overwrite, known_by=ours[0])
+        check_no_foreign_files(folder, overwrite, marker=ours[0])
     elif overwrite:
         _remove_files(folder, reversed(ours))  # the file by which the folder is known comes last
     elif not resumable:
         hint = "use another --output_dir, or --overwrite_output_dir"
-        raise InputError("the output folder is not empty", where=folder, remedy=hint)
+        raise InputError("output folder is not empty", where=folder, remedy=hint)
     return folder
 
 
 def require_output_dir(output_dir: str | None) -> str:
     """The value of an --output_dir that has no default."""
     if output_dir is None:
-        raise InputError("no output folder is named", where="--output_dir", remedy="give one")
+        raise InputError("missing option", where="--output_dir", remedy="give a folder")
     return output_dir
 
 
@@ -354,16 +354,16 @@ def take_lock(folder: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             logger.warning(
-                f"{folder}: its disk supports no locks ({error.strerror}); "
+                f"{folder}: the file system does not support locks ({error.strerror}); "
                 "make sure that only one process writes there"
             )
             return
         _lock.seek(0)
         holder = _lock.read().strip() or "another process"
         raise InputError(
-            f"{holder} writes into the output folder",
+            f"{holder} is writing to the output folder",
             where=folder,
-            remedy="wait for it or end it, or give another --output_dir",
+            remedy="wait for it, stop it or give another --output_dir",
         ) from None
 
     with contextlib.suppress(OSError):  # the name is optional: a full disk is reported by the first real write

@@ -1,4 +1,4 @@
-"""Ends a run early but in order: on a signal, when the launcher or another process dies, when its time is over.
+"""Orderly early end of a run: signals, a dead launcher or process, the time limit.
 
 Signals belong to the process, so their state is kept in this module and not in an object. A signal ends a command at
 once; inside `defer_signals()` (a training run) it is only recorded, and the trainer stops at the end of the step.
@@ -76,7 +76,7 @@ def _on_signal(number: int, frame) -> None:
         _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         raise RunInterrupted(
-            f"{_requested_by} outside of training; the same command resumes from the newest checkpoint", STOPPED
+            f"{_requested_by} outside training; the same command resumes from the newest checkpoint", STOPPED
         )
 
 
@@ -97,7 +97,7 @@ def shutdown_requested() -> str | None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Inside, a signal is only recorded; the caller polls `shutdown_requested()` and ends when its state is saved.
+    """Context manager: only records signals; the caller polls `shutdown_requested()` and ends when its state is saved.
 
     After an exception signals remain deferred, because the process is ending already: torchrun signals the remaining
     ranks as soon as the first one has ended.
@@ -149,8 +149,7 @@ def interruption(step: int, folder: Path) -> RunInterrupted:
 
 @contextlib.contextmanager
 def explain_errors(ranks: Ranks, workers: int, current_step: Callable[[], int]) -> Iterator[None]:
-    """Turns a lost worker process, a lost rank, and any error that has a line of its own on another rank than 0,
-    into `RunInterrupted`."""
+    """Converts a lost worker, a lost rank, and reportable errors of ranks other than 0 into `RunInterrupted`."""
     try:
         yield
     except Exception as error:
@@ -177,5 +176,5 @@ def _is_lost_worker(error: Exception, workers: int) -> bool:
 
 def _is_lost_connection(error: Exception) -> bool:
     text = str(error)
-    named = any(word in text for word in ("gloo", "Connection", "NCCL"))
-    return isinstance(error, RuntimeError) and (named or isinstance(error, dist.DistError))
+    mentions_network = any(word in text for word in ("gloo", "Connection", "NCCL"))
+    return isinstance(error, RuntimeError) and (mentions_network or isinstance(error, dist.DistError))

@@ -1,4 +1,4 @@
-"""Builds what a pre-training run consists of: model, collator, training and held-out examples, and its identity."""
+"""Builds model, collator, datasets and fingerprint of a pre-training run."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def make_model(
     """The network: newly initialized from a model JSON with the tokenizer's vocabulary size, or from a checkpoint.
 
     Raises:
-        InputError: neither exists, the checkpoint is no BERT, tokenizer or sequence length do not fit.
+        InputError: neither exists, the checkpoint is not a BERT, or tokenizer or sequence length do not match it.
     """
     set_seed(seed)
     checkpoint = model_args.model_name_or_path
@@ -54,7 +54,7 @@ def make_model(
         model = _from_checkpoint(checkpoint, model_args) if checkpoint else _from_config(model_args, tokenizer)
     except (OSError, ValueError, ImportError, RuntimeError, TypeError, SafetensorError) as error:
         raise InputError(
-            f"no BERT can be made of it: {first_line(error)}", where=where, remedy="check the path or id"
+            f"cannot build a BERT: {first_line(error)}", where=where, remedy="check the path or id"
         ) from None
 
     check_tokenizer(tokenizer, model.config.vocab_size)
@@ -186,7 +186,7 @@ def pretraining_identity(
     example_args: ExampleArguments,
     model_args: ModelArguments,
 ) -> dict:
-    """The settings that make a pre-training run another one; logging, saving, workers, ranks and hub are left out.
+    """Settings that identify a pre-training run; logging, saving, workers, ranks and hub are left out.
 
     Args:
         text: training and held-out documents.

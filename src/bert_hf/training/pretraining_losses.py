@@ -1,4 +1,4 @@
-"""Counts what the losses of pre-training are means of, and computes mean losses and accuracies from the counts.
+"""Sums and counts behind the pre-training losses, from which mean losses and accuracies are computed.
 
 A batch has two tasks: the masked tokens, with one loss per masked token, and the label of the objective (next
 sentence), with one loss per pair.
@@ -21,8 +21,8 @@ LABELS = ("labels", "next_sentence_label")  # of the two tasks in a batch
 class TaskLosses(NamedTuple):
     """One task in one batch. N predictions: the masked tokens, or the pairs."""
 
-    losses: Tensor  # (N,) nats, fp32, 0 where there is no label
-    counted: Tensor  # (N,) bool, true where there is a label
+    losses: Tensor  # (N,) nats, fp32, 0 without a label
+    counted: Tensor  # (N,) bool, true with a label
     correct: Tensor  # (N,) bool
     rows: Tensor  # (N,) which row of the batch each belongs to
 

@@ -164,8 +164,8 @@ def report_heldout(
 
     if when == "after" and not loss < unigram:  # NaN as well
         print(
-            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, which token frequencies alone reach: "
-            "train for more steps, or look at --learning_rate and the text",
+            f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, the loss of token frequencies alone: "
+            "train longer, or check --learning_rate and the text",
             flush=True,
         )
 

@@ -92,7 +92,7 @@ class ResumableTrainer(Trainer):
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks, self.describe_rows)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
-        self._events = _Events(self._begin_training)
+        self._events = _EpochEvents(self._begin_training)
         self.add_callback(self._events)
 
         # Checkpoints
@@ -123,7 +123,7 @@ class ResumableTrainer(Trainer):
         self._time_limit.hours_before = 0.0
 
     def before_first_step(self) -> None:
-        """When everything is built and no step has been made."""
+        """Hook before the first step."""
 
     def forward_backward(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
         """Loss and gradient of one micro-batch."""
@@ -177,9 +177,9 @@ class ResumableTrainer(Trainer):
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
 
     def _begin_training(self) -> None:
-        """Called by Trainer's event when everything is built and no step has been made.
+        """Called by Trainer before the first step.
 
-        Gives each rank but the first random numbers of its own: Trainer seeds all alike, so that dropout drew the same
+        Seeds every rank except the first differently: Trainer seeds all alike, so dropout would draw the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
         """
         if self.args.world_size > 1:
@@ -194,7 +194,7 @@ class ResumableTrainer(Trainer):
     def _prepare_for_training(self, *args, **kwargs):
         """Under FSDP2, keeps the tied embeddings and everything outside the layers in one group, that of the model.
 
-        accelerate puts the tied input and output embeddings in a group of their own, and leaves the bias that the
+        accelerate puts the tied input and output embeddings in a separate group, and leaves the bias that the
         output shares with BERT's masked-LM head in another: torch then refuses the first step.
         """
         if not self.accelerator.is_fsdp2:
@@ -248,7 +248,7 @@ class ResumableTrainer(Trainer):
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
         if self.is_deepspeed_enabled and self._finite.has_bad_loss():
-            self._finite.refuse(self.state.global_step + 1)
+            self._finite.abort(self.state.global_step + 1)
         return (loss, *outputs) if outputs else loss
 
     def _get_grad_norm(self, model, grad_norm=None):
@@ -475,7 +475,7 @@ class ResumableTrainer(Trainer):
         return _with_own_generator(super().get_eval_dataloader(eval_dataset), self.args.seed)
 
 
-class _Events(TrainerCallback):
+class _EpochEvents(TrainerCallback):
     """Calls back when training begins; remembers whether the end of the epoch was reported."""
 
     def __init__(self, on_begin: Callable[[], None]):
@@ -493,7 +493,7 @@ class _Events(TrainerCallback):
 
 
 def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
-    """Gives a loader a generator of its own.
+    """Gives a DataLoader its own generator.
 
     A loader draws a seed whenever an iterator is asked for. From the global generator, an evaluation would change
     everything drawn after it; and on resume, Trainer restores that generator *before* it asks for the iterator.

@@ -1,4 +1,4 @@
-"""The parts that every training recipe shares: signals and errors, precision, console output, saving and pushing."""
+"""Shared steps of every training recipe: signals, errors, precision, console output, saving, pushing."""
 
 import functools
 import json
@@ -19,11 +19,11 @@ from bert_hf.training.checkpoints import checkpoint_files
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.output_folder import (
     folder_of,
-    named_checkpoint,
     read_record,
     recorded,
     recorded_by_this_run,
     release_lock,
+    requested_checkpoint,
     write_record,
 )
 from bert_hf.training.preemption import handle_signals
@@ -75,7 +75,7 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
 def _recorded_precision(args: RunArguments) -> str | None:
     """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
     identity = recorded_by_this_run(args)
-    if identity is None and (named := named_checkpoint(args)):
+    if identity is None and (named := requested_checkpoint(args)):
         identity = recorded(Path(named), checkpoint_files.MANIFEST)
     return identity.get("precision") if identity else None
 

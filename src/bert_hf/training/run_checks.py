@@ -12,7 +12,7 @@ from bert_hf.config.training_arguments import RunArguments
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.optimizers import check_optimizer
 from bert_hf.training.optimization.schedules import check_schedule
-from bert_hf.training.output_folder import RUN_RECORD, named_checkpoint, read_record, refuse_foreign_files
+from bert_hf.training.output_folder import RUN_RECORD, check_no_foreign_files, read_record, requested_checkpoint
 from bert_hf.training.run_fingerprint import weights_checksum
 
 
@@ -26,8 +26,8 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     folder = Path(args.output_dir or "")
     yield check_writable(str(folder))
     if not (folder / RUN_RECORD).is_file():
-        refuse_foreign_files(folder, args.overwrite_output_dir)
-    checkpoint = named_checkpoint(args)
+        check_no_foreign_files(folder, args.overwrite_output_dir)
+    checkpoint = requested_checkpoint(args)
     if checkpoint and not Path(checkpoint).is_dir():
         remedy = "give a folder checkpoint-N, or leave it out"
         raise InputError("no such checkpoint", where=checkpoint, remedy=remedy)
@@ -37,7 +37,9 @@ def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
     check_optimizer(args)
     check_schedule(args, schedule_options)
     if args.fp16 and args.use_cpu:
-        raise InputError("a CPU does not train in fp16", where="--fp16", remedy="leave it out, or give --bf16 true")
+        raise InputError(
+            "fp16 training is not supported on a CPU", where="--fp16", remedy="leave it out, or give --bf16 true"
+        )
     if best := args.metric_for_best_model:
         check_known(best.removeprefix("eval_"), metrics, f"no metric {best!r}", "--metric_for_best_model")
     yield f"run: {args.optim}, {args.lr_scheduler_type}, seed {args.seed}"
@@ -56,7 +58,7 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
     The run there is also evaluated if it began with the checkpoint that is named, as in the command that trained it.
 
     Raises:
-        InputError: there is no finished run, or the output folder holds another one than that of the checkpoint.
+        InputError: there is no finished run, or the output folder contains a run other than the checkpoint's.
     """
     folder = Path(args.output_dir or "")
     record = read_record(folder / RUN_RECORD)
@@ -68,5 +70,5 @@ def evaluated_checkpoint(args: RunArguments, named: str | None) -> str:
         raise InputError("no finished run to evaluate", where=folder, remedy=remedy)
     is_its_own = named is None or folder.resolve() == Path(named).resolve()
     if not is_its_own and record["identity"].get("weights") != weights_checksum(str(named)):
-        raise InputError("the output folder holds another run", where=folder, remedy="give another --output_dir")
+        raise InputError("the output folder contains another run", where=folder, remedy="give another --output_dir")
     return str(folder)

@@ -1,4 +1,4 @@
-"""Compares the identities of two runs entry by entry: which settings make them different runs.
+"""Fingerprints of runs: which settings make two runs different.
 
 An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …).
 """
@@ -28,19 +28,19 @@ def settings(args: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def kept_weights(args: Any, ends_early: bool = False) -> dict[str, Any]:
-    """Entries on the weights that a run ends with and, where evaluations decide that, on when it is evaluated.
+    """Fingerprint entries for model selection: which weights are kept, and when the run is evaluated.
 
     Args:
         ends_early: evaluations may end the run.
     """
-    kept = args.metric_for_best_model if args.load_best_model_at_end else "the last weights"
+    selected_by = args.metric_for_best_model if args.load_best_model_at_end else "the last weights"
     if not args.load_best_model_at_end and not ends_early:
-        return {"kept": kept}
+        return {"kept": selected_by}
 
     evaluation = settings(args, _EVALUATION)
     if args.eval_strategy != "steps":  # the number of steps has no effect
         evaluation["eval_steps"] = None
-    return {"kept": kept, "evaluation": evaluation}
+    return {"kept": selected_by, "evaluation": evaluation}
 
 
 def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
@@ -53,7 +53,7 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
         recorded: the identity of the earlier run, as read from JSON.
         present: the identity of this run, as JSON values. Keys that it lacks are not compared.
     """
-    found = {}
+    changed = {}
     for key, now in present.items():
         before = recorded.get(key)
         if isinstance(now, dict) and isinstance(before, dict):
@@ -62,8 +62,8 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
         else:
             entries = [] if _same(key, before, now) else [f"{key}: {now}, was {before}"]
         if entries:
-            found[key] = entries
-    return found
+            changed[key] = entries
+    return changed
 
 
 def _same(name: str, recorded: Any, present: Any) -> bool:

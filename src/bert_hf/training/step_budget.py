@@ -1,4 +1,4 @@
-"""Computes how many steps a run has: given, from its epochs, or as many as fit into its hours."""
+"""Resolves the number of steps: explicit, from epochs, or from --max_hours."""
 
 import copy
 import json
@@ -50,7 +50,7 @@ def resolve_steps(
 def _steps_of_epochs(args: PreTrainingArguments, example_args: ExampleArguments, corpus: Corpus) -> int:
     if isinstance(corpus.storage, RemoteShards):
         raise InputError(
-            "the length of an epoch is not known for a remote corpus",
+            "the epoch length of a remote corpus is unknown",
             where="--num_train_epochs",
             remedy="give --max_steps",
         )
@@ -87,7 +87,7 @@ def planned_steps(
     per_example = measured[example_args.max_seq_length] / 3 / global_batch_size(args)
     evaluation = (1 + longer) * per_example * example_args.max_eval_samples
 
-    # Evaluations before and after the steps, and between them: at a share of the run, or after so many steps
+    # Evaluations before and after the steps, and between them: at a fraction of the run, or every N steps
     per_step = step * _SAVING
     other = preemption.seconds_running() + 2 * evaluation + _ENDING
     if args.eval_strategy == IntervalStrategy.STEPS and args.eval_steps:
@@ -99,7 +99,7 @@ def planned_steps(
     steps = rank0_value(int(((args.max_hours or 0) * 3600 * _PLANNED - other) / per_step), args)
     if steps < 1:
         raise InputError(
-            f"no step fits: one takes {step:.1f} s, and start, evaluations and end take {other:.0f} s",
+            f"too short for one step ({step:.1f} s) after startup, evaluation and saving ({other:.0f} s)",
             where="--max_hours",
             remedy="give more hours, a smaller batch or a smaller model",
         )
@@ -151,9 +151,7 @@ class _TrialTrainer(PreTrainer):
         pass  # each rank has another temporary folder
 
     def _save_checkpoint(self, model, trial) -> None:
-        raise RunInterrupted(
-            "asked to end while speed was measured; the same command starts the run from the beginning", STOPPED
-        )
+        raise RunInterrupted("interrupted while measuring speed; the same command starts from the beginning", STOPPED)
 
 
 def _trial_arguments(args: PreTrainingArguments, folder: str) -> PreTrainingArguments:
@@ -181,8 +179,8 @@ class _StepTimer(TrainerCallback):
             torch.accelerator.synchronize()
         self.ends.append(time.perf_counter())
 
-        known = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
-        control.should_training_stop = known or control.should_training_stop
+        measured = rank0_value(len(self.ends) > 2 and self.ends[-1] - self.ends[0] > 20, args)
+        control.should_training_stop = measured or control.should_training_stop
 
     def seconds_per_step(self) -> float:
         skipped = min(len(self.ends) // 6, 5)  # warm-up

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 
 class Throughput:
-    """Adds up the seconds, tokens and FLOPs of training: of the current log line, and of the whole run.
+    """Accumulates time, tokens and FLOPs of training, per log line and for the whole run.
 
-    The clock runs while the model is trained, and not during evaluation, saving, or measuring the peak.
+    The clock runs during training, but not during evaluation, saving, or measuring the peak.
 
     Args:
         ranks: number of devices that the FLOPs are spread over.
@@ -39,7 +39,7 @@ class Throughput:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside, the clock does not run."""
+        """Context manager: pauses the clock."""
         self.read_clock()
         was_running = self._running_since is not None
         self._running_since = None

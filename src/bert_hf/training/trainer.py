@@ -1,7 +1,7 @@
 """transformers' Trainer for BERT's two pre-training losses, exact for any layout of the global batch.
 
 `PreTrainer` adds to `ResumableTrainer` what pre-training needs: a loss that is the mean over the whole global batch;
-examples addressed by number; evaluation that keeps counts and not logits; speed and model FLOPs utilisation (MFU) in
+examples addressed by index; evaluation that keeps counts instead of logits; speed and model FLOPs utilisation (MFU) in
 the log.
 """
 
@@ -135,7 +135,7 @@ class PreTrainer(ResumableTrainer):
         )  # fmt: skip
 
     def _resolve_options(self) -> None:
-        """Refuses options without effect here, and sets those that follow from the dataset."""
+        """Rejects options without effect here, and sets those that follow from the dataset."""
         check_supported(self.args, REFUSED_IN_PRETRAINING)
 
         raw_rows = getattr(self.data_collator, "needs_all_columns", False)
@@ -331,8 +331,8 @@ class PreTrainer(ResumableTrainer):
                 continue
             with self._longer_loader(name) as loader:
                 output = self.evaluation_loop(loader, "Evaluation", None, ignore_keys, f"{prefix}_{name}")
-            found = output.metrics or {}
-            metrics |= {key: value for key, value in found.items() if key.endswith(("_loss", "_accuracy"))}
+            all_metrics = output.metrics or {}
+            metrics |= {key: value for key, value in all_metrics.items() if key.endswith(("_loss", "_accuracy"))}
         return metrics
 
     def _has_reached(self, length: int) -> bool:
@@ -382,8 +382,8 @@ class PreTrainer(ResumableTrainer):
             metric_key_prefix=metric_key_prefix,
         )  # fmt: skip
         sums = np.asarray(output.predictions).sum(axis=0, dtype=np.float64)
-        named = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
-        return output._replace(metrics={**(output.metrics or {}), **named})
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._means(sums).items()}
+        return output._replace(metrics={**(output.metrics or {}), **metrics})
 
     def _means(self, sums) -> dict[str, float]:
         """Metrics from the sums of both tasks; the label's are named by the objective of the examples."""

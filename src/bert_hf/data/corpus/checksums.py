@@ -11,7 +11,7 @@ def text_checksum(text: str) -> str:
 
 
 def json_checksum(content) -> str:
-    """SHA-256 of what JSON can hold; the order of keys does not matter."""
+    """SHA-256 of a JSON value, independent of key order."""
     return text_checksum(json.dumps(content, sort_keys=True))
 
 

@@ -19,7 +19,7 @@ from bert_hf.data.text.sources import Source
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
 
-RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is refused there
+RECIPE = "recipe.json"  # what is being prepared in a folder; other text or another tokenizer is an error
 _LOCK = ".lock.tmp"
 # Globs of the files that `prepare` writes into a folder; the first one identifies such a folder.
 _TOKENIZER = tuple(f"tokenizer/{name}" for name in TOKENIZER_FILES)
@@ -38,7 +38,7 @@ def prepare(
     options: dict | None = None,
     text_language: str | None = None,
 ) -> Corpus | None:
-    """Splits the inputs into sentences and these into ids, a shard (or several) of `folder` for each input.
+    """Splits the inputs into sentences and these into ids, one or more shards in `folder` per input.
 
     Args:
         inputs: sources (see `readers`): anything with `name`, `checksum()` and `read()`.
@@ -53,7 +53,7 @@ def prepare(
         and its bytes are those that one machine alone would have written.
 
     Raises:
-        InputError: the text is at fault, there is no token in it, or the folder holds another corpus.
+        InputError: the text is invalid or has no token, or the folder contains another corpus.
     """
     folder = Path(folder)
     shared = _shard_settings(tokenizer, language, {**_text_column(inputs), **(options or {})})
@@ -71,7 +71,7 @@ def prepare(
 
 
 def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, options: dict) -> dict:
-    """The facts that decide the bytes of a shard, its text apart."""
+    """Settings that determine a shard's bytes, besides its text."""
     return {
         "format": FORMAT,
         "tokenizer": tokenizer_checksum(tokenizer),
@@ -82,11 +82,11 @@ def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, op
 
 
 def _text_column(inputs: Sequence[Source]) -> dict:
-    """The column that the sources read, where one is named: a corpus made without it keeps its fingerprint."""
-    named = [getattr(source, "text_column", None) for source in inputs]
-    if not any(named):
+    """The column that the sources read, if given: a corpus made without it keeps its fingerprint."""
+    columns = [getattr(source, "text_column", None) for source in inputs]
+    if not any(columns):
         return {}
-    return {"text_column": named[0] if len(set(named)) == 1 else named}
+    return {"text_column": columns[0] if len(set(columns)) == 1 else columns}
 
 
 # ---- the folder
@@ -102,7 +102,7 @@ def _claim(folder: Path, recipe: dict, tokenizer: PreTrainedTokenizerBase) -> No
         elif present != recipe:
             differ = [key for key in {**present, **recipe} if present.get(key) != recipe.get(key)]
             raise InputError(
-                f"the folder holds another corpus (different {', '.join(differ)})",
+                f"the folder contains another corpus (different {', '.join(differ)})",
                 where=folder,
                 remedy="choose another --output_dir, or pass --overwrite_output_dir",
             )
@@ -123,7 +123,7 @@ def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int
     entries = [entry for job in jobs for entry in job.entries]
     if not any(entry["tokens"] for entry in entries):
         _remove_corpus(folder)
-        raise InputError("no text in it", where=jobs[0].source.name, remedy="give files that hold text")
+        raise InputError("contains no text", where=jobs[0].source.name, remedy="give files that contain text")
 
     facts = {"language": recipe["language"], "vocab_size": recipe["vocab_size"], **facts, "made_from": recipe}
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment

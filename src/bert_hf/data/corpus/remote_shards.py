@@ -59,7 +59,7 @@ class RemoteShards:
                 # huggingface_hub draws a progress bar unless it is given one
                 system.get_file(place, str(temporary), callback=TqdmCallback(tqdm_kwargs={"disable": True}))
                 if checksum is not None and file_checksum(temporary) != checksum:
-                    raise ValueError("its checksum differs from the manifest's")
+                    raise ValueError("checksum mismatch")
 
             flush_to_disk(temporary)  # or a power cut could leave a name without its bytes
             os.replace(temporary, path)

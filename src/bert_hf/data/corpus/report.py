@@ -108,14 +108,14 @@ def _size(corpus: Any, window: Window, counts: np.ndarray) -> Finding:
 
 def _unknown(counts: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Finding:
     share = float(counts[tokenizer.unk_token_id]) / max(1, counts.sum())
-    remedy = "raise --limit_alphabet, train the vocabulary on this text, or look for a wrong encoding"
+    remedy = "raise --limit_alphabet, train the vocabulary on this text, or check the encoding"
     return Finding(f"{share:.3%} of the tokens are unknown", remedy if share > 0.005 else "")
 
 
 def _long_documents(window: Window) -> Finding:
     longest = window.sizes.max(initial=0) / max(1, window.sizes.sum())
     mean = window.sizes.mean() if len(window) else 0
-    text = f"a document has {mean:,.0f} tokens on average, and the longest holds {longest:.1%} of all"
+    text = f"a document has {mean:,.0f} tokens on average, and the longest has {longest:.1%} of all tokens"
     remedy = "separate documents by blank lines: the B of NOT_NEXT pairs comes from another document"
     return Finding(text, remedy if longest > 0.5 or mean > _LONG else "")
 
@@ -132,7 +132,7 @@ def _repeated_documents(window: Window) -> Finding:
         seen.add(hashlib.blake2b(window.ids(start, end).tobytes(), digest_size=16).digest())
 
     repeated = len(window) - len(seen)
-    text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) equal an earlier one"
+    text = f"{repeated:,} documents ({repeated / max(1, len(window)):.1%}) are duplicates"
     return Finding(text, "prepare with --deduplicate exact (or near)" if repeated else "")
 
 

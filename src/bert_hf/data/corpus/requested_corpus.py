@@ -1,4 +1,4 @@
-"""Opens or makes what the options of a run ask for: sources of text, a tokenizer, a corpus and its held-out part.
+"""Loads or creates text sources, tokenizer, corpus and held-out split from a run's options.
 
 A tokenizer, a corpus and a list of duplicates that take time to make are kept in `--cache_dir`.
 """
@@ -53,7 +53,7 @@ def text_sources(corpus_args: TextArguments, files: list[str] | None) -> list:
 
 
 def sentence_language(corpus_args: TextArguments) -> str | None:
-    """The language for the sentence splitter; None: one sentence a line."""
+    """The language for the sentence splitter; None: one sentence per line."""
     return None if corpus_args.sentence_per_line else corpus_args.language or "en"
 
 
@@ -87,12 +87,12 @@ def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> li
     """A bounded sample of the text (see `sample`), the inputs taken in a shuffled order (always the same one).
 
     Raises:
-        InputError: there is no text in the sample.
+        InputError: the sample contains no text.
     """
     order = np.random.default_rng(0).permutation(len(inputs))
     pieces = sample((piece for i in order for piece in inputs[i].read()), limit)
     if not any(piece.text.strip() for piece in pieces):
-        raise InputError("no text in it", where=inputs[0].name, remedy="give files that contain text")
+        raise InputError("contains no text", where=inputs[0].name, remedy="give files that contain text")
     return pieces
 
 
@@ -105,20 +105,20 @@ def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
         number   0     1     2     3     4     5
         key      0.00  0.62  0.24  0.85  0.47  0.09     the limit allows three: 0, 2, 5
     """
-    kept = []  # a heap: (-key, number, bytes, piece)
+    heap = []  # a heap: (-key, number, bytes, piece)
     size = read = 0
     for number, piece in enumerate(pieces):
         length = len(piece.text.encode("utf-8", "surrogatepass"))
-        heapq.heappush(kept, (-(number * _GOLDEN % 1), number, length, piece))
+        heapq.heappush(heap, (-(number * _GOLDEN % 1), number, length, piece))
         size += length
         read += length
 
-        while size > limit and len(kept) > 1:
-            size -= heapq.heappop(kept)[2]
+        while size > limit and len(heap) > 1:
+            size -= heapq.heappop(heap)[2]
         if read > _SAMPLE_READ * limit:
             break
 
-    numbered = {number: piece for _, number, _, piece in sorted(kept, key=lambda one: one[1])}
+    numbered = {number: piece for _, number, _, piece in sorted(heap, key=lambda one: one[1])}
     return [piece._replace(ends=piece.ends or number + 1 not in numbered) for number, piece in numbered.items()]
 
 
@@ -126,7 +126,7 @@ def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 
 
 def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: TextArguments) -> PreTrainedTokenizerBase:
-    """The tokenizer asked for: the named one, that of a prepared corpus, or one trained on the text (and kept)."""
+    """The requested tokenizer, that of a prepared corpus, or one trained on the text (and cached)."""
     if tokenizer_args.tokenizer_name:
         return load_tokenizer(tokenizer_args.tokenizer_name, **tokenizer_args.normalization())
     if folder := prepared_folder(corpus_args.train_file):

@@ -236,7 +236,7 @@ class InputShards:
     def find_finished(self) -> None:
         """Finds the shards that are complete, undamaged and up to date, up to the first that is not.
 
-        Where there are any, input and shards are read.
+        If there are any, reads the input and the shards to verify them.
         """
         while not self.complete:
             number = len(self.entries)

@@ -70,7 +70,7 @@ class Window:
     def unigram_counts(self, vocab_size: int) -> np.ndarray:
         """(vocab_size,) how often each token occurs in these documents.
 
-        Of a chunk of 5 tokens, of which documents fill [0, 2) and [3, 5):
+        Of a chunk of 5 tokens, where documents fill [0, 2) and [3, 5):
 
             change          +1  0 −1 +1  0  (−1)
             cumulated sum    1  1  0  1  1          1 where the token is counted
@@ -145,7 +145,7 @@ def _read_manifest(storage: ShardStorage) -> dict:
             counted = all(type(entry[name]) is int and entry[name] >= 0 for name in ("bytes", *COUNTS))
             # Both become parts of file names
             if not (counted and _SHARD.fullmatch(entry["file"]) and _SHA256.fullmatch(entry["sha256"])):
-                raise ValueError(f"strange entry {entry['file']!r}")
+                raise ValueError(f"invalid entry {entry['file']!r}")
 
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
@@ -153,7 +153,7 @@ def _read_manifest(storage: ShardStorage) -> dict:
             raise ValueError("no fingerprint")
         storage.check(manifest["shards"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        remedy = "run the prepare.py command again: it makes what is missing"
+        remedy = "run the prepare.py command again, which completes it"
         raise InputError(f"not a prepared corpus: {error}", where=path, remedy=remedy) from None
     return manifest
 
@@ -293,9 +293,9 @@ class Corpus:
 
     # ---- parts
     def subset(self, chosen: dict[int, np.ndarray]) -> "Corpus":
-        """Of each shard named, only these documents ({shard: boolean mask over those it has in the files}).
+        """Only these documents of the given shards ({shard: boolean mask over those it has in the files}).
 
-        Shards of which no document is left are left out.
+        Shards without a remaining document are dropped.
         """
         documents = dict(self.documents)
         for shard, mask in chosen.items():
@@ -315,7 +315,7 @@ class Corpus:
         window = self.window(head)
         if len(window) < 4:
             raise InputError(
-                f"{len(window)} documents are too few to hold two of them out",
+                f"{len(window)} documents are too few to hold out two",
                 where=self._entries[head[0]]["source"],
                 remedy="give --validation_file, or text with blank lines between its documents",
             )

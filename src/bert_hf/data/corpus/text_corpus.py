@@ -41,7 +41,7 @@ class TextCorpus(Window):
         pieces = (piece for text in texts for piece in cut_pieces(whole_text(text)))
         groups = [encode_group(group, encoder, language) for group in batch_text_pieces(pieces)]
         if not any(len(group.ids) for group in groups):
-            raise InputError("no text in it", where="dataset", remedy="give documents that hold text")
+            raise InputError("contains no text", where="dataset", remedy="give documents that contain text")
 
         ids, lengths, sentences, ends, _ = map(np.hstack, zip(*groups, strict=True))
         per_document = sentences_per_document(sentences, ends)

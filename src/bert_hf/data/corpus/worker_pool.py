@@ -1,4 +1,4 @@
-"""Runs a function over many arguments in worker processes: results in order, a bounded number of them ahead."""
+"""Ordered parallel map over worker processes with bounded look-ahead."""
 
 import contextlib
 from collections import deque
@@ -51,7 +51,7 @@ def worker_errors() -> Iterator[None]:
         yield
     except TerminatedWorkerError:
         raise InputError(
-            "a worker process was killed, perhaps because memory ran out",
+            "a worker process was killed (out of memory?)",
             where="--num_proc",
-            remedy="use fewer; the same command resumes with the shards that are not finished",
+            remedy="use fewer processes; the same command resumes",
         ) from None

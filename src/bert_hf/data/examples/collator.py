@@ -41,8 +41,8 @@ class DataCollatorForPreTraining:
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
         whole_word_mask: choose whole words.
         nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
-        pad_to_multiple_of: pad to a multiple of so many tokens.
-        max_seq_length: truncation length of segment rows that have no `max_seq_length` of their own. By default the
+        pad_to_multiple_of: pad the length to a multiple of this.
+        max_seq_length: truncation length of segment rows without their own `max_seq_length`. By default the
             tokenizer's `model_max_length`.
 
     Returns (when called):
@@ -99,7 +99,7 @@ class DataCollatorForPreTraining:
             raise InputError(
                 f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
                 where="DataCollatorForPreTraining",
-                remedy="pass remove_unused_columns=False if the trainer took them away",
+                remedy="pass remove_unused_columns=False if Trainer removed them",
             )
 
         share = feature.get("mlm_probability") or self.mlm_probability

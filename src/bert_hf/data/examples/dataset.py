@@ -52,7 +52,7 @@ class PreTrainingExamples(Dataset):
             metrics are comparable only at one share.
         nsp: next-sentence pairs; False gives single segments (the keys of `objectives.OBJECTIVES`).
         fixed: the windows in the store's order: for readers of the first one only (held-out sets, the corpus report).
-        limit: with plain indices, use only so many examples.
+        limit: with plain indices, the maximum number of examples.
 
     Attributes:
         lengths: {(phase, epoch, window): number of examples, None past the last window}, as far as it is known. A
@@ -172,7 +172,7 @@ class PreTrainingExamples(Dataset):
     def __getitems__(self, numbers: list) -> list[Mapping]:
         """Several rows at once, as a `DataLoader` requests them.
 
-        They are mappings, but no `dict`s: from a `dict` a stock `Trainer` removes all keys that are not arguments of
+        They are mappings, not `dict`s: from a `dict` a stock `Trainer` removes all keys that are not arguments of
         the model's `forward` (`remove_unused_columns`), before the collator sees it.
         """
         return [UserDict(self[number]) for number in numbers]

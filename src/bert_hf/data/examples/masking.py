@@ -12,7 +12,7 @@ MASKED, RANDOM = 0.8, 0.1  # A.1; the rest keeps its token
 
 
 def prediction_count(maskable: int, probability: float) -> int:
-    """How many of `maskable` positions are predicted: max(1, ⌊p·n + ½⌋), and 0 where nothing can be."""
+    """Number of the `maskable` positions to predict: max(1, ⌊p·n + ½⌋), and 0 where nothing can be."""
     return min(maskable, max(1, int(probability * maskable + 0.5)))
 
 

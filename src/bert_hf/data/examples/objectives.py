@@ -1,4 +1,4 @@
-"""What a model learns besides the masked tokens: how segments are paired, and what the label of a pair means.
+"""Pre-training objectives besides masked tokens: how segments are paired and labelled.
 
 An objective is one entry of `OBJECTIVES`. A new one needs that entry, the function that draws its pairs, and an option
 that sets `ExampleArguments.nsp` to its key. The model's pair head is always `seq_relationship`, and its label
@@ -54,7 +54,7 @@ class Objective:
         """Raises an `InputError` if a model of this configuration cannot tell two segments apart."""
         if self.pairs and getattr(config, "type_vocab_size", 2) < 2:
             raise InputError(
-                f"sentence pairs need 2 token types, and the model has {config.type_vocab_size}",
+                f"sentence pairs need 2 token types, the model has {config.type_vocab_size}",
                 where=where or "config",
                 remedy='set "type_vocab_size": 2, or pass --nsp false',
             )
@@ -66,11 +66,11 @@ class Objective:
 
         count = len(documents.starts)
         if count < self.min_documents:
-            problem = f"sentence pairs need at least {self.min_documents} documents, and the text has {count}"
+            problem = f"sentence pairs need at least {self.min_documents} documents, the text has {count}"
             hint = "separate documents by blank lines"
         elif not (documents.ends - documents.starts > 1).any():
-            problem = "no document has two sentences, so no sentence has a next one"
-            hint = "give documents of several sentences"
+            problem = "no document has two sentences, so there is no next sentence"
+            hint = "give documents with several sentences"
         else:
             return
         raise InputError(problem, where="corpus", remedy=f"{hint}, or pass --nsp false")

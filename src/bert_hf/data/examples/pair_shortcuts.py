@@ -1,4 +1,4 @@
-"""Measures how well the next-sentence label can be predicted from a pair without reading it.
+"""Label leaks: how well the NSP label can be predicted without comparing the two segments.
 
 A model that can infer the label from the lengths of the segments, or from their words taken alone, learns that instead
 of language. `shortcuts` reports on a text (`prepare.py --check true`); `length_leak` also tests our pair sampler.
@@ -68,15 +68,15 @@ def shortcuts(examples: PreTrainingExamples, collator: DataCollatorForPreTrainin
     """
     number = min(MAX_PAIRS, len(examples))
     if number < MIN_PAIRS:
-        return [Finding(f"{number} pairs are too few to look for shortcuts in")]
+        return [Finding(f"{number} pairs: too few to look for label leaks")]
 
     features = [examples[index] for index in range(number)]
     labels = np.array([feature["next_sentence_label"] for feature in features])
     pairs = [collator.example(feature) for feature in features]
-    return [_told_by_lengths(pairs, labels), _told_by_words(pairs, labels, collator.tokenizer.all_special_ids)]
+    return [_leak_in_lengths(pairs, labels), _leak_in_words(pairs, labels, collator.tokenizer.all_special_ids)]
 
 
-def _told_by_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
+def _leak_in_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
     b = np.array([pair["token_type_ids"].sum() - 1 for pair in pairs])  # without its [SEP]
     a = np.array([len(pair["input_ids"]) for pair in pairs]) - b - 3
     leak = length_leak(a, b, labels)
@@ -88,7 +88,7 @@ def _told_by_lengths(pairs: list[dict], labels: np.ndarray) -> Finding:
     return Finding(text, hint if leak.is_found() else "")
 
 
-def _told_by_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]) -> Finding:
+def _leak_in_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]) -> Finding:
     columns = DictVectorizer().fit_transform([_bag_of_words(pair, special_ids) for pair in pairs])
 
     half = len(labels) // 2
@@ -100,7 +100,7 @@ def _told_by_words(pairs: list[dict], labels: np.ndarray, special_ids: list[int]
         f"next sentence or not, told by the words of each, not compared: {accuracy:.1%} right "
         f"(by guessing 50 ± {error:.1%})"
     )
-    hint = "NOT_NEXT segments differ from NEXT ones by more than their text: look at the shortest documents"
+    hint = "NOT_NEXT segments differ from NEXT ones in more than their text: check the shortest documents"
     return Finding(text, hint if accuracy >= 0.55 + 3 * error else "")
 
 

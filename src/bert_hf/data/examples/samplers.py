@@ -20,7 +20,7 @@ WindowLength = Callable[[int, int, int], int | None]
 
 
 class ExampleNumber(NamedTuple):
-    """Names one example of a run."""
+    """Address of one example in a run."""
 
     phase: int  # which sequence length: an index into the run's phases
     epoch: int  # pass over the corpus within the phase
@@ -36,7 +36,7 @@ class Phase(NamedTuple):
 
 
 def generator(seed: int, purpose: int, phase: int, epoch: int, window: int = 0, index: int = 0) -> np.random.Generator:
-    """The random generator keyed by its arguments: equal arguments, equal draws, on any machine."""
+    """Counter-based generator keyed by its arguments: the same draws on any machine."""
     key = np.array([seed & 0xFFFFFFFFFFFFFFFF, (purpose << 56) | (phase << 48) | epoch], np.uint64)
 
     # The counter's upper words hold window and index: 2^128 blocks of draws lie between neighbouring examples.

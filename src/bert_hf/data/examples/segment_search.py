@@ -38,7 +38,7 @@ class DocumentBounds(NamedTuple):
 
 
 def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: int, rng: Generator) -> np.ndarray:
-    """For each wanted length some sentences of that length, or of the nearest that there is.
+    """For each wanted length some sentences of that length, or of the nearest one available.
 
     Example: sentences 1 … 5 have 4, 7, 30, 7, 8 tokens. Sorted by length they are 1 (4), 2 (7), 4 (7), 5 (8), 3 (30).
         7 wanted: sentences 2 and 4 have this length, and each draw gives one of them
@@ -46,7 +46,7 @@ def find_sentences(documents: DocumentBounds, wanted: np.ndarray, max_tokens: in
 
     Args:
         wanted: (n,) tokens.
-        max_tokens: longer sentences count as being so long.
+        max_tokens: longer sentences count as having this length.
 
     Returns:
         (_SENTENCE_CANDIDATES, n) sentences.
@@ -100,8 +100,8 @@ def find_segments(
     start = np.where(end == last, before, start)
 
     nearest = np.argmin(np.abs(documents.tokens(start, end) - wanted), axis=0)
-    each = np.arange(len(wanted))
-    return start[nearest, each], end[nearest, each]
+    columns = np.arange(len(wanted))
+    return start[nearest, columns], end[nearest, columns]
 
 
 def _draw_sentences(

@@ -1,4 +1,4 @@
-"""Cuts documents into chunks, and draws the sentence pairs (A, B) of one epoch for next-sentence prediction.
+"""Sentence pairs (A, B) for next-sentence prediction: chunks of documents, and the pairs of an epoch.
 
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
@@ -136,7 +136,7 @@ def _cut_and_exchange(
     Returns:
         pairs: one for each chunk.
         unmatched: the NOT_NEXT pairs for which no segment was suitable. They keep their own B.
-        unused: the chunks whose B is in no pair; as many as are unmatched, and not always the same.
+        unused: the chunks whose B is in no pair; as many as are unmatched, but not always the same.
     """
     document, start, end = chunks
     cut = _draw_cuts(documents, chunks, rng)
@@ -172,7 +172,7 @@ def _draw_cuts(documents: DocumentBounds, chunks: np.ndarray, rng: Generator) ->
     of them can replace would often mean NOT_NEXT: it is at most as long as half of the others are.
 
     Example: documents with sentences of 6, 7, 3, 8, 5 and of 8, 4 tokens, each of them one chunk.
-        the first chunk's B may have 12 tokens, the length of the second document: it is [5], and not [8, 5]
+        the first chunk's B may have 12 tokens, the length of the second document: it is [5] rather than [8, 5]
         the second chunk's B may have 29 tokens, but A needs a sentence: it is [4]
     """
     document, start, end = chunks
@@ -216,23 +216,23 @@ def exchange_segments(document: np.ndarray, length: np.ndarray, rng: Generator) 
         return near & (document[pair] != document[segment])
 
     # Neighbours exchange: 0 and 1, 2 and 3, …; of an odd number the last one keeps its own for now.
-    held = np.minimum(np.arange(count) ^ 1, count - 1)
+    partner_of = np.minimum(np.arange(count) ^ 1, count - 1)
 
     # Pairs that hold an unsuitable segment exchange it with pairs ever further away.
-    unmatched = np.flatnonzero(~suits(np.arange(count), held))
+    unmatched = np.flatnonzero(~suits(np.arange(count), partner_of))
     for reach in np.repeat(2 ** np.arange(1, 21), 2):
         if len(unmatched) == 0:
             break
         steps = rng.integers(1, reach + 1, len(unmatched)) * rng.choice((-1, 1), len(unmatched))
         other = (unmatched + steps) % count
-        harmless = suits(other, held[unmatched]) | ~suits(other, held[other])
+        harmless = suits(other, partner_of[unmatched]) | ~suits(other, partner_of[other])
         pair, other = _disjoint(unmatched[harmless], other[harmless], count)
 
-        held[pair], held[other] = held[other], held[pair]
-        unmatched = unmatched[~suits(unmatched, held[unmatched])]
+        partner_of[pair], partner_of[other] = partner_of[other], partner_of[pair]
+        unmatched = unmatched[~suits(unmatched, partner_of[unmatched])]
 
     partner = np.empty_like(order)
-    partner[order] = order[held]
+    partner[order] = order[partner_of]
     return partner, np.sort(order[unmatched])
 
 
@@ -249,8 +249,8 @@ def _disjoint(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.nda
     owner[first] = proposal
     owner[second] = proposal
 
-    kept = (owner[first] == proposal) & (owner[second] == proposal)
-    return first[kept], second[kept]
+    owns_both = (owner[first] == proposal) & (owner[second] == proposal)
+    return first[owns_both], second[owns_both]
 
 
 # ---- one-sentence documents

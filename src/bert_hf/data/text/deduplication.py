@@ -66,7 +66,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     again = first_of_equal(digests) != np.arange(len(digests))
     exact = np.flatnonzero(again & filled)
 
-    # Near: compared with the documents that are no exact duplicates
+    # Near: compared with the documents that are not exact duplicates
     alike = _alike(table[:, 1:], np.flatnonzero(filled & ~again)) if near else exact[:0]
 
     # Numbered from 0 in each input

@@ -45,7 +45,7 @@ def split_sentences(text: str, language: str | None = "en") -> list[str]:
 
     A line break always ends a sentence; within a line `sentencex` decides by the rules of the language (for an unknown
     code, of a related language or of English). A sentence of more than `MAX_SENTENCE_LENGTH` characters (text without
-    full stops) is cut at the last white space before that length, or at that length where there is none. Without a
+    full stops) is cut at the last white space before that length, or at that length if there is none. Without a
     language a line of any length is a sentence: the format of the 2018 code.
     """
     if language is None:
@@ -106,7 +106,7 @@ def _cut_long(sentence: str) -> Iterator[str]:
 
 
 class Encoder:
-    """Encodes sentences as the Rust tokenizer does, but several times faster, by caching the ids of words.
+    """Drop-in replacement for the Rust tokenizer's `encode_batch` that caches the ids of words; several times faster.
 
     BERT's normaliser and pre-tokeniser look at one character at a time, and a space or an ASCII punctuation mark ends
     a word in any context; so the ids of a sentence are the ids of its words one after the other. Words recur (Zipf's

@@ -21,7 +21,7 @@ _REMEDY = "check the path (globs need quotes)"
 
 @contextlib.contextmanager
 def access_errors(where: str | Path, remedy: str = "check the address and the network") -> Iterator[None]:
-    """Turns whatever a server or a file system raises into an `InputError`, which is one line.
+    """Converts errors of servers and file systems to `InputError`.
 
     Each protocol has a client with other exception classes (those of aiohttp and httpx are not `OSError`s).
     """
@@ -58,12 +58,12 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
     files = []
     for pattern in patterns:
         if folders and os.path.isdir(pattern):
-            named = [pattern]
+            matches = [pattern]
         else:
-            named = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
-        if not named:
+            matches = _expand_url(pattern) if is_url(pattern) else _expand_path(pattern)
+        if not matches:
             raise InputError("no such file", where=pattern, remedy=_REMEDY)
-        files += named
+        files += matches
 
     # A file that was held out under one name must not be trained on under another
     by_place = {}
@@ -73,7 +73,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def check_disjoint(**named: list[str] | None) -> None:
-    """Refuses a file that two options name: rows would be trained on and tested.
+    """Checks that no file is given to two options: its rows would be trained on and tested.
 
     Args:
         named: paths and globs by the name of their option.
@@ -83,7 +83,7 @@ def check_disjoint(**named: list[str] | None) -> None:
         for path in expand(patterns or [], folders=True):
             real = path if is_url(path) else os.path.realpath(path)
             if real in options:
-                what = f"--{options[real]} and --{option} both name it"
+                what = f"given to both --{options[real]} and --{option}"
                 raise InputError(what, where=path, remedy="give other data to one of them")
             options[real] = option
 

@@ -47,12 +47,12 @@ def cut_pieces(text: str, longest: int = PIECE) -> Iterator[Piece]:
 
 def documents(pieces: Iterable[Piece]) -> Iterator[str]:
     """Whole documents again, for texts that are known to be small."""
-    held = []
+    pending = []
     for piece in pieces:
-        held.append(piece.text)
+        pending.append(piece.text)
         if piece.ends:
-            yield "".join(held)
-            held = []
+            yield "".join(pending)
+            pending = []
 
 
 # ---- lines
@@ -92,7 +92,7 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
         with open_bytes(path) as file:
             while raw := file.readline(longest - len(rest) if longest > 0 else -1):
                 if number == 1 and column == 0 and not rest:
-                    _refuse_binary(raw, path)
+                    _check_is_text(raw, path)
                     raw = raw.removeprefix(b"\xef\xbb\xbf")  # byte-order mark
 
                 # The rest of the last part belongs to this one
@@ -108,12 +108,12 @@ def _raw_lines(path: str | Path, longest: int = -1) -> Iterator[tuple[int, int, 
                 yield number, column, rest, True
     except DAMAGED as error:
         what = "decompressed" if compression(path) else "read"
-        remedy = "fetch the file again"
+        remedy = "download the file again"
         raise InputError(f"cannot be {what}: {error}", where=path, line=number, remedy=remedy) from None
 
 
-def _refuse_binary(raw: bytes, path: str | Path) -> None:
-    """Refuses the beginning of a file that is not UTF-8 text: an archive, Parquet, UTF-16, …"""
+def _check_is_text(raw: bytes, path: str | Path) -> None:
+    """Checks the beginning of a file: rejects archives, Parquet, UTF-16 and whatever else is not UTF-8 text."""
     for kind, magic in _MAGIC_BYTES.items():
         if raw.startswith(magic):
             remedy = "unpack or convert it, or rename it to match (.gz, .xz, .parquet)"
@@ -130,28 +130,28 @@ def _decode(raw: bytes, path: str | Path, number: int, column: int = 0) -> str:
 
 def read_plain(path: str) -> Iterator[Piece]:
     """Documents are separated by blank lines."""
-    held = []  # parts of the present document that were not yielded yet
-    size = 0  # characters held
-    begun = False  # the present document has text, held or yielded
-    blank = True  # the present line, so far
+    pending = []  # parts of the current document that are not yielded yet
+    size = 0  # characters pending
+    begun = False  # the current document has text, pending or yielded
+    blank = True  # the current line, so far
 
     for number, column, raw, ends in _raw_lines(path, PIECE):
         part = _decode(raw, path, number, column)
         blank = blank and not part.strip()
         if not blank:
-            if size + len(part) > PIECE and held:
-                yield Piece("".join(held), False)
-                held, size = [], 0
-            held.append(part)
+            if size + len(part) > PIECE and pending:
+                yield Piece("".join(pending), False)
+                pending, size = [], 0
+            pending.append(part)
             size += len(part)
             begun = True
         elif ends and begun:
-            yield Piece("".join(held).rstrip("\n"))
-            held, size, begun = [], 0, False
+            yield Piece("".join(pending).rstrip("\n"))
+            pending, size, begun = [], 0, False
         blank = blank or ends
 
     if begun:
-        yield Piece("".join(held).rstrip("\n"))
+        yield Piece("".join(pending).rstrip("\n"))
 
 
 # ---- the text of a row

@@ -29,7 +29,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name: the same on every machine."""
+        """Name, independent of the machine."""
         ...
 
     def checksum(self) -> str:
@@ -74,7 +74,7 @@ class TextFile:
         return path_without_query(self.path).name
 
     def stamp(self) -> list:
-        """Enough to notice that the file changed, without reading it: path, size, modification time."""
+        """Path, size and modification time: detects a changed file without reading it."""
         if is_url(self.path):
             return [mask_secrets(self.path), self.checksum()]
         stat = Path(self.path).stat()
@@ -132,7 +132,7 @@ class HubShard:
         return text_checksum(f"{self.name} {revision}")
 
     def read(self) -> Iterator[Piece]:
-        """Its rows, a document each."""
+        """Its rows; each is a document."""
         with access_errors(self.dataset, _HUB_REMEDY):
             shard = _load_streaming(self.dataset, self.config).shard(self.shards, self.index)
             rows = (Row(row, self.dataset) for row in shard)

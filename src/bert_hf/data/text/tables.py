@@ -89,7 +89,7 @@ def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str]
         with access_errors(path) if is_url(path) else contextlib.nullcontext():
             rows += read_rows(path, encoding, like)
         if len(rows) == before:
-            raise InputError("no rows in it", where=path, remedy="give a file with rows")
+            raise InputError("contains no rows", where=path, remedy="give a file with rows")
     return rows
 
 
@@ -127,7 +127,7 @@ def text_of(row: Row, column: str) -> str | None:
     """The text in a column; None for null.
 
     Raises:
-        InputError: there is no such column, or no text in it.
+        InputError: there is no such column, or it contains no text.
     """
     value = row.values.get(column, 0)
     if isinstance(value, str):
@@ -162,7 +162,7 @@ def choose_column(row: Row, only_strings: bool = True) -> str:
     strings = [name for name, value in row.values.items() if isinstance(value, str | None)]  # null may be text later
     if only_strings and len(strings) == 1:
         return strings[0]
-    raise row.header_error("which column holds the text?", f"pass --text_column, one of: {', '.join(row.values)}")
+    raise row.header_error("text column not recognised", f"pass --text_column, one of: {', '.join(row.values)}")
 
 
 # ---- separated fields
@@ -182,13 +182,13 @@ def _separated_rows(path: str, kind: str, encoding: str | None, like: Sequence[s
         line, names = next(rows, (1, []))
         repeated = [name for name, count in Counter(names).items() if name and count > 1]
         if repeated:
-            what = f"two columns are called {repeated[0]!r}"
+            what = f"duplicate column {repeated[0]!r}"
             raise InputError(what, where=path, line=line, remedy="rename one of them")
 
     for line, fields in rows:
         if len(fields) != len(names):
             what = f"{len(fields)} fields instead of {len(names)}"
-            raise InputError(what, where=path, line=line, remedy="correct the row")
+            raise InputError(what, where=path, line=line, remedy="fix the row")
         yield line, {name: field for name, field in zip(names, fields, strict=True) if name}
 
 
@@ -257,7 +257,7 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
     number, first = next(lines, (1, ""))
     if first.lstrip().startswith("["):
         text = "\n" * (number - 1) + "\n".join([first, *(line for _, line in lines)])
-        items = ((None, item) for item in parse_json(text, path, "correct the array of JSON objects"))
+        items = ((None, item) for item in parse_json(text, path, "fix the array of JSON objects"))
     else:
         items = _parsed_lines(itertools.chain([(number, first)] if first else [], lines), path)
 
@@ -283,7 +283,7 @@ def _open_parquet(path: str) -> Iterator[pq.ParquetFile]:
         yield pq.ParquetFile(source, buffer_size=PIECE, pre_buffer=False)  # else a row group is read as a whole
     except (pa.ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         what = f"not a Parquet file: {str(error).rstrip('.')}"
-        raise InputError(what, where=path, remedy="fetch it again") from None
+        raise InputError(what, where=path, remedy="download it again") from None
 
 
 def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool = False) -> Iterator[_Numbered]:
@@ -307,11 +307,13 @@ def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
     Args:
         features: `datasets.Features`.
     """
-    named = dict(row)
+    row_with_names = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements
         if names := getattr(class_label, "names", None):
             by_number = dict(enumerate(names))
             value = row[column]
-            named[column] = list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
-    return named
+            row_with_names[column] = (
+                list(map(by_number.get, value)) if isinstance(value, list) else by_number.get(value)
+            )
+    return row_with_names

@@ -116,20 +116,20 @@ def _alphabet(points: np.ndarray, normalizer, limit: int | None, vocab_size: int
         for character in normalizer.normalize_str(chr(point)):  # BERT's looks at one character at a time
             counts[character] += int(points[point])
 
-    known = sorted((-count, character) for character, count in counts.items() if not character.isspace())
+    by_frequency = sorted((-count, character) for character, count in counts.items() if not character.isspace())
     most = (vocab_size - len(SPECIALS)) // 2  # each is in the vocabulary twice
-    if most < min(limit or 1, len(known)):
+    if most < min(limit or 1, len(by_frequency)):
         raise InputError(
-            f"a vocabulary of {vocab_size:,} holds {max(0, most):,} characters, each as start and inside of a word",
+            f"a vocabulary of {vocab_size:,} has room for {max(0, most):,} characters (two tokens each)",
             where="--limit_alphabet" if limit else "--vocab_size",
             remedy="give a larger --vocab_size",
         )
 
     if limit is None:
-        covered = np.cumsum([-count for count, _ in known])
-        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if known else 0
+        covered = np.cumsum([-count for count, _ in by_frequency])
+        needed = int(np.searchsorted(covered, _COVERED * covered[-1])) + 1 if by_frequency else 0
         limit = min(most, max(_ALPHABET, min(needed, vocab_size // 4)))
-    return sorted(character for _, character in known[:limit])
+    return sorted(character for _, character in by_frequency[:limit])
 
 
 def _complete(trained: dict[str, int], vocab_size: int) -> dict[str, int]:
@@ -171,7 +171,7 @@ def load_tokenizer(
     The options apply to the last only; a saved tokenizer has its own.
 
     Raises:
-        InputError: there is no tokenizer, none that BERT can use, or a saved one that contradicts an option which is
+        InputError: there is no tokenizer or none that BERT can use, or a saved one that contradicts an option which is
             not the default.
     """
     path = Path(name_or_path)
@@ -198,7 +198,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except Exception as error:  # the Rust library raises no narrower class
         raise InputError(
-            f"no tokenizer can be loaded from it: {first_line(error)}",
+            f"cannot load a tokenizer: {first_line(error)}",
             where=name_or_path,
             remedy="give a folder with tokenizer.json, a Hub id or a vocab.txt",
         ) from None
@@ -210,7 +210,7 @@ def _load_saved(name_or_path: str | Path) -> PreTrainedTokenizerBase:
 def _check_normalization(
     tokenizer: PreTrainedTokenizerBase, where: str | Path, lower: bool, strip: bool | None, chinese: bool
 ) -> None:
-    """Refuses options that contradict a saved BERT tokenizer. (A default may not have been given: it is not compared.)
+    """Rejects options that contradict a saved BERT tokenizer. (Defaults are not compared: they may not be meant.)
 
     Raises:
         InputError: the option would silently have no effect.
@@ -227,7 +227,7 @@ def _check_normalization(
     }
     for option, differs in contradicted.items():
         if differs:
-            what = f"the saved tokenizer has another {option}, which the option does not change"
+            what = f"the saved tokenizer has a different {option}, which cannot be changed"
             raise InputError(what, where=where, remedy=f"leave --{option} out, or train another vocabulary")
 
 
@@ -260,14 +260,14 @@ def check_tokenizer(
     largest = max(tokenizer.get_vocab().values())
     if model_vocab_size is not None and largest >= model_vocab_size:
         raise InputError(
-            f"the tokenizer's ids reach {largest}, the model has {model_vocab_size} embeddings",
+            f"token ids go up to {largest}, but the model has only {model_vocab_size} embeddings",
             where=where,
             remedy="use the model's own tokenizer, or train from scratch with --config_name",
         )
 
 
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """A copy of the Rust tokenizer inside, without truncation or padding, for encoding in bulk."""
+    """A copy of the underlying Rust tokenizer without truncation and padding, for bulk encoding."""
     rust = Tokenizer.from_str(cast(BertTokenizer, tokenizer).backend_tokenizer.to_str())
     rust.no_truncation()
     rust.no_padding()
@@ -305,9 +305,9 @@ def starts_word(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     mark = max(count, key=count.__getitem__)
     if not count[mark]:
         raise InputError(
-            "no token shows where a word begins (## of WordPiece, Ġ of BPE, ▁ of SentencePiece)",
+            "cannot tell where words begin: no token has a word marker (WordPiece ##, BPE Ġ, SentencePiece ▁)",
             where=tokenizer.name_or_path or "tokenizer",
-            remedy="choose another tokenizer, or mask without --whole_word_mask",
+            remedy="choose another tokenizer, or omit --whole_word_mask",
         )
 
     starts = np.zeros(max(vocabulary.values()) + 1, bool)

@@ -29,8 +29,8 @@ def count_characters(texts: Iterable[str]) -> np.ndarray:
     """How often each code point occurs: (sys.maxunicode + 1,), int64."""
     points = np.zeros(sys.maxunicode + 1, np.int64)
     for some in _joined(texts):  # a count takes as long as a table up to the highest code point
-        own = np.bincount(np.frombuffer(some.encode("utf-32-le"), np.uint32))
-        points[: len(own)] += own
+        counts = np.bincount(np.frombuffer(some.encode("utf-32-le"), np.uint32))
+        points[: len(counts)] += counts
     return points
 
 

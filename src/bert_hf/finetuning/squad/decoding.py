@@ -25,7 +25,7 @@ from bert_hf.finetuning.squad.windows import ContextTokens, Windows
 
 
 class WindowSpans(NamedTuple):
-    """The K best spans of each of B windows, best first, and the logits of [CLS], which say that there is no answer.
+    """The K best spans of each of B windows, best first, and the logits of [CLS], which mean "no answer".
 
     Where a window has fewer than K spans, the rest of `start_logits` is -inf.
     """
@@ -89,7 +89,7 @@ def _span_scores(
 
 
 def _predicted_here(limits: Tensor, length: int, max_answer_length: int) -> Tensor:
-    """(B, L, M) whether the span from i to i + m is predicted in the window, and not in one of its neighbours."""
+    """(B, L, M) whether the span from i to i + m is predicted in the window rather than in one of its neighbours."""
     previous_end, lower, next_begin, upper = limits[:, :, None, None].unbind(1)  # (B, 1, 1) each
     first = torch.arange(length, device=limits.device)[:, None]  # (L, 1)
     last = first + torch.arange(max_answer_length, device=limits.device)  # (L, M)
@@ -129,7 +129,7 @@ class Prediction:
 
     @property
     def null_odds(self) -> float:
-        """Score of [CLS] less that of the best span (0 where the context is empty). Large: there is no answer."""
+        """Score of [CLS] minus that of the best span (0 where the context is empty). Large: no answer."""
         return self.null.score - (self.spans[0].score if self.spans else 0.0)
 
     def text(self, threshold: float | None = None) -> str:

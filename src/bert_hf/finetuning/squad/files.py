@@ -53,13 +53,13 @@ def read_questions(files: list[str], check_answers: bool = True, need_answers: b
 
     Raises:
         InputError: with the file and the question's id or its line: another shape, an id that occurs twice, an answer
-            that is not in its context (or more than once, and not where `answer_start` says).
+            that is not in its context (or more than once, but not at `answer_start`).
     """
     rows: list[Row] = []
     for path in expand(files):
         rows += json_rows(path) if kind_of(path) == ".json" else file_rows([path])
     if not rows:
-        raise InputError("no questions in it", where=files[0], remedy=_SHAPE)
+        raise InputError("contains no questions", where=files[0], remedy=_SHAPE)
     return _questions(rows, check_answers, need_answers)
 
 
@@ -103,7 +103,7 @@ def _questions(rows: Iterable[Row], check_answers: bool = True, need_answers: bo
     for row in rows:
         question = _question(row, contexts, check_answers, need_answers)
         if question.id in questions:
-            raise row.error(f"question {question.id} occurs twice", "give each question its own id")
+            raise row.error(f"question {question.id} has a duplicate id", "give each question its own id")
         questions[question.id] = question
     return list(questions.values())
 
@@ -142,8 +142,8 @@ def _text_and_start(row: Row) -> list[tuple[str, int | None]]:
     # `True` is an int
     right = all(isinstance(text, str) and type(start) in (int, type(None)) for text, start in pairs)
     if answers is None or not right:
-        what = f"question {row.values['id']} has no 'answers' of a known shape"
-        raise row.error(what, "give text and answer_start of each answer, or [] where there is none")
+        what = f"question {row.values['id']} has no valid 'answers'"
+        raise row.error(what, "give text and answer_start of each answer, or [] without an answer")
     return [(whole_text(text), start) for text, start in pairs]
 
 
@@ -159,10 +159,10 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
     elif first < 0:
         fault = "is not in its context"
     elif context.find(text, first + 1) >= 0:
-        fault = f"occurs more than once in its context, and not at answer_start ({start})"
+        fault = f"occurs more than once in its context, but not at answer_start ({start})"
     if fault is not None:
-        shown = repr(text if len(text) <= 60 else f"{text[:57]}…")
-        raise row.error(f"question {row.values['id']}: the answer {shown} {fault}", "correct or remove the question")
+        quoted = repr(text if len(text) <= 60 else f"{text[:57]}…")
+        raise row.error(f"question {row.values['id']}: the answer {quoted} {fault}", "fix or remove the question")
     return Answer(text, first)
 
 
@@ -170,7 +170,7 @@ def _located(text: str, start: int | None, context: str, row: Row) -> Answer:
 
 
 def read_predictions(path: str) -> dict[str, str]:
-    """Answer texts by question id (`predictions.json`), "" where there is none.
+    """Answer texts by question id (`predictions.json`), "" for no answer.
 
     Raises:
         InputError: it is not a JSON object of texts.

@@ -1,4 +1,4 @@
-"""Computes SQuAD's official metrics: exact match, F1, and the best thresholds of the odds that there is no answer.
+"""Computes SQuAD's official metrics: exact match, F1, and the best thresholds of the no-answer odds.
 
 The algorithm of the official script (rajpurkar/SQuAD-explorer @ 13f82e35, evaluate-v2.0.py), with one difference: a
 question without a prediction counts 0 here, as in the script of version 1.1, where that of 2.0 fails or leaves it out.
@@ -68,19 +68,19 @@ def official_metrics(
     Args:
         gold: gold answers by question id, at least one question; an empty list: the question has no answer.
         predictions: answer texts by question id, "" for none. A question that is missing counts 0; others are ignored.
-        odds: by question id, how likely it is that there is no answer; needed for every prediction. They add
+        odds: by question id, the odds of no answer; needed for every prediction. They add
             `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
         threshold: a question whose odds exceed it counts as predicted "".
         answer_nothing: see `best_threshold`.
 
     Returns:
-        `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, where there are such questions; `best_…`.
+        `exact`, `f1`, `total`; the same with `HasAns_` and `NoAns_`, if there are such questions; `best_…`.
     """
     predicted = [name for name in gold if name in predictions]
     raw = {name: exact_and_f1(predictions[name], gold[name]) for name in predicted}
 
     scores = dict(raw)
-    if odds is not None:  # above the threshold "" counts as predicted, which is right where there is no answer
+    if odds is not None:  # above the threshold "" counts as predicted, which is correct if there is no answer
         scores |= {name: (right := float(not gold[name]), right) for name in predicted if odds[name] > threshold}
 
     metrics = _means(scores, list(gold))

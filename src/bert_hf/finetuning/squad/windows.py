@@ -1,4 +1,4 @@
-"""Cuts contexts into overlapping windows, each with its question in front: the inputs of a question answering model.
+"""Question-answering inputs: overlapping windows of a context, each preceded by its question.
 
 A window is `[CLS] question [SEP] a part of the context [SEP]`. Neighbouring windows share `doc_stride` tokens of the
 context, so that an answer at the end of one is whole in the next.
@@ -51,7 +51,7 @@ class ContextTokens(NamedTuple):
 
 
 class SpanLimits(NamedTuple):
-    """Which spans i … j of a window are predicted in it, and not in its neighbours: all positions in the window.
+    """Which spans i … j of a window are predicted in it rather than in its neighbours: all positions in the window.
 
     A span is predicted in the window where it has most context: where the smaller of the numbers of tokens to its left
     and right is largest, a hundredth of the window's length added; of equal ones in the first. For single tokens that
@@ -113,7 +113,7 @@ def window_starts(tokens: int, capacity: int, shared: int) -> range:
 
     Args:
         tokens: of the context. capacity: of them in a window. shared: of them in two neighbouring windows, fewer than
-            `capacity` where there are several.
+            `capacity` if there are several.
     """
     if tokens <= capacity:
         return range(1)
@@ -211,7 +211,7 @@ def _windows_of(
     tokens = len(context.ids)
     capacity = shape.max_seq_length - len(ids) - 3  # [CLS] and both [SEP]
     if capacity < 1 or (tokens > capacity and shape.doc_stride >= capacity):
-        what = f"question {question.id} has {len(ids)} tokens, which leave {max(0, capacity)} for its context"
+        what = f"question {question.id} has {len(ids)} tokens, which leave only {max(0, capacity)} for its context"
         remedy = "raise --max_seq_length, or lower --doc_stride or --max_query_length"
         raise InputError(what, where=question.file or None, line=question.line, remedy=remedy)
 

@@ -21,7 +21,7 @@ DOCUMENT_START = "-DOCSTART-"
 WORD_COLUMNS = ("tokens", "words")
 TAG_COLUMNS = ("ner_tags", "tags", "labels")
 DOCUMENT_COLUMNS = ("document_id", "doc_id", "document")
-_REMEDY = "correct or remove it"
+_REMEDY = "fix or remove it"
 
 
 @dataclass
@@ -33,7 +33,7 @@ class TaggedSentences:
         documents: the number of each sentence's document; sentences of a document follow each other.
         files: the file of each sentence, or the Hub dataset.
         lines: the line of each word (of a row: of its sentence); empty for a Hub dataset.
-        notes: what the user has to know of how the data were read, a line each.
+        notes: remarks on how the data were read, one per line.
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -59,14 +59,14 @@ class TaggedSentences:
 
         Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
         """
-        taken = TaggedSentences(notes=list(self.notes))
+        subset = TaggedSentences(notes=list(self.notes))
         document, previous = -1, -2
         for row in map(int, rows):
             if row != previous + 1 or self.documents[row] != self.documents[previous]:
                 document = row
-            taken.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
+            subset.add(self.words[row], self.tags[row], document, self.files[row], self.lines[row])
             previous = row
-        return taken
+        return subset
 
     def place(self, sentence: int, word: int) -> tuple[str, int | None]:
         """(file, line) of a word, for an error line; the line is None where the data are not from a file."""
@@ -136,7 +136,7 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
         tagged.add(words, tags, offset + document, where, lines)
 
     if len(tagged) == begin:
-        raise InputError("no sentences in it", where=where, remedy="give a file of tagged words")
+        raise InputError("contains no sentences", where=where, remedy="give a file of tagged words")
 
 
 def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
@@ -175,7 +175,7 @@ def _read_conll(path: str) -> Iterator[_Sentence]:
             continue  # a comment before a sentence: `# text = …`, `# newdoc`, `# id …` with tabs; `# O` is a word
         if len(fields) < 2 or len(fields) != (columns or len(fields)) or not fields[0] or not fields[-1]:
             what = f"{len(fields)} columns instead of {columns or 2}: a word first, its label last"
-            raise InputError(what, where=path, line=number, remedy="correct the line; a blank line ends a sentence")
+            raise InputError(what, where=path, line=number, remedy="fix the line; a blank line ends a sentence")
 
         columns = len(fields)
         words.append(fields[0])
@@ -235,15 +235,15 @@ def _words_and_tags(
         raise row.error(what, _REMEDY)
 
     by_number = dict(enumerate(names or ()))
-    named: list[str] = []
+    tag_names: list[str] = []
     for tag in tags:
         if isinstance(tag, str):
             _check_no_names(names)
         elif tag not in by_number:
             remedy = "write names such as B-person, or list them in the order of the numbers: --tag_names O B-person …"
             raise row.error(f"label {tag!r} has no name", remedy)
-        named.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
-    return [whole_text(word) for word in words], named
+        tag_names.append(" ".join(tag.split()) if isinstance(tag, str) else by_number[tag])  # on one line
+    return [whole_text(word) for word in words], tag_names
 
 
 # ---- labels
@@ -251,23 +251,23 @@ def _words_and_tags(
 
 def label_names(tags: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """Label names by id: `O`, then the others by type, `B-` before `I-`."""
-    found = {tag for sentence in tags for tag in sentence}
-    return tuple(sorted(found, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
+    tags_in_data = {tag for sentence in tags for tag in sentence}
+    return tuple(sorted(tags_in_data, key=lambda tag: (tag != "O", tag.partition("-")[2], tag)))
 
 
 def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
-    """Refuses a label that training does not have.
+    """Checks that the training rows have every label.
 
     Raises:
         InputError: with file and line of the first one.
     """
-    known = set(labels)
+    training_labels = set(labels)
     for sentence, tags in enumerate(rows.tags):
         for word, tag in enumerate(tags):
-            if tag not in known:
+            if tag not in training_labels:
                 where, line = rows.place(sentence, word)
                 near = did_you_mean(tag, labels) or f"the labels there: {', '.join(labels[:10])}; "
-                remedy = f"{near}correct it or remove the sentence"
+                remedy = f"{near}fix the label or remove the sentence"
                 raise InputError(f"label {tag!r} is not in the training rows", where=where, line=line, remedy=remedy)
 
 

@@ -61,15 +61,15 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
     entities(["I-X", "B-X", "I-X", "O", "I-Y"]) == [Entity("X", 0, 0), Entity("X", 1, 2), Entity("Y", 4, 4)]
     """
-    found: list[Entity] = []
+    result: list[Entity] = []
     previous = OUTSIDE
     for word, tag in enumerate(tags):
         if begins_entity(previous, tag):
-            found.append(Entity(split_tag(tag)[1], word, word))
+            result.append(Entity(split_tag(tag)[1], word, word))
         elif tag != OUTSIDE:
-            found[-1] = found[-1]._replace(last=word)
+            result[-1] = result[-1]._replace(last=word)
         previous = tag
-    return found
+    return result
 
 
 # ---- schemes
@@ -82,14 +82,14 @@ def begins_with_inside(tags: Sequence[str]) -> int:
 
 def is_iob1(sentences: Iterable[Sequence[str]]) -> bool:
     """Whether the tags follow IOB1: entities begin with `I-`, and with `B-` only directly after one of their type."""
-    found = False
+    has_inside_start = False
     for tags in sentences:
         for previous, tag in _with_previous(tags):
             prefix, kind = split_tag(tag)
             if prefix in ("E", "S") or (prefix == "B" and split_tag(previous)[1] != kind):
                 return False
-            found = found or (prefix == "I" and begins_entity(previous, tag))
-    return found
+            has_inside_start = has_inside_start or (prefix == "I" and begins_entity(previous, tag))
+    return has_inside_start
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -117,12 +117,12 @@ class Counts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Share of the predicted ones that are correct; 0 where there are none."""
+        """Share of the predicted entities that are correct; 0 if none is predicted."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of those in the data that were found; 0 where there are none."""
+        """Share of the entities in the data that are predicted; 0 if the data have none."""
         return self.correct / self.gold if self.gold else 0.0
 
     @property

@@ -145,7 +145,7 @@ def _cut(starts: np.ndarray, begin: int, end: int, longest: int) -> list[tuple[i
 
 
 def _filled(starts: np.ndarray, span: tuple[int, int], low: int, high: int, longest: int) -> tuple[int, int]:
-    """A span with words before and after it, equally many pieces where there are such, within `low` and `high`."""
+    """A span with words before and after it, equally many pieces if possible, within `low` and `high`."""
     first, last = span
     free = longest - int(starts[last] - starts[first])
     before = int(starts[first] - starts[low])

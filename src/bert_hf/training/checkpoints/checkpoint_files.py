@@ -27,10 +27,10 @@ REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another
 
 
 class DamagedCheckpoint(InputError):
-    """A checkpoint that differs from its manifest; the message names the file and the fault."""
+    """A checkpoint that differs from its manifest; the message names the file and the problem."""
 
     def __init__(self, fault: str):
-        super().__init__(fault, remedy="name an older checkpoint, or remove this one")
+        super().__init__(fault, remedy="give an older checkpoint, or remove this one")
         self.fault = " ".join(fault.split())
 
     def __reduce__(self) -> tuple:
@@ -50,7 +50,7 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
         facts: step, fingerprints, versions; recorded in the manifest.
 
     Raises:
-        OSError: the disk is full or refuses; `temporary` is removed then, and an earlier `final` is kept.
+        OSError: the disk is full or not writable; `temporary` is removed then, and an earlier `final` is kept.
     """
     try:
         # Record sizes and checksums
@@ -75,7 +75,7 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """One rename, or two where there is a checkpoint of that step: one of both is complete at any time."""
+    """One rename, or two if that step has a checkpoint: at least one of the two is always complete."""
     replaced = final.with_name(REPLACED + final.name)
     if final.exists():
         discard(replaced)
@@ -148,14 +148,14 @@ def verify_named(folder: Path) -> dict:
         raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
     if not (folder / MANIFEST).exists():
         raise InputError(
-            f"not a checkpoint of bert_hf (there is no {MANIFEST})",
+            f"not a checkpoint of bert_hf (no {MANIFEST})",
             where=folder,
             remedy="--model_name_or_path begins a new run with its weights",
         )
     try:
         return verify(folder)
     except DamagedCheckpoint as damage:
-        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="name another checkpoint") from None
+        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="give another checkpoint") from None
 
 
 def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
@@ -190,9 +190,9 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def step_of(checkpoint: str | Path | None) -> int:
-    """The step in the name of a checkpoint's folder; -1 where there is none."""
-    found = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
-    return int(found[1]) if found else -1
+    """The step in the name of a checkpoint's folder; -1 if the name has no step."""
+    match = re.fullmatch(r"checkpoint-(\d+)", Path(str(checkpoint)).name)
+    return int(match[1]) if match else -1
 
 
 def newest_verified(
@@ -226,7 +226,7 @@ def newest_verified(
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
-            report(f"skipping a checkpoint that cannot be used: {damage.fault}")
+            report(f"skipping an unusable checkpoint: {damage.fault}")
     return None
 
 
@@ -236,12 +236,12 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
     Args:
         good: names of the checkpoints that are known to be complete; no other one counts among the kept.
     """
-    found = checkpoints(run)
-    kept = [folder for folder in found if folder.name in good][: keep or 0]
-    if not keep or len(kept) < keep:
+    folders = checkpoints(run)
+    newest_good = [folder for folder in folders if folder.name in good][: keep or 0]
+    if not keep or len(newest_good) < keep:
         return
 
-    for folder in found[found.index(kept[-1]) + 1 :]:
+    for folder in folders[folders.index(newest_good[-1]) + 1 :]:
         if folder.name != Path(spared or "").name:
             # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
             deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
@@ -273,7 +273,7 @@ class RunCheckpoints:
         """The checkpoint to resume from: the named one, or for True the newest verified one of the output folder.
 
         Raises:
-            InputError: the named one is damaged or missing; or the folder holds none.
+            InputError: the requested checkpoint is damaged or missing, or the folder has no checkpoint.
         """
         if not resume_from_checkpoint:
             return None
@@ -288,11 +288,11 @@ class RunCheckpoints:
                     remedy="start without --resume_from_checkpoint",
                 )
         else:
-            chosen = named = Path(resume_from_checkpoint)
+            chosen = requested = Path(resume_from_checkpoint)
 
             def verify_on_rank_0() -> None:
                 if self._ranks.rank == 0:
-                    verify_named(named)
+                    verify_named(requested)
 
             self._ranks.run_on_all_ranks(verify_on_rank_0)
 
@@ -310,10 +310,10 @@ class RunCheckpoints:
         Raises:
             DamagedCheckpoint: it is damaged, or does not exist.
         """
-        found = self.find(name) or self.folder / name
+        folder = self.find(name) or self.folder / name
         if name not in self._verified:
-            verify(found)
-        return found
+            verify(folder)
+        return folder
 
     def write(
         self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None

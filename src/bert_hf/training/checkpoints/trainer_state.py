@@ -83,7 +83,7 @@ def _strip(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a checkpoint holds no {type(value).__name__}")
+    raise TypeError(f"cannot save a {type(value).__name__} in a checkpoint")
 
 
 def _restore(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -134,8 +134,8 @@ def save_model(
             model.config.dtype = torch.float32
             model.config.save_pretrained(folder)
     else:  # a plain module, or one that wraps a model (LoRA). Tied weights are written under each of their names
-        whole = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
-        save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+        weights = {name: value.detach().cpu().clone() for name, value in (state_dict or model.state_dict()).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
 
@@ -149,8 +149,8 @@ def fp32_weights(model: nn.Module) -> dict[str, Tensor] | None:
         return None
     from deepspeed.utils import safe_get_full_fp32_param
 
-    whole: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
-    return {name: value.cpu() for name, value in whole.items()}
+    weights: Any = {name: safe_get_full_fp32_param(parameter) for name, parameter in model.named_parameters()}
+    return {name: value.cpu() for name, value in weights.items()}
 
 
 def load_model(model: nn.Module, folder: Path, sharded: bool) -> None:
@@ -263,7 +263,7 @@ def layout(args) -> dict:
 
 
 def check_checkpoint_compatible(manifest: dict, args) -> None:
-    """Refuses a checkpoint that this engine or (under DeepSpeed) this number of ranks cannot resume from.
+    """Checks that this engine and (under DeepSpeed) this number of ranks can resume from the checkpoint.
 
     Raises:
         InputError: names both layouts.
@@ -275,7 +275,7 @@ def check_checkpoint_compatible(manifest: dict, args) -> None:
         now += f" with world size {args.world_size}"
     if was != now:
         raise InputError(
-            f"the checkpoint was written under {was}, and this run uses {now}",
+            f"the checkpoint was saved with {was}, but this run uses {now}",
             where=args.output_dir,
-            remedy=f"start it under {was}, or start a new run with --model_name_or_path",
+            remedy=f"start it with {was}, or start a new run with --model_name_or_path",
         )

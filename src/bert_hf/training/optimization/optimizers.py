@@ -232,19 +232,19 @@ def check_optimizer(args: Any) -> None:
     for argument in (args.optim_args or "").replace(" ", "").split(","):  # transformers ignores unknown keys
         key = argument.partition("=")[0]
         if key and key not in entry.optim_args:
-            hint = f"it takes {', '.join(entry.optim_args) or 'none'}"
+            hint = f"arguments: {', '.join(entry.optim_args) or 'none'}"
             raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
     if entry.whole_matrices and shards_weights(args):
-        what = f"{name} needs whole matrices, and DeepSpeed and FSDP divide them among the ranks"
+        what = f"{name} needs whole matrices; DeepSpeed and FSDP shard them"
         raise InputError(what, where="--optim", remedy="use DDP (configs/accelerate/ddp.yaml) or another optimizer")
 
-    known = name in [each.value for each in OptimizerNames]
-    values = {**vars(args), "optim": OptimizerNames(name) if known else name}
+    is_stock = name in [each.value for each in OptimizerNames]
+    values = {**vars(args), "optim": OptimizerNames(name) if is_stock else name}
     if args.learning_rate is None:  # fine-tuning chooses it later
         values["learning_rate"] = 1.0
     small = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(1))})  # draws no random numbers
     try:
         entry.make(small, SimpleNamespace(**values))
     except (ValueError, TypeError) as error:
-        raise InputError(str(error), where=f"--optim {name}", remedy="correct its options") from None
+        raise InputError(str(error), where=f"--optim {name}", remedy="fix its options") from None

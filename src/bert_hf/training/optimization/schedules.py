@@ -115,4 +115,4 @@ def check_schedule(args: Any, kwargs: dict | None) -> None:
         SCHEDULES[name].make(optimizer, 0, 1_000_000_000, dict(kwargs or {}))
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split()).rpartition("__init__() ")[2]
-        raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="correct them") from None
+        raise InputError(f"{name}: {reason}", where="--lr_scheduler_kwargs", remedy="fix them") from None

@@ -29,7 +29,7 @@ STOCK = "A BERT that stock transformers loads, with no custom code:"
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 _OWN = ("eval_", "test_")  # beginnings of the names of a model's own metrics
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
-# Licences of texts that the Hub knows; it refuses a card with any other, except as `other` with a name.
+# Text licences that the Hub knows; it rejects a card with any other, except as `other` with a name.
 _LICENCES = (
     "apache-2.0 mit bsd-3-clause cc cc0-1.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-4.0 cc-by-nd-4.0 "
     "cc-by-nc-sa-4.0 cc-by-nc-nd-4.0 gfdl gpl-3.0 lgpl-3.0 mpl-2.0 odc-by odbl pddl unlicense unknown other"
@@ -68,13 +68,13 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
     Metrics that are not finite numbers are left out. Tokens and passwords, which the command or a URL may contain, are
     replaced.
     """
-    shown = {name: value for name, value in metrics.items() if _is_result(name, value)}
+    results = {name: value for name, value in metrics.items() if _is_result(name, value)}
     text = ModelCard.from_template(
-        _front_matter(card, shown),
+        _front_matter(card, results),
         template_path=str(_TEMPLATE),
         card=card,
         usage=_usage(folder, card),
-        metrics={name: f"{value:.4f}" for name, value in shown.items()},
+        metrics={name: f"{value:.4f}" for name, value in results.items()},
         settings={name: _cell(value) for name, value in card.training.items()},
         versions=f"bert_hf {version('bert-hf')}, torch {version('torch')}, transformers {version('transformers')}",
     )
@@ -84,8 +84,8 @@ def write_card(folder: Path, card: Card, metrics: dict[str, float]) -> None:
 def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.source or "not stated"
-    own = {name: value for name, value in metrics.items() if name.startswith(_OWN)}  # no baselines
-    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in own.items()]
+    model_metrics = {name: value for name, value in metrics.items() if name.startswith(_OWN)}  # no baselines
+    results = [EvalResult(task, dataset, dataset, name, round(value, 5)) for name, value in model_metrics.items()]
 
     return ModelCardData(
         library_name="transformers" if card.stock else None,
@@ -94,7 +94,7 @@ def _front_matter(card: Card, metrics: dict[str, float]) -> ModelCardData:
         **_licence(card.license),
         base_model=card.base_model,
         tags=["bert", "bert_hf"],
-        model_name=card.title if own else None,  # with no metric there is no `model-index`
+        model_name=card.title if model_metrics else None,  # with no metric there is no `model-index`
         eval_results=results or None,
         widget=[{"text": card.example}] if card.example else None,
     )
@@ -143,7 +143,7 @@ def held_out_text(files: list[str] | None, option: str, otherwise: str) -> str:
 
 
 def _licence(given: str | None) -> dict[str, Any]:
-    """The licence that the user named, as front matter."""
+    """The licence given by the user, as front matter."""
     if given is None:
         return {}
     name = given.strip().lower().replace(" ", "-")
@@ -153,7 +153,7 @@ def _licence(given: str | None) -> dict[str, Any]:
 
 
 def _is_result(name: str, value) -> bool:
-    """True for a finite metric that is no time or count."""
+    """True for a finite metric that is not a time or a count."""
     timing = ("_runtime", "_per_second", "_samples", "_time", "flos")
     kinds = (*_OWN, "baseline_", "unigram_", "majority_")
     finite = isinstance(value, int | float) and math.isfinite(value)

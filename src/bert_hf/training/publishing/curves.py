@@ -23,7 +23,7 @@ def write_curves(history: list[dict], folder: Path, baselines: dict[str, float] 
 def draw_curves(history: list[dict], baselines: dict[str, float]) -> Figure:
     """Two panels, each with its baseline as a dashed line.
 
-    Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy where there are no pairs). The loss
+    Pre-training: the MLM loss, and the accuracy of the pairs' label (MLM accuracy if there are no pairs). The loss
     of that label is left out, because it is below 0.7 nats where the MLM loss is between 2 and 10. Other runs: losses,
     and accuracies if any.
     """
@@ -57,7 +57,7 @@ def _draw(panel, history: list[dict], names: list[str], label: str, level: float
         style = {"marker": "o", "markersize": 3, "linewidth": 1.6} if held_out else {"linewidth": 1, "alpha": 0.45}
         colour = next((_COLOURS[key] for key in _COLOURS if key in name), "tab:gray")
         text = name.removeprefix("eval_").replace("_", " ")
-        text = re.sub("mlm|nsp|f1", lambda found: found[0].upper(), text)
+        text = re.sub("mlm|nsp|f1", lambda match: match[0].upper(), text)
         text += ", held out" if held_out else ", training"
         panel.plot(*zip(*points, strict=True), color=colour, label=text, **style)
 

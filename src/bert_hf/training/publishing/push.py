@@ -20,7 +20,7 @@ def create_repository(folder: Path, repo_id: str, *, private: bool | None = None
     """Creates the repository and the branch of a run where they do not exist; returns the full id, USER/NAME.
 
     Raises:
-        InputError: the Hub refused.
+        InputError: the Hub rejected the request.
     """
     _set_timeout()
     with _push_errors(folder, repo_id):
@@ -37,7 +37,7 @@ def upload(folder: Path, repo_id: str, *, revision: str | None = None) -> str:
     `hf auth login`; none is taken as an argument.
 
     Raises:
-        InputError: the Hub refused.
+        InputError: the Hub rejected the request.
     """
     _set_timeout()
 
@@ -62,7 +62,7 @@ def _push_errors(folder: Path, repo_id: str) -> Iterator[None]:
         raise InputError(
             f"the push failed: {first_line(error)}",
             where=repo_id,
-            remedy=f"the model is safe in {folder}; check `hf auth login`, your rights and the network",
+            remedy=f"the model is saved in {folder}; check `hf auth login`, your permissions and the network",
         ) from None
 
 
