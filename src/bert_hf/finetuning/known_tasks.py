@@ -243,7 +243,7 @@ def _labelled(data: TaskData, rows: list[Row], path: Path, labelled: bool) -> La
         InputError: there are none, a row or a column is not complete, or a label is not one of the task's.
     """
     if not rows:
-        raise InputError("train, dev or test rows missing", where=path, remedy="download the file again")
+        raise InputError("contains no rows of some part", where=path, remedy="download the file again")
     for row in rows:
         if None in row.values.values():
             raise row.error("too few fields", _REMEDY)
