@@ -174,7 +174,7 @@ def test_too_little_space_for_the_context(tokenizer, shape, left):
     with pytest.raises(InputError) as error:
         make_windows([question], tokenizer, shape)
     assert str(error.value).startswith(
-        f"a.jsonl:7: question q has 5 tokens, which leave {left} for its context; raise "
+        f"a.jsonl:7: question q has 5 tokens, which leave only {left} for its context; raise "
     )
 
 
