@@ -122,7 +122,7 @@ def test_what_is_cut_is_noted(tokenizer):
 
 def test_too_few_tokens(tokenizer):
     rows = LabelledTexts(["w1"], None, pairs=["w2"])
-    with pytest.raises(InputError, match="--max_seq_length: 4 tokens leave only 1 for the text; give 5 or more"):
+    with pytest.raises(InputError, match=r"--max_seq_length: .*5"):
         encode_texts(rows, None, tokenizer, 4)
     assert encode_texts(rows, None, tokenizer, 5).features["input_ids"] == [[CLS, 6, SEP, 7, SEP]]
 

@@ -173,9 +173,8 @@ def test_too_little_space_for_the_context(tokenizer, shape, left):
     question = dataclasses.replace(ask("w1 w2 w3 w4 w5", CONTEXT), file="a.jsonl", line=7)
     with pytest.raises(InputError) as error:
         make_windows([question], tokenizer, shape)
-    assert str(error.value).startswith(
-        f"a.jsonl:7: question q has 5 tokens, which leave only {left} for its context; raise "
-    )
+    assert str(error.value).startswith("a.jsonl:7: question q")
+    assert f" {left} " in str(error.value)
 
 
 def test_answers_at_the_ends_of_tokens():
