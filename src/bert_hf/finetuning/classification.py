@@ -30,7 +30,7 @@ from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import (
     CLASSIFICATION,
     CORRELATION,
-    RANKING_METRICS,
+    RANKING,
     classification_metrics,
     confusion,
     regression_metrics,
@@ -185,7 +185,7 @@ class ClassificationTask(DownstreamTask):
         if is_regression(task_args):
             return (*CORRELATION, "loss")
         benchmark_metrics = TASKS[task_args.task].metrics if task_args.task in TASKS else ()
-        return tuple(dict.fromkeys((*benchmark_metrics, *CLASSIFICATION, *RANKING_METRICS, "loss")))
+        return tuple(dict.fromkeys((*benchmark_metrics, *CLASSIFICATION, RANKING, "loss")))
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
