@@ -144,7 +144,6 @@ def write_texts(folder: Path, documents: list[str]) -> None:
 
 def test_the_documentation_is_short():
     assert len(read("README.md").splitlines()) <= 150
-    assert len(PAGES) <= 10
     assert sum(len(read(name).split()) for name in [*DOCUMENTS, "CHANGELOG.md"]) <= 20_000
 
 
@@ -191,7 +190,11 @@ def options_of_scripts() -> set[str]:
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in ("CONTRIBUTING.md", "SECURITY.md")])
 def test_options_exist(name):
-    known = options_of_scripts() | {field.name for field in fields(TrainingArguments)} | {"config", "check", "help"}
+    known = (
+        options_of_scripts()
+        | {field.name for field in fields(TrainingArguments)}
+        | {"config", "check", "help", "accelerate_config"}
+    )
     known |= {flag.removeprefix("--") for action in launch_command_parser()._actions for flag in action.option_strings}
     known |= {"array", "wrap"}  # of sbatch
     assert set(re.findall(r"(?<![\w-])--(\w+)", read(name))) <= known
