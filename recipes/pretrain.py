@@ -5,14 +5,11 @@ On your text:           accelerate launch --config_file accelerate_config.yaml r
                             --config configs/pretrain/bert-mini-cpu.yaml --train_file 'corpus/*.txt'
 """
 
-import os
 import sys
 from pathlib import Path
 
-from bert_hf.config.package_files import COMMAND_VARIABLE, MESSAGES
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
-from bert_hf.training.command_line import next_command
 from bert_hf.training.pretraining import (
     PRETRAINING_ARGUMENTS,
     check_pretraining,
@@ -27,8 +24,7 @@ from bert_hf.training.run import command, start_run
 from bert_hf.training.step_budget import resolve_steps
 from bert_hf.training.trainer import PreTrainer
 
-ROOT = Path(__file__).parents[1]
-DEFAULT = ROOT / "configs/pretrain/default.yaml"
+DEFAULT = Path(__file__).parents[1] / "configs/pretrain/default.yaml"
 
 
 @command
@@ -71,12 +67,6 @@ def main(argv: list[str] | None = None) -> int:
     report.print_start(resumed=run_start.checkpoint is not None)
     trained = trainer.train(resume_from_checkpoint=run_start.checkpoint)
     report.save_and_print(trained.metrics, trainer.evaluate(), push_to=run_start.push_to, default_config=DEFAULT)
-
-    if args.process_index == 0:
-        paths = {"model_name_or_path": args.output_dir, "output_dir": f"{Path(args.output_dir)}-spam"}
-        if COMMAND_VARIABLE in os.environ:  # any directory; the YAML file names it from that of the project
-            paths["train_file"] = str(MESSAGES)
-        print("next:", next_command(ROOT, "finetune_classification", "configs/finetune/spam-messages.yaml", **paths))
     return 0
 
 

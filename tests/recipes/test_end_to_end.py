@@ -1,10 +1,12 @@
 """The whole way in process: tokenizer → corpus → pre-training → resume → fine-tuning, stock loading at the end."""
 
+import ast
 import contextlib
 import io
 import itertools
 import json
 import os
+import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import yaml
 from helpers.recipe_runs import ROOT, Cut, recipe, write_inputs
 from PIL import Image
 from safetensors.torch import load_file
@@ -134,6 +137,20 @@ def test_the_folder_holds_what_is_promised(pretrained):
     assert "not stated by the user" in card
     _, loaded = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(loaded.values())
+
+
+def test_the_next_command_and_the_card_ask_for_a_word_of_the_held_out_text(pretrained, capsys):
+    words = shlex.split(pretrained.printed.split("next: ")[1])
+    assert words[1] == "-c"
+    exec(words[2])  # in this process: starting another one takes seconds
+    answers = [ast.literal_eval(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(answers) == 5
+
+    front = yaml.safe_load((pretrained.folder / "README.md").read_text().split("---")[1])
+    sentence = front["widget"][0]["text"]
+    assert sentence.count("[MASK]") == 1
+    assert sentence.startswith("topic ")
+    assert repr(sentence) in words[2]
 
 
 def test_the_same_command_again_says_it_is_finished(place, pretrained, capsys):

@@ -8,7 +8,6 @@ _PACKAGE = Path(__file__).parents[1]
 _ROOT = _PACKAGE if (_PACKAGE / "recipes").is_dir() else _PACKAGE.parents[1]  # installed, or a checkout
 RECIPES = _ROOT / "recipes"
 CONFIGS = _ROOT / "configs"
-MESSAGES = _PACKAGE / "finetuning/messages/spam.tsv"  # labelled messages, to try fine-tuning on
 
 COMMAND_VARIABLE = "BERT_HF_COMMAND"  # set by the console command: the command as it was given, for every rank
 CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs

@@ -1,10 +1,11 @@
 """Prints the report of a pre-training run: banner, corpus report, held-out metrics before and after, summary."""
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
@@ -16,7 +17,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
-from bert_hf.training.command_line import command_line
+from bert_hf.training.command_line import command_line, program
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.card import pretraining_card
@@ -76,6 +77,7 @@ class PreTrainingReport:
             args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
             run.describe_machine(args), command_line(default_config),
         )  # fmt: skip
+        card.example = masked_sentence(self.evaluation, self.collator.tokenizer)
         run.finish(
             self.trainer,
             trained,
@@ -90,6 +92,8 @@ class PreTrainingReport:
             report_heldout("after", after, self.baselines, self.longer)
             print(_summary(self.trainer.state.global_step, trained))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
+            code = f'print(*pipeline("fill-mask", {str(folder_of(args))!r})({card.example!r}), sep="\\n")'
+            print("next:", shlex.join([program("python"), "-c", f"from transformers import pipeline; {code}"]))
 
 
 def evaluate_only(
@@ -108,6 +112,18 @@ def evaluate_only(
     for name, examples in longer.items():
         metrics |= trainer.evaluate(examples, metric_key_prefix=f"eval_{name}")
     trainer.save_metrics("eval", metrics, combined=False)
+
+
+def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A sentence of the first held-out document, of about 20 tokens if there is one, the middle token as [MASK]."""
+    window, _ = examples.plan(0, 0)
+    start, end = window.document_starts[0], window.document_ends[0]
+    lengths = np.diff(window.token_offsets[start : end + 1])
+    sentence = start + np.minimum(lengths, 20).argmax()
+
+    ids = window.ids(sentence, sentence + 1)[:32].tolist()
+    ids[len(ids) // 2] = tokenizer.mask_token_id
+    return str(tokenizer.decode(ids))
 
 
 def pretraining_baselines(
