@@ -8,6 +8,11 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 import sys
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from bert_hf.analysis.estimate import (
     ESTIMATING_ARGUMENTS,
     check_estimating,

@@ -8,6 +8,11 @@ import json
 import sys
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger

@@ -6,6 +6,11 @@ python recipes/extract_features.py --model_name_or_path runs/pretrain-default --
 
 import sys
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from transformers.utils import logging
 
 from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features

@@ -6,6 +6,11 @@ accelerate launch --config_file accelerate_config.yaml recipes/finetune_multiple
 
 import sys
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.choices import ChoiceTask

@@ -7,6 +7,11 @@ accelerate launch --config_file accelerate_config.yaml recipes/finetune_question
 
 import sys
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.finetuning.run import load_task_model, make_trainer, parse_finetuning, start_finetuning, train_and_finish

@@ -6,6 +6,11 @@ python recipes/predict.py --model_name_or_path runs/spam --test_file messages.cs
 
 import sys
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from tqdm.auto import tqdm
 
 from bert_hf.config.parser import parse, with_flags

@@ -7,6 +7,11 @@ python recipes/probe.py --model_name_or_path runs/pretrain-default --train_file 
 import sys
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from transformers.utils import logging
 
 from bert_hf.analysis.probe import REPORT_FILES, ProbeArguments, open_subject, run_probe

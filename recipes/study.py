@@ -10,6 +10,11 @@ Options that are not the study's own are the recipe's (--recipe, finetune_classi
 import sys
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from transformers.utils import logging
 
 from bert_hf.analysis.study import Study, StudyArguments, recipe_main, split_argv

@@ -7,6 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 import numpy as np
 from transformers import AutoTokenizer
 

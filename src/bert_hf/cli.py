@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
+from bert_hf.config.short_help import answer, first_line
 from bert_hf.errors import InputError, did_you_mean, one_line_errors
 
 
@@ -47,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _help() -> str:
     lines = []
     for name, recipe in CONSOLE_COMMANDS.items():
-        text = (RECIPES / f"{recipe}.py").read_text(encoding="utf-8")
-        first_line = text.splitlines()[0].strip('"')
-        lines.append(f"  {name.ljust(10)} {first_line}")
+        lines.append(f"  {name.ljust(10)} {first_line(recipe)}")
     lines.append(f"  {'env'.ljust(10)} Print versions and device, for a bug report.")
     return "\n".join(
         [
@@ -57,7 +56,7 @@ def _help() -> str:
             "",
             *lines,
             "",
-            "`bert-hf COMMAND --help` lists the options of a command.",
+            "`bert-hf COMMAND --help` lists the options that are used most, and `--help all` every one.",
             "Commands that train also take --accelerate_config NAME|FILE.yaml and --num_processes N.",
         ]
     )
@@ -69,6 +68,9 @@ def _help() -> str:
 def _run(name: str, words: list[str]) -> int:
     """Runs a recipe in this process, or on several ranks where they are asked for or the machine has several GPUs."""
     script = RECIPES / f"{CONSOLE_COMMANDS[name]}.py"
+    if code := answer(script.stem, words):
+        return code
+
     trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
     if trains and not {"--help", "-h"} & set(words):
         machine, words = _take(words, "--accelerate_config")

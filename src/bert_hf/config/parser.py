@@ -5,7 +5,6 @@ declaration: the interval of a number, and the other options without which, or w
 """
 
 import argparse
-import difflib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from transformers.hf_argparser import string_to_bool
 
 from bert_hf.config.files import read_input_text
 from bert_hf.config.package_files import find_config
+from bert_hf.config.short_help import unknown_option
 from bert_hf.errors import InputError
 
 # A key of a YAML file → options of the command line that replace it: both name data, network, schedule or length
@@ -134,13 +134,20 @@ class _Parser(HfArgumentParser):
         self.limits: dict[str, Limits] = {}
         for cls in classes:
             _inherit_declarations(cls)
-        super().__init__(list[Any](classes), allow_abbrev=False)
+        usage = "%(prog)s [--config FILE.yaml] [--OPTION VALUE ...]"
+        super().__init__(list[Any](classes), allow_abbrev=False, usage=usage)
 
         # To each flag that is true by default, the parent class adds `--no_FLAG` with the help text of the flag
         for action in self._actions:
             if isinstance(action, argparse._StoreFalseAction):
                 action.help = f"The same as --{action.dest} false."
                 action.default = argparse.SUPPRESS  # the default of the flag applies, and its help prints it
+
+        # Options that are always refused are not listed
+        refused = set().union(*(getattr(cls, "refused", ()) for cls in classes))
+        for action in self._actions:
+            if action.dest in refused:
+                action.help = argparse.SUPPRESS
 
     def add_argument(self, *names, limits: Limits | None = None, **kwargs) -> argparse.Action:
         """Adds an option; the parent class hands the whole metadata of a field over."""
@@ -151,15 +158,13 @@ class _Parser(HfArgumentParser):
 
     def error(self, message: str):
         message = re.sub(r"^argument (--\w+)/--[\w-]+", r"argument \1", message)  # one of its two names
-        raise InputError(message, where="command line", remedy="--help lists every flag")
+        raise InputError(message, where="command line", remedy="--help lists the options")
 
     def check_known(self, flags: list[str], where: str | Path = "command line", line: int | None = None) -> None:
-        """Raises an `InputError` for the first of some unknown flags, with the most similar one as the hint."""
+        """Raises an `InputError` for the first of some unknown flags."""
         if flags:
-            flag = flags[0].partition("=")[0]
-            similar = difflib.get_close_matches(flag, self._option_string_actions, 1)
-            remedy = f"did you mean {similar[0].lstrip('-')}?" if similar else "--help lists every flag"
-            raise InputError(f"unknown option {flag.lstrip('-')!r}", where=where, line=line, remedy=remedy)
+            names = [flag.removeprefix("--") for flag in self._option_string_actions]
+            raise unknown_option(flags[0].partition("=")[0].removeprefix("--"), names, where, line)
 
 
 def _inherit_declarations(cls: type) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import SchedulerType, TrainingArguments
@@ -74,6 +74,8 @@ def check_supported(args: TrainingArguments, refused: Mapping[str, str] = REFUSE
 @dataclass
 class RunArguments(OutputArguments, TrainingArguments):
     """`TrainingArguments` that select device, threads and precision themselves."""
+
+    refused: ClassVar[frozenset[str]] = frozenset(REFUSED)
 
     adam_epsilon: float = 1e-6  # 2018 code
     weight_decay: float = 0.01  # A.2
@@ -201,6 +203,8 @@ class RunArguments(OutputArguments, TrainingArguments):
 @dataclass
 class PreTrainingArguments(RunArguments):
     """The paper's optimizer and schedule by default (Devlin et al. 2019, A.2)."""
+
+    refused: ClassVar[frozenset[str]] = frozenset(REFUSED | REFUSED_IN_PRETRAINING)
 
     output_dir: str | None = "runs/pretrain"
     learning_rate: float = option(1e-4, "Peak learning rate (A.2).")
