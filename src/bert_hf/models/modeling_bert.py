@@ -13,6 +13,7 @@ P positions · M masked tokens of the batch · T real tokens of the batch, witho
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
-from transformers.utils.generic import ModelOutput, can_return_tuple
+from transformers.utils.generic import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from bert_hf.models.functional import (
@@ -453,7 +454,7 @@ class BertForPreTraining(BertPreTrainedModel):
         masked_positions: Tensor | None = None,
         token_positions: Tensor | None = None,
         losses_only: bool = False,
-        **kwargs,
+        **kwargs: Unpack[TransformersKwargs],  # pyright: ignore[reportGeneralTypeIssues] - as in stock
     ) -> BertForPreTrainingOutput | PreTrainingLosses:
         """Computes the logits of both heads, and a loss if there is a label.
 
