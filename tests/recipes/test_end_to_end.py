@@ -150,7 +150,7 @@ def test_the_next_command_and_the_card_ask_for_a_word_of_the_held_out_text(pretr
     sentence = front["widget"][0]["text"]
     assert sentence.count("[MASK]") == 1
     assert sentence.startswith("topic ")
-    assert repr(sentence) in words[2]
+    assert json.dumps(sentence) in words[2]
 
 
 def test_the_same_command_again_says_it_is_finished(place, pretrained, capsys):

@@ -1,5 +1,6 @@
 """Prints the report of a pre-training run: banner, corpus report, held-out metrics before and after, summary."""
 
+import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +93,8 @@ class PreTrainingReport:
             report_heldout("after", after, self.baselines, self.longer)
             print(_summary(self.trainer.state.global_step, trained))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
-            code = f'print(*pipeline("fill-mask", {str(folder_of(args))!r})({card.example!r}), sep="\\n")'
+            model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(folder_of(args)), card.example))
+            code = f'print(*pipeline("fill-mask", {model})({sentence}), sep="\\n")'
             print("next:", shlex.join([program("python"), "-c", f"from transformers import pipeline; {code}"]))
 
 
