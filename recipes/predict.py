@@ -16,7 +16,6 @@ from tqdm.auto import tqdm
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
 from bert_hf.errors import one_line_errors
-from bert_hf.finetuning.prediction import load_predictor
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
 
 
@@ -29,11 +28,10 @@ def main(argv: list[str] | None = None) -> int:
     (prediction_args,) = options
 
     # 1. Model and tokenizer: the head decides what is predicted
-    predictor = load_predictor(str(prediction_args.model_name_or_path), **prediction_args.settings())
+    predictor = prediction_args.load()
 
     # 2. Rows → predictions → file, in windows
-    bar = tqdm(unit=" rows", unit_scale=True, disable=not sys.stderr.isatty())
-    with bar:
+    with tqdm(unit=" rows", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
         rows = write_predictions(predictor, prediction_args, bar)
     logger.info(f"predictions: {prediction_args.output}, {rows:,} rows")
     return 0

@@ -34,6 +34,20 @@ def test_help_and_versions(capsys):
     assert "transformers: " in shown
 
 
+def test_each_recipe_starts_beside_evaluate():
+    """`recipes/evaluate.py` hides the library of that name: neither ours nor a library may import it."""
+    names = sorted(path.stem for path in RECIPES.glob("*.py") if path.stem != "__init__")
+    code = f"import sys; sys.path.insert(0, {str(RECIPES)!r}); import evaluate, {', '.join(names)}"
+    code += f"; assert all(callable(module.main) for module in ({', '.join(names)}))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=240)
+
+
+def test_a_number_of_processes_that_is_none(capsys):
+    assert cli.main(["classify", "--num_processes", "two"]) == 2
+    assert capsys.readouterr().err.startswith("error: command line: argument --num_processes")
+
+
 def test_a_mistyped_command(capsys):
     assert cli.main(["clasify"]) == 2
     assert capsys.readouterr().err == "error: unknown command 'clasify'; did you mean 'classify'?\n"

@@ -7,7 +7,8 @@ Several ranks are started by accelerate's own launcher, inside this process, so 
 line and its exit code that of the command (`trl sft` calls the launcher in the same way).
 """
 
-import importlib
+import argparse
+import importlib.util
 import logging
 import os
 import shlex
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
 from bert_hf.config.short_help import answer, first_line
@@ -73,11 +75,13 @@ def _run(name: str, words: list[str]) -> int:
 
     trains = script.stem == "pretrain" or script.stem.startswith("finetune_")
     if trains and not {"--help", "-h"} & set(words):
-        machine, words = _take(words, "--accelerate_config")
-        given, words = _take(words, "--num_processes")
-        processes = _number_of_processes(given, machine)
-        if machine is not None or processes > 1:
-            return launch(script, words, find_machine(machine or "ddp"), processes)
+        parser = _Parser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--accelerate_config")
+        parser.add_argument("--num_processes", type=int)
+        machine, words = parser.parse_known_args(words)
+        processes = _number_of_processes(machine.num_processes, machine.accelerate_config)
+        if machine.accelerate_config is not None or processes > 1:
+            return launch(script, words, find_machine(machine.accelerate_config or "ddp"), processes)
 
     before, sys.argv = sys.argv, [f"bert-hf {name}", *words]
     try:
@@ -87,35 +91,24 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def load_recipe(script: Path) -> ModuleType:
-    """A recipe as a module, found before all others of its name, as where it runs as a script."""
-    if sys.path[0] != str(script.parent):
-        sys.path.insert(0, str(script.parent))
-    return importlib.import_module(script.stem)
+    """A recipe as a module, loaded from its file: `evaluate` is also the name of a library."""
+    spec: Any = importlib.util.spec_from_file_location(script.stem, script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def _take(words: list[str], flag: str) -> tuple[str | None, list[str]]:
-    """The value of a flag of the launcher, and the words that are left for the recipe."""
-    value, rest = None, []
-    remaining = iter(words)
-    for word in remaining:
-        if word == flag:
-            value = next(remaining, None)
-            if value is None:
-                raise InputError("a value is missing", where=flag, remedy="`bert-hf --help` shows an example")
-        elif word.startswith(f"{flag}="):
-            value = word.partition("=")[2]
-        else:
-            rest.append(word)
-    return value, rest
+class _Parser(argparse.ArgumentParser):
+    """argparse whose errors are `InputError`s."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, where="command line", remedy="`bert-hf --help` shows an example")
 
 
-def _number_of_processes(given: str | None, machine: str | None) -> int:
+def _number_of_processes(given: int | None, machine: str | None) -> int:
     """The ranks to start: as many as asked for, else one per GPU; 0: as the user's own file of the machine says."""
     if given is not None:
-        if not given.isdecimal() or int(given) < 1:
-            raise InputError(f"{given!r} is not a number of processes", where="--num_processes", remedy="give 2, 4, …")
-        return int(given)
-
+        return given
     if machine is not None and Path(machine).suffix:
         return 0
 

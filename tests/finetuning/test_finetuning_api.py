@@ -57,10 +57,10 @@ def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_pa
     assert recipe("finetune_classification")(words) == 0
 
     config = json.loads((run / "config.json").read_text())
-    assert config["trained_on"] == {"text_column": "body_text", "text_pair_column": None, "long_texts": "windows"}
+    columns = {"text_column": "body_text", "text_pair_column": None, "label_column": "kind"}
+    assert config["trained_on"] == {**columns, "long_texts": "windows"}
     assert (
-        recipe("evaluate_rows")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"])
-        == 0
+        recipe("evaluate")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"]) == 0
     )
     again = json.loads((tmp_path / "new/test_results.json").read_text())
     before = json.loads((run / "test_results.json").read_text())
@@ -82,5 +82,5 @@ def test_an_unknown_label_is_named(checkpoint, tmp_path, capsys):
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "model")
     (tmp_path / "rows.csv").write_text("text,label\nw1,ham\nw2,eggs\n")
-    assert recipe("evaluate_rows")([str(tmp_path / "model"), "--test_file", str(tmp_path / "rows.csv")]) == 2
+    assert recipe("evaluate")([str(tmp_path / "model"), "--test_file", str(tmp_path / "rows.csv")]) == 2
     assert "rows.csv:3: the model has no label 'eggs'" in capsys.readouterr().err

@@ -13,9 +13,10 @@ from tiny import tiny_config, tiny_tokenizer
 
 from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
-from bert_hf.finetuning.prediction import load_predictor, predict
+from bert_hf.finetuning.prediction import TextPredictor, load_predictor, predict
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
 from bert_hf.finetuning.spans import answer
+from bert_hf.training.output_folder import release_lock
 
 LENGTH = 24
 RNG = np.random.default_rng(0)
@@ -39,18 +40,18 @@ def save(folder, kind="SequenceClassification", trained_on=None, **changes):
 
 
 class NoBar:
-    rows = 0
+    rows, total = 0, None
 
     def update(self, count):
         self.rows += count
 
 
 def write(folder, files, output, **options):
-    args = PredictionArguments(str(folder), [str(file) for file in files], str(output), **options)
+    args = PredictionArguments(str(folder), [str(file) for file in files], output=str(output), **options)
     list(check_prediction(args))
     bar = NoBar()
-    rows = write_predictions(load_predictor(folder, **args.settings()), args, bar)
-    assert bar.rows == rows
+    rows = write_predictions(args.load(), args, bar)
+    assert bar.rows == bar.total == rows
     return rows
 
 
@@ -239,39 +240,66 @@ def test_killed_and_started_again(tmp_path, monkeypatch, kind):
     whole, output = tmp_path / f"whole{kind}", tmp_path / f"out{kind}"
     write(tmp_path / "model", [source], whole)
 
-    kept, calls = prediction_files._write_part, []
+    calls = []
+    predict_texts = TextPredictor.predict
 
-    def killed(path, rows, header):
-        if len(calls) == 3:
+    def killed(self, items):
+        calls.append(items)
+        if len(calls) == 4:
             raise KeyboardInterrupt
-        calls.append(path)
-        kept(path, rows, header)
+        return predict_texts(self, items)
 
-    monkeypatch.setattr(prediction_files, "_write_part", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "model", [source], output)
+    with monkeypatch.context() as patch:
+        patch.setattr(TextPredictor, "predict", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path / "model", [source], output)
     assert not output.exists()
-    monkeypatch.setattr(prediction_files, "_write_part", lambda *words: (calls.append(words[0]), kept(*words)))
+
+    # The last line of the journal is cut as by a kill while it is written
+    journal = tmp_path / f".{output.name}.unfinished/predictions.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-9])
+    monkeypatch.setattr(
+        TextPredictor, "predict", lambda self, items: (calls.append(items), predict_texts(self, items))[1]
+    )
     write(tmp_path / "model", [source], output)
     assert output.read_bytes() == whole.read_bytes()
-    assert len(calls) == len(set(calls)) == -(-len(TEXTS) // 4)
+    assert len(calls) == -(-len(TEXTS) // 4) + 2  # the killed one, and the one that was cut
+    assert not journal.parent.exists()
 
 
-def test_parts_of_other_rows_are_not_used(tmp_path, monkeypatch):
+def test_the_journal_of_other_rows_is_not_used(tmp_path, monkeypatch):
     save(tmp_path / "model", num_labels=3)
     monkeypatch.setattr(prediction_files, "WINDOW", 4)
     source = as_lines(tmp_path / "rows.jsonl", [{"text": text} for text in TEXTS])
-    monkeypatch.setattr(prediction_files, "_join", lambda *words: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        write(tmp_path / "model", [source], tmp_path / "out.jsonl")
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setitem(prediction_files._WRITERS, ".jsonl", lambda *words: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write(tmp_path / "model", [source], tmp_path / "out.jsonl")
 
     as_lines(source, [{"text": text} for text in TEXTS[::-1]])
     write(tmp_path / "model", [source], tmp_path / "out.jsonl")
-    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["text"] == TEXTS[-1]
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = predict(tmp_path / "model", TEXTS[::-1])
+    assert [line["text"] for line in lines] == TEXTS[::-1]
+    assert [line["label"] for line in lines] == [row["label"] for row in expected]
+
+
+def test_columns_that_only_later_rows_have(tmp_path):
+    save(tmp_path / "model", num_labels=3)
+    source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}, {"text": "w2", "id": 3}, {"text": "w3", "id": 2.5}])
+    for kind in (".csv", ".parquet"):
+        write(tmp_path / "model", [source], tmp_path / f"out{kind}")
+    written = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [row["id"] for row in written] == ["", "3", "2.5"]
+    assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == [None, 3.0, 2.5]
+
+    as_lines(source, [{"text": "w1", "id": "a"}, {"text": "w2", "id": 3}])
+    with pytest.raises(InputError, match="types differ"):
+        write(tmp_path / "model", [source], tmp_path / "out.parquet")
+    release_lock()
 
 
 def test_the_output_is_no_input(tmp_path):
     source = as_lines(tmp_path / "rows.jsonl", [{"text": "w1"}])
     with pytest.raises(InputError, match="one of the inputs"):
-        list(check_prediction(PredictionArguments("model", [str(source)], str(source))))
+        list(check_prediction(PredictionArguments("model", [str(source)], output=str(source))))

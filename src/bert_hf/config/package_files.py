@@ -19,7 +19,7 @@ CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
     "tag": "finetune_token_classification",
     "choose": "finetune_multiple_choice",
     "predict": "predict",
-    "evaluate": "evaluate_rows",  # `evaluate.py` would hide the library of that name from the recipes beside it
+    "evaluate": "evaluate",
     "probe": "probe",
     "study": "study",
     "split": "split",

@@ -170,7 +170,7 @@ class ClassificationTask(DownstreamTask):
 
     def chosen_options(self) -> dict:
         columns = self.parts["train"].columns
-        names = {"text_column": columns.text, "text_pair_column": columns.pair}
+        names = {"text_column": columns.text, "text_pair_column": columns.pair, "label_column": columns.label}
         return {TRAINED_ON: {**names, "long_texts": self.task_args.long_texts}}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:

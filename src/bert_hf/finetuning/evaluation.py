@@ -1,7 +1,8 @@
 """The metrics of a finished model on labelled rows, under the names of a fine-tuning run: `accuracy`, `f1`, …"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,17 +11,19 @@ from bert_hf.config.parser import option
 from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import choice_row
-from bert_hf.finetuning.labelled_texts import Columns, read_labelled
+from bert_hf.finetuning.labelled_texts import labelled_rows, without_empty
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
 from bert_hf.finetuning.metrics import classification_metrics, regression_metrics
 from bert_hf.finetuning.prediction import (
     AnswerPredictor,
     ChoicePredictor,
-    MaskPredictor,
+    FrozenFeaturesPredictor,
     Predictor,
     TextPredictor,
     WordPredictor,
 )
+from bert_hf.finetuning.prediction_files import PredictorArguments
+from bert_hf.finetuning.squad.decoding import decode
 from bert_hf.finetuning.squad.files import read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
 from bert_hf.finetuning.tagging.conll import check_labels, read_tagged, unify_schemes
@@ -28,20 +31,18 @@ from bert_hf.finetuning.tagging.entities import tagging_metrics
 
 
 @dataclass
-class EvaluationArguments:
-    """Which model is evaluated on which rows."""
+class EvaluationArguments(PredictorArguments):
+    """Options of `evaluate.py`."""
 
-    model_name_or_path: str | None = option(None, "Fine-tuned model (folder or Hub id).")
-    test_file: list[str] | None = option(None, "Labelled rows, in the format of the training rows.")
     output_dir: str | None = option(None, "Folder for test_results.json; without it the metrics are only printed.")
-    text_column: str | None = option(None, "Column of the text; by default that of the training, or a usual name.")
-    text_pair_column: str | None = option(None, "Column of the second text of a pair.")
-    label_column: str | None = option(None, "Column of the label; by default a usual name, such as label.")
-    long_texts: str | None = option(
-        None, "Part of a longer text that is read; by default as in training.", ("head", "head_tail", "windows")
-    )
+    label_column: str | None = option(None, "Column of the label. Default: that of the training, or a usual name.")
     tag_names: list[str] | None = option(None, "Names of the labels of words 0, 1, …, if the data hold only numbers.")
-    encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
+
+
+def check_evaluation(evaluation_args: EvaluationArguments) -> Iterator[str]:
+    """Checks the options before a model is loaded."""
+    evaluation_args.check()
+    yield f"rows: {', '.join(evaluation_args.test_file or [])}"
 
 
 def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
@@ -50,29 +51,23 @@ def evaluate(predictor: Predictor, evaluation_args: EvaluationArguments) -> dict
     Raises:
         InputError: with file and line; or a label that the model does not know.
     """
-    files = evaluation_args.test_file or []
-    if isinstance(predictor, TextPredictor) and not isinstance(predictor, MaskPredictor):
-        return _of_texts(predictor, files, evaluation_args)
-    if isinstance(predictor, WordPredictor):
-        return _of_words(predictor, files, evaluation_args.tag_names)
-    if isinstance(predictor, AnswerPredictor):
-        return _of_answers(predictor, files)
-    if isinstance(predictor, ChoicePredictor):
-        return _of_choices(predictor, files)
-    where = evaluation_args.model_name_or_path
-    raise InputError("not fine-tuned", where=where, remedy="`bert-hf pretrain --do_train false` evaluates it")
+    function = _METRICS.get(type(predictor))
+    if function is None:
+        where = evaluation_args.model_name_or_path
+        raise InputError("not fine-tuned", where=where, remedy="`bert-hf pretrain --do_train false` evaluates it")
+    return function(predictor, evaluation_args)
 
 
-def _of_texts(predictor: TextPredictor, files: list[str], evaluation_args: EvaluationArguments) -> dict[str, float]:
-    first = next(iter(file_rows(files[:1], evaluation_args.encoding)))
-    columns = predictor.columns_of(first)
-    named = Columns(columns.text, columns.pair, evaluation_args.label_column)
-    rows = read_labelled(files, named, evaluation_args.encoding)
+def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+    raw = file_rows(evaluation_args.test_file or [], evaluation_args.encoding)
+    columns = predictor.columns_of(raw[0])
+    label = evaluation_args.label_column or predictor.trained_on.get("label_column")
+    rows = without_empty(labelled_rows(raw, columns._replace(label=label)))
     logits = predictor.logits(rows.texts, rows.pairs)
     if predictor.regression:
-        targets = rows.numbers()
-        loss = squared_errors(torch.from_numpy(logits), torch.from_numpy(targets))
-        return {**regression_metrics(logits, targets), "loss": float(loss.mean())}
+        numbers = rows.numbers()
+        losses = squared_errors(torch.from_numpy(logits), torch.from_numpy(numbers))
+        return {**regression_metrics(logits, numbers), "loss": float(losses.mean())}
 
     names = predictor.names
     for label, (where, line) in zip(rows.class_names(), rows.places, strict=True):
@@ -80,30 +75,44 @@ def _of_texts(predictor: TextPredictor, files: list[str], evaluation_args: Evalu
             remedy = f"the model's labels: {', '.join(names[:10])}"
             raise InputError(f"the model has no label {label!r}", where=where, line=line, remedy=remedy)
     targets = rows.targets(names)
-    loss = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
-    return {**classification_metrics(logits, targets), "loss": float(loss.mean())}
+    losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
+    return {**classification_metrics(logits, targets), "loss": float(losses.mean())}
 
 
-def _of_words(predictor: WordPredictor, files: list[str], names: Sequence[str] | None) -> dict[str, float]:
-    rows = read_tagged(files, names)
+def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+    rows = read_tagged(evaluation_args.test_file or [], evaluation_args.tag_names)
     unify_schemes({"test": rows})
     check_labels(rows, tuple(predictor.names))
-    documents = rows.documents if predictor.settings.get("document_context") else None
-    return tagging_metrics(rows.tags, predictor.tags(rows.words, documents))
+    return tagging_metrics(rows.tags, predictor.tags(rows.words, rows.documents))
 
 
-def _of_answers(predictor: AnswerPredictor, files: list[str]) -> dict[str, float]:
-    questions = read_questions(files)
-    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
+def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+    questions = read_questions(evaluation_args.test_file or [])
+    windows, spans, losses = predictor.spans(questions)
     threshold = getattr(predictor.model.config, "null_score_diff_threshold", None)
-    found = {prediction.question.id: prediction.text(threshold) for prediction in predictor.predictions(questions)}
-    return official_metrics(gold, found)
+    texts = {each.question.id: each.text(threshold) for each in decode(windows, spans, n_best=1)}
+    gold = {question.id: [answer.text for answer in question.answers] for question in questions}
+    return {**official_metrics(gold, texts), "loss": float(losses.mean()) / 2}  # of start and end
 
 
-def _of_choices(predictor: ChoicePredictor, files: list[str]) -> dict[str, float]:
-    rows = file_rows(files)
-    labels = [choice_row(row).label for row in rows]
+def _of_choices(predictor: ChoicePredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:
+    raw = file_rows(evaluation_args.test_file or [])
+    rows = list(map(choice_row, raw))
+    labels = [row.label for row in rows]
     if None in labels:
-        raise rows[labels.index(None)].error("the row has no label", "add a label, or remove the row")
-    chosen = [each["choice"] for each in predictor(rows)]
-    return {"accuracy": float(np.mean(np.array(chosen) == np.array(labels)))}
+        raise raw[labels.index(None)].error("the row has no label", "add a label, or remove the row")
+
+    logits = predictor.logits(rows)
+    right = [own.argmax() == label for own, label in zip(logits, labels, strict=True)]
+    pairs = zip(logits, labels, strict=True)
+    losses = [cross_entropies(torch.from_numpy(own)[None], torch.tensor([label])) for own, label in pairs]
+    return {"accuracy": float(np.mean(right)), "loss": float(torch.cat(losses).mean())}
+
+
+_METRICS: dict[type, Any] = {
+    TextPredictor: _of_texts,
+    WordPredictor: _of_words,
+    FrozenFeaturesPredictor: _of_words,
+    AnswerPredictor: _of_answers,
+    ChoicePredictor: _of_choices,
+}

@@ -28,13 +28,16 @@ from bert_hf.config.hardware import cpu_threads
 from bert_hf.data.text.tables import Row, choose_column, text_of
 from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
-from bert_hf.finetuning.choice_rows import choice_row
+from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
 from bert_hf.finetuning.choices import encode_choices
+from bert_hf.finetuning.feature_tagging import BiLstmTagger, Tagger
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
+from bert_hf.finetuning.losses import span_cross_entropies
 from bert_hf.finetuning.squad.decoding import best_spans, decode
 from bert_hf.finetuning.squad.files import Question
-from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
+from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
+from bert_hf.finetuning.tagging.conll import DOCUMENT_COLUMNS, WORD_COLUMNS
 from bert_hf.finetuning.tagging.entities import OUTSIDE
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, tokenize_words
 from bert_hf.finetuning.tagging.windows import make_windows as windows_of_words
@@ -42,24 +45,26 @@ from bert_hf.finetuning.task import TRAINED_ON
 from bert_hf.models.loading import find_checkpoint, load_network, read_safe_json
 
 _TOKENS = {"cpu": 4_096}  # of a batch, padding included; 65,536 on an accelerator
-_WORD_COLUMNS = ("tokens", "words")
 
 
 class Predictor(ABC):
     """A model with one kind of head, its tokenizer, and how its inputs are made.
 
     Args:
-        settings: what the training recorded in the model's configuration, or options in its place: columns,
-            `long_texts`, sizes of windows.
+        options: in place of what the training recorded in the model's configuration: columns, `long_texts`, sizes of
+            windows.
     """
 
     auto_class: ClassVar[Any]
-    columns: ClassVar[tuple[str, ...]]  # that are added to each row
+    columns: tuple[str, ...]  # that are added to each row
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]):
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         self.model = model
         self.tokenizer = tokenizer
-        self.settings = settings
+        self.options = options
+        self.trained_on: dict[str, Any] = getattr(model.config, TRAINED_ON, None) or {}
+        self.settings = self.trained_on | options
+        self.pad = DataCollatorWithPadding(tokenizer)
         self.length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
         names: Any = model.config.id2label
         self.names: list[str] = [names[number] for number in sorted(names)]
@@ -86,16 +91,18 @@ class Predictor(ABC):
     def predict(self, items: list[Any]) -> list[dict[str, Any]]:
         """See `__call__`."""
 
-    # ---- the network
-
     @torch.inference_mode()
-    def outputs(self, features: Sequence[dict], collate: Callable, keep: Callable[[dict, Any], Iterable]) -> list:
+    def outputs(
+        self, features: Sequence[dict], keep: Callable[[dict, Any], Iterable], collate: Callable | None = None
+    ) -> list:
         """What `keep` takes from the outputs of a batch, for each feature, in order.
 
         Args:
             features: `input_ids`, `token_type_ids`, …
             keep: gets the batch and the network's outputs; returns one entry per feature.
+            collate: pads a batch. Default: the stock collator.
         """
+        collate = collate or self.pad
         lengths = np.array([len(feature["input_ids"]) for feature in features])
         kept: list = [None] * len(features)
         for numbers in _batches(lengths, _TOKENS.get(self.model.device.type, 65_536)):
@@ -108,10 +115,6 @@ class Predictor(ABC):
     def forward(self, batch: dict[str, Tensor]) -> Any:
         """The outputs of the network."""
         return self.model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
-
-    def collator(self) -> Callable:
-        """Pads features."""
-        return DataCollatorWithPadding(self.tokenizer)
 
 
 def _batches(lengths: np.ndarray, tokens: int) -> Iterator[list[int]]:
@@ -137,11 +140,11 @@ class TextPredictor(Predictor):
     """Classes of texts or of pairs of texts, or numbers."""
 
     auto_class = AutoModelForSequenceClassification
-    columns = ("label", "score")
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]):
-        super().__init__(model, tokenizer, settings)
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
+        super().__init__(model, tokenizer, options)
         self.regression = model.config.problem_type == "regression"
+        self.columns = ("score",) if self.regression else ("label", "score")
         self._columns: Columns | None = None
 
     def read(self, row: Row) -> tuple[str, str | None]:
@@ -155,8 +158,8 @@ class TextPredictor(Predictor):
         Raises:
             InputError: a named column does not exist, or there is no usual one.
         """
-        text, pair = self.settings.get("text_column"), self.settings.get("text_pair_column")
-        trained = self.settings.get("trained_columns", {})
+        text, pair = self.options.get("text_column"), self.options.get("text_pair_column")
+        trained = self.trained_on
         if text is None and trained.get("text_column") in row.values:
             text, pair = trained["text_column"], pair or trained["text_pair_column"]
 
@@ -172,10 +175,7 @@ class TextPredictor(Predictor):
         """(rows, classes)"""
         rows = LabelledTexts(texts, None, pairs=pairs)
         encoded = encode_texts(rows, None, self.tokenizer, self.length, self.settings.get("long_texts", "head"))
-        features = cast(list[dict], encoded.features.to_list())
-        for feature in features:
-            del feature["length"]
-        kept = self.outputs(features, self.collator(), _numpy_logits)
+        kept = self.outputs(cast(list[dict], encoded.features.to_list()), _numpy_logits)
         return average_windows(np.stack(kept), encoded.row_of_feature)
 
     def predict(self, items: list[tuple[str, str | None]]) -> list[dict[str, Any]]:
@@ -197,7 +197,10 @@ class MaskPredictor(TextPredictor):
     """The likeliest word for each [MASK] of a text."""
 
     auto_class = AutoModelForMaskedLM
-    columns = ("words", "scores")
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
+        super().__init__(model, tokenizer, options)
+        self.columns = ("words", "scores")
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """(masks of the batch, vocabulary): the head reads the masks alone."""
@@ -219,7 +222,7 @@ class MaskPredictor(TextPredictor):
                 yield words[begin : begin + count], scores[begin : begin + count]
                 begin += count
 
-        kept = self.outputs(features, self.collator(), best_words)
+        kept = self.outputs(features, best_words)
         return [{"words": words, "scores": scores} for words, scores in kept]
 
 
@@ -232,36 +235,63 @@ class WordPredictor(Predictor):
     auto_class = AutoModelForTokenClassification
     columns = ("labels",)
 
-    def read(self, row: Row) -> list[str]:
+    def read(self, row: Row) -> tuple[list[str], str]:
+        """The words of a sentence, and the name of its document."""
         column = self.settings.get("text_column")
-        column = column or next((name for name in _WORD_COLUMNS if name in row.values), None) or choose_column(row)
+        column = column or next((name for name in WORD_COLUMNS if name in row.values), None) or choose_column(row)
         words = row.values.get(column)
-        if isinstance(words, list) and all(isinstance(word, str) for word in words):
-            return words
-        return (text_of(row, column) or "").split()
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            words = (text_of(row, column) or "").split()
 
-    def predict(self, items: list[list[str]]) -> list[dict[str, Any]]:
-        return [{"labels": labels} for labels in self.tags(items)]
+        document = next((row.values[name] for name in DOCUMENT_COLUMNS if name in row.values), "")
+        return words, f"{row.where} {document}"
 
-    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int] | None = None) -> list[list[str]]:
+    def predict(self, items: list[tuple[list[str], str]]) -> list[dict[str, Any]]:
+        sentences, documents = zip(*items, strict=True)
+        numbers = np.unique(documents, return_inverse=True)[1].tolist()
+        return [{"labels": labels} for labels in self.tags(sentences, numbers)]
+
+    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
         """A label for each word of each sentence.
 
         Args:
-            documents: the number of each sentence's document, where windows are filled with its other sentences.
+            documents: the number of each sentence's document; read if the model was trained with document context.
         """
+        logits = self.logits(sentences, documents)
+        empty = np.isnan(logits).any(1)
+        labels = np.where(empty, OUTSIDE, np.array(self.names, dtype=object)[logits.argmax(1)])
+        words = iter(labels.tolist())
+        return [[next(words) for _ in sentence] for sentence in sentences]
+
+    def logits(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> np.ndarray:
+        """(words, labels) of all sentences; NaN for a word that the tokenizer turns into nothing."""
         longest = self.length - SPECIAL_TOKENS
         pieces = tokenize_words(sentences, self.tokenizer, longest)
-        windows = windows_of_words(pieces, longest, documents)
+        with_context = self.settings.get("document_context")
+        windows = windows_of_words(pieces, longest, documents if with_context else None)
         cls_id, sep_id = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         features = []
         for begin, end in zip(pieces.starts[windows.start], pieces.starts[windows.end], strict=True):
             ids = [cls_id, *pieces.ids[begin:end].tolist(), sep_id]
             features.append({"input_ids": ids, "token_type_ids": [0] * len(ids)})
 
-        kept = self.outputs(features, self.collator(), lambda _, outputs: outputs.logits.argmax(-1).cpu().numpy())
-        places = zip(windows.window_of_word, windows.position_of_word(pieces.starts), strict=True)
-        labels = (self.names[int(kept[window][position])] if window >= 0 else OUTSIDE for window, position in places)
-        return [[next(labels) for _ in sentence] for sentence in sentences]
+        kept = self.outputs(features, _numpy_logits)
+        logits = np.full((len(pieces.empty), len(self.names)), np.nan, np.float32)
+        places = windows.window_of_word, windows.position_of_word(pieces.starts)
+        for word in np.flatnonzero(~pieces.empty):
+            window, position = (int(place[word]) for place in places)
+            logits[word] = kept[window][position]
+        return logits
+
+
+class FrozenFeaturesPredictor(WordPredictor):
+    """The same by a BiLSTM on the hidden states of a frozen BERT."""
+
+    auto_class = BiLstmTagger
+
+    def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
+        tagger = Tagger(cast(BiLstmTagger, self.model), self.tokenizer)
+        return tagger(sentences, documents if self.settings.get("document_context") else None)
 
 
 # ---- questions
@@ -277,35 +307,36 @@ class AnswerPredictor(Predictor):
         texts = [row.values.get("question"), row.values.get("context")]
         if not all(isinstance(text, str) for text in texts):
             raise row.error("question or context is missing", "give rows of question and context")
-        return Question(
-            str(row.values.get("id", row.line)), *map(str, texts), answers=(), file=row.where, line=row.line
-        )
+        number = str(row.values.get("id", row.line))
+        return Question(number, *map(str, texts), answers=(), file=row.where, line=row.line)
 
     def predict(self, items: list[Question]) -> list[dict[str, Any]]:
         threshold = getattr(self.model.config, "null_score_diff_threshold", None)
+        windows, spans, _ = self.spans(items)
         answers = []
-        for prediction in self.predictions(items):
+        for prediction in decode(windows, spans, self.settings.get("n_best_size", 20)):
             none = prediction.text(threshold) == ""
             span = prediction.null if none else prediction.spans[0]
             score = dict(prediction.ranked(with_null=threshold is not None))[span]
             answers.append({"answer": span.text, "score": score})
         return answers
 
-    def predictions(self, questions: Sequence[Question]) -> Iterator:
-        """The `decoding.Prediction` of each question."""
+    def spans(self, questions: Sequence[Question]) -> tuple[Windows, list[np.ndarray], np.ndarray]:
+        """The windows of questions, their best spans (the fields of `WindowSpans`), and (W,) their losses."""
         stride = self.settings.get("doc_stride", self.length // 3)
         query = self.settings.get("max_query_length", min(64, self.length // 2))
-        n_best, longest = self.settings.get("n_best_size", 20), self.settings.get("max_answer_length", 30)
+        sizes = self.settings.get("n_best_size", 20), self.settings.get("max_answer_length", 30)
         windows = make_windows(questions, self.tokenizer, WindowShape(self.length, stride, query))
-        features = cast(list[dict], windows.data.remove_columns(["labels", "length"]).to_list())
 
         def best(batch: dict, outputs: Any) -> Iterator[tuple]:
-            where = batch["in_context"], batch["limits"]
-            spans = best_spans(outputs.start_logits, outputs.end_logits, *where, n_best, longest)
-            return zip(*(column.cpu().numpy() for column in spans), strict=True)
+            logits = outputs.start_logits, outputs.end_logits
+            losses = span_cross_entropies(*logits, batch["attention_mask"], batch["labels"])
+            spans = best_spans(*logits, batch["in_context"], batch["limits"], *sizes)
+            return zip(*(column.cpu().numpy() for column in (*spans, losses)), strict=True)
 
-        kept = self.outputs(features, WindowCollator(self.tokenizer), best)
-        return decode(windows, map(np.stack, zip(*kept, strict=True)), n_best)
+        features = cast(list[dict], windows.data.to_list())
+        *spans, losses = map(np.stack, zip(*self.outputs(features, best, WindowCollator(self.tokenizer)), strict=True))
+        return windows, spans, losses
 
 
 # ---- choices
@@ -317,32 +348,32 @@ class ChoicePredictor(Predictor):
     auto_class = AutoModelForMultipleChoice
     columns = ("choice", "score")
 
-    def read(self, row: Row) -> Any:
+    def read(self, row: Row) -> ChoiceRow:
         return choice_row(row._replace(values={name: value for name, value in row.values.items() if name != "label"}))
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
         """Each choice is a row of its own: rows may have different numbers of choices."""
         return super().forward({name: values[:, None] for name, values in batch.items()})
 
-    def predict(self, items: list[Any]) -> list[dict[str, Any]]:
-        features = []
-        for row in items:
-            encoded = encode_choices([row], self.tokenizer, self.length)[0]
-            for ids, types in zip(encoded["input_ids"], encoded["token_type_ids"], strict=True):
-                features.append({"input_ids": ids, "token_type_ids": types})
+    def predict(self, items: list[ChoiceRow]) -> list[dict[str, Any]]:
+        scores = [torch.from_numpy(logits).softmax(0) for logits in self.logits(items)]
+        return [{"choice": int(own.argmax()), "score": float(own.max())} for own in scores]
 
-        logits = np.concatenate(self.outputs(features, self.collator(), _numpy_logits))
-        chosen = []
-        for own in np.split(logits, np.cumsum([len(row.choices) for row in items])[:-1]):
-            scores = torch.from_numpy(own).softmax(0)
-            chosen.append({"choice": int(scores.argmax()), "score": float(scores.max())})
-        return chosen
+    def logits(self, rows: Sequence[ChoiceRow]) -> list[np.ndarray]:
+        """(choices,) of each row."""
+        single = [row._replace(choices=(choice,)) for row in rows for choice in row.choices]
+        encoded = encode_choices(single, self.tokenizer, self.length)
+        inputs = zip(encoded["input_ids"], encoded["token_type_ids"], strict=True)
+        features = [{"input_ids": ids, "token_type_ids": types} for [ids], [types] in inputs]
+        logits = np.concatenate(self.outputs(features, _numpy_logits))
+        return np.split(logits, np.cumsum([len(row.choices) for row in rows])[:-1])
 
 
 # ---- loading
 
 
 _KINDS = {
+    "BiLstmTagger": FrozenFeaturesPredictor,
     "ForSequenceClassification": TextPredictor,
     "ForTokenClassification": WordPredictor,
     "ForQuestionAnswering": AnswerPredictor,
@@ -352,12 +383,14 @@ _KINDS = {
 }
 
 
-def _kind_of(architecture: str, where: str | Path) -> type[Predictor]:
-    for ending, kind in _KINDS.items():
-        if architecture.endswith(ending):
-            return kind
-    remedy = f"give one of {', '.join(f'Bert{ending}' for ending in _KINDS)}"
-    raise InputError(f"a model of class {architecture} predicts nothing", where=where, remedy=remedy)
+def _kind_of(architectures: Sequence[str], where: str | Path) -> type[Predictor]:
+    """The predictor of the first known class, such as `BertForTokenClassification`."""
+    for architecture in architectures:
+        for ending, kind in _KINDS.items():
+            if architecture.endswith(ending):
+                return kind
+    what = f"a model of class {architectures[0]} predicts nothing"
+    raise InputError(what, where=where, remedy=f"give one of {', '.join(f'Bert{ending}' for ending in _KINDS)}")
 
 
 def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Predictor:
@@ -374,8 +407,7 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
     logging.disable_progress_bar()
     try:
         folder = find_checkpoint(where)
-        architecture = (read_safe_json(folder / "config.json").get("architectures") or ["BertModel"])[0]
-        kind = _kind_of(architecture, where)
+        kind = _kind_of(read_safe_json(folder / "config.json").get("architectures") or ["BertModel"], where)
         model, new = load_network(kind.auto_class, folder, where, ("classifier.", "qa_outputs."), dtype=torch.float32)
     finally:
         logging.set_verbosity(verbosity)
@@ -391,14 +423,9 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
 
 
 def make_predictor(model: Any, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Predictor:
-    """The predictor of a model in memory; see `load_predictor`."""
-    kind = _kind_of(type(model).__name__, "model")
-    trained = getattr(model.config, TRAINED_ON, None) or {}
-    names = ("text_column", "text_pair_column")
-    settings = {name: value for name, value in trained.items() if name not in names}
-    settings["trained_columns"] = {name: trained[name] for name in names if name in trained}
-    given = {name: value for name, value in options.items() if value is not None}
-    return kind(model, tokenizer, settings | given)
+    """The predictor of a model in memory, of a stock class or a class derived from one; see `load_predictor`."""
+    kind = _kind_of([cls.__name__ for cls in type(model).__mro__], "model")
+    return kind(model, tokenizer, {name: value for name, value in options.items() if value is not None})
 
 
 def predict(
@@ -429,7 +456,7 @@ def predict(
         predictor = load_predictor(model, tokenizer, **options)
     else:
         predictor = make_predictor(model, tokenizer or load_tokenizer(model.name_or_path), **options)
-    return predictor([Row(_as_values(text), "texts", number) for number, text in enumerate(texts, 1)])
+    return predictor([Row(_as_values(text), f"texts[{number}]") for number, text in enumerate(texts)])
 
 
 def _as_values(text: Any) -> dict[str, Any]:

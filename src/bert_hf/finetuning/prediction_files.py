@@ -1,25 +1,24 @@
-"""Writes the predictions for the rows of files, in bounded memory: JSON lines, CSV or Parquet, resumable.
+"""Reads rows of files for a finished model, and writes its predictions for them in bounded memory, resumable.
 
-Rows are read in windows of some thousand. The predictions of a window are written into a part file in a folder beside
-the output; at the end the parts become the output, under its name only when it is whole. The same command continues
-after the last whole part: windows, and the batches in them, depend on the rows alone, so the bytes are the same.
+Rows are predicted in windows of some thousand, one line of a journal per window, in a folder beside the output. At the
+end rows and predictions are joined into the output, which gets its name when it is whole. The same command continues
+the journal: windows, and the batches in them, depend on the rows alone, so the bytes are the same.
 """
 
 import csv
-import io
 import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_hf.config.files import check_writable, read_json_object, write_durably
+from bert_hf.config.files import check_writable, flush_to_disk
 from bert_hf.config.parser import option
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines
@@ -27,47 +26,59 @@ from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tables import Row, read_rows
 from bert_hf.data.text.tokenization import tokenizer_checksum
 from bert_hf.errors import InputError
-from bert_hf.finetuning.prediction import Predictor, WordPredictor
+from bert_hf.finetuning.prediction import Predictor, WordPredictor, load_predictor
 from bert_hf.finetuning.squad.files import json_rows
 from bert_hf.finetuning.tagging.conll import read_tagged
 from bert_hf.training.output_folder import release_lock, take_lock
 from bert_hf.training.run_fingerprint import weights_checksum
 
-WINDOW = 4_096  # rows that are sorted by length, predicted and written together
-KINDS = (".jsonl", ".csv", ".parquet")
-_REQUEST = "request.json"  # in the folder of the parts: what they are of
+WINDOW = 4_096  # rows that are sorted by length and predicted together
 _CONLL = (".conll", ".bio", ".iob")
+
+Rows = Iterator[dict[str, Any]]
+
+
+# ---- options
 
 
 @dataclass
-class PredictionArguments:
-    """Which model predicts which rows, and where they are written."""
+class PredictorArguments:
+    """Which finished model reads which rows: options of `predict.py` and `evaluate.py`."""
 
     model_name_or_path: str | None = option(None, "Model (folder or Hub id): fine-tuned, or pre-trained for [MASK].")
     test_file: list[str] | None = option(None, "Rows: .txt .csv .tsv .jsonl .parquet, SQuAD's JSON, .conll.")
-    output: str | None = option(None, "File of the predictions: .jsonl, .csv or .parquet; it is replaced.")
-    text_column: str | None = option(None, "Column of the text; by default that of the training, or a usual name.")
+    text_column: str | None = option(None, "Column of the text. Default: that of the training, or a usual name.")
     text_pair_column: str | None = option(None, "Column of the second text of a pair.")
     long_texts: str | None = option(
-        None, "Part of a longer text that is read; by default as in training.", ("head", "head_tail", "windows")
+        None, "Part of a longer text that is read. Default: as in training.", ("head", "head_tail", "windows")
     )
     encoding: str | None = option(None, "Encoding of the files, if it is not UTF-8: latin-1, cp1252, …")
 
-    def settings(self) -> dict[str, str | None]:
-        """Options that replace what the training recorded."""
-        return {name: getattr(self, name) for name in ("text_column", "text_pair_column", "long_texts")}
+    def check(self, *names: str) -> None:
+        """Raises an `InputError` for the first of these options that is missing."""
+        for name in ("model_name_or_path", "test_file", *names):
+            if not getattr(self, name):
+                raise InputError("missing option", where=f"--{name}", remedy="--help shows an example")
+
+    def load(self) -> "Predictor":
+        """The model, with the options that replace what its training recorded."""
+        names = ("text_column", "text_pair_column", "long_texts")
+        return load_predictor(str(self.model_name_or_path), **{name: getattr(self, name) for name in names})
+
+
+@dataclass
+class PredictionArguments(PredictorArguments):
+    """Options of `predict.py`."""
+
+    output: str | None = option(None, "File of the predictions: .jsonl, .csv or .parquet; it is replaced.")
 
 
 def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
     """Checks the names of files before a model is loaded."""
-    for name in ("model_name_or_path", "test_file", "output"):
-        if not getattr(prediction_args, name):
-            remedy = "bert-hf predict MODEL FILES --output OUT.jsonl"
-            raise InputError("missing option", where=f"--{name}", remedy=remedy)
-
+    prediction_args.check("output")
     output = Path(str(prediction_args.output))
-    if output.suffix not in KINDS:
-        raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(KINDS)}")
+    if output.suffix not in _WRITERS:
+        raise InputError(f"unknown kind {output.suffix!r}", where=output, remedy=f"use {', '.join(_WRITERS)}")
     if output.is_dir():
         raise InputError("is a directory", where=output, remedy="name a file in it")
     files = expand(prediction_args.test_file or [])
@@ -80,7 +91,7 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
 # ---- rows
 
 
-def rows_of(predictor: Predictor, files: Sequence[str], encoding: str | None = None) -> Iterator[Row]:
+def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterator[Row]:
     """The rows of the files, one at a time.
 
     A line of a .txt without tabs is a text, unless words are tagged: then tables and CoNLL files are read.
@@ -88,46 +99,62 @@ def rows_of(predictor: Predictor, files: Sequence[str], encoding: str | None = N
     Raises:
         InputError: with file and line.
     """
-    for path in expand(list(files)):
+    encoding = prediction_args.encoding
+    for path in expand(prediction_args.test_file or []):
         kind = kind_of(path)
         if kind == ".json":
             yield from json_rows(path)
         elif isinstance(predictor, WordPredictor) and kind in _CONLL:
-            tagged = read_tagged([path])
-            for number, (words, tags) in enumerate(zip(tagged.words, tagged.tags, strict=True), 1):
-                yield Row({"tokens": words, "tags": tags}, path, number)
+            yield from _tagged_rows(path)
         elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
             yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
         else:
             yield from read_rows(path, encoding)
 
 
-def with_predictions(row: Row, predicted: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a row, and those that are added; `prediction` in place of a `label` that the row has."""
-    values = dict(row.values)
-    for name, value in predicted.items():
-        name = "prediction" if name == "label" and name in row.values else name
-        if name in row.values:
-            raise row.header_error(f"the rows have a column {name!r} already", "rename it")
-        values[name] = value
-    return values
+def _tagged_rows(path: str) -> Iterator[Row]:
+    tagged = read_tagged([path])
+    for words, tags, document, lines in zip(tagged.words, tagged.tags, tagged.documents, tagged.lines, strict=True):
+        yield Row({"tokens": words, "tags": tags}, f"{path}, document {document}", lines[0])
 
 
-# ---- parts
+def _windows(rows: Iterable) -> Iterator[list]:
+    iterator = iter(rows)
+    while window := list(itertools.islice(iterator, WINDOW)):
+        yield window
 
 
-def _write_part(path: Path, rows: list[dict[str, Any]], header: list[str]) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows, schema=_schema(rows)), temporary)
-    elif path.suffix == ".jsonl":
-        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-        temporary.write_text("".join(lines), encoding="utf-8")
-    else:
-        temporary.write_text(_csv_lines(rows, header), encoding="utf-8", newline="")
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+# ---- output
+
+
+def _write_lines(path: Path, rows: Callable[[], Rows]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows())
+
+
+def _write_csv(path: Path, rows: Callable[[], Rows]) -> None:
+    names = dict.fromkeys(name for row in rows() for name in row)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(names), lineterminator="\n")
+        writer.writeheader()
+        for row in rows():
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
+
+
+def _write_parquet(path: Path, rows: Callable[[], Rows]) -> None:
+    """The types are those of all rows: a column may be null at first, or turn from whole numbers to others."""
+    try:
+        schema = pa.unify_schemas(list(map(_schema, _windows(rows()))), promote_options="permissive")
+        with pq.ParquetWriter(path, schema) as writer:
+            for window in _windows(rows()):
+                writer.write_table(pa.Table.from_pylist(window, schema=schema))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        remedy = "write .jsonl, where each row has its own columns"
+        raise InputError(f"types differ: {error}", where="--output", remedy=remedy) from None
 
 
 def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
@@ -136,62 +163,10 @@ def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
     return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
 
 
-def _csv_lines(rows: list[dict[str, Any]], header: list[str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        if other := [name for name in row if name not in header]:
-            remedy = "write .jsonl, where each row has its own columns"
-            raise InputError(
-                f"a row has a column {other[0]!r}, the first row has not", where="--output", remedy=remedy
-            )
-        writer.writerow([_cell(row.get(name)) for name in header])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
-
-
-def _join(parts: list[Path], output: Path, header: list[str]) -> None:
-    """Makes the output of the parts, and gives it its name when it is whole."""
-    temporary = output.with_name(f".{output.name}.tmp")
-    with open(temporary, "wb") as file:
-        if output.suffix == ".parquet":
-            schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
-            with pq.ParquetWriter(file, schema) as writer:
-                for part in parts:
-                    table = pq.read_table(part)
-                    for name in set(schema.names) - set(table.column_names):
-                        table = table.append_column(name, pa.nulls(len(table)))
-                    writer.write_table(table.select(schema.names).cast(schema))
-        else:
-            if output.suffix == ".csv":
-                names = io.StringIO()
-                csv.writer(names, lineterminator="\n").writerow(header)
-                file.write(names.getvalue().encode())
-            for part in parts:
-                with open(part, "rb") as source:
-                    shutil.copyfileobj(source, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, output)
+_WRITERS = {".jsonl": _write_lines, ".csv": _write_csv, ".parquet": _write_parquet}
 
 
 # ---- the whole
-
-
-def request_of(predictor: Predictor, prediction_args: PredictionArguments) -> dict[str, Any]:
-    """What decides about the bytes of the parts: model, rows and options."""
-    files = expand(prediction_args.test_file or [])
-    return {
-        "weights": weights_checksum(str(prediction_args.model_name_or_path)),
-        "tokenizer": tokenizer_checksum(predictor.tokenizer)[:16],
-        "settings": {**predictor.settings, "length": predictor.length, "encoding": prediction_args.encoding},
-        "device": predictor.model.device.type,
-        "window": WINDOW,
-        "files": [[path, TextFile(path).checksum()] for path in files],
-    }
 
 
 def write_predictions(predictor: Predictor, prediction_args: PredictionArguments, progress: Any) -> int:
@@ -204,35 +179,76 @@ def write_predictions(predictor: Predictor, prediction_args: PredictionArguments
         InputError: with file and line; another process writes the same output.
     """
     output = Path(str(prediction_args.output))
-    folder = output.with_name(f".{output.name}.parts")
-    request = json.loads(json.dumps(request_of(predictor, prediction_args)))
-    before = read_json_object(folder / _REQUEST)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output.with_name(f".{output.name}.unfinished")
+    names, progress.total = _added_columns(predictor, prediction_args)
+
+    folder.mkdir(exist_ok=True)
     take_lock(folder)
-    if before is None or before.get("request") != request:
-        for part in folder.glob("part-*"):
-            part.unlink()
-        before = {"request": request, "header": []}
+    with open(folder / "predictions.jsonl", "a+b") as journal:
+        whole = _continue(journal, _request(predictor, prediction_args))
+        for number, window in enumerate(_windows(rows_of(predictor, prediction_args))):
+            if number >= whole:
+                journal.write(json.dumps(predictor(window)).encode() + b"\n")
+                journal.flush()
+                os.fsync(journal.fileno())
+            progress.update(len(window))
 
-    names = (f"part-{number:06d}{output.suffix}" for number in itertools.count())
-    parts = [folder / name for name in itertools.takewhile(lambda name: (folder / name).is_file(), names)]
-    rows = rows_of(predictor, prediction_args.test_file or [], prediction_args.encoding)
-    count = sum(1 for _ in itertools.islice(rows, len(parts) * WINDOW))
-    progress.update(count)
-    while window := list(itertools.islice(rows, WINDOW)):
-        predicted = zip(window, predictor(window), strict=True)
-        written = [with_predictions(row, own) for row, own in predicted]
-        if not parts:
-            before["header"] = list(written[0])
-            write_durably(folder / _REQUEST, json.dumps(before) + "\n")
-        parts.append(folder / f"part-{len(parts):06d}{output.suffix}")
-        _write_part(parts[-1], written, before["header"])
-        count += len(window)
-        progress.update(len(window))
+    def joined() -> Rows:
+        with open(folder / "predictions.jsonl", encoding="utf-8") as lines:
+            windows = map(json.loads, itertools.islice(lines, 1, None))
+            predicted = itertools.chain.from_iterable(windows)
+            for row, own in zip(rows_of(predictor, prediction_args), predicted, strict=True):
+                yield row.values | {names[name]: value for name, value in own.items()}
 
-    if not parts:
-        raise InputError("no rows in it", where=(prediction_args.test_file or [""])[0], remedy="give a file with rows")
-    _join(parts, output, before["header"])
+    _WRITERS[output.suffix](folder / output.name, joined)
+    flush_to_disk(folder / output.name)
+    os.replace(folder / output.name, output)
     release_lock()
     shutil.rmtree(folder)
-    return count
+    return progress.total
+
+
+def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -> tuple[dict[str, str], int]:
+    """The name in the output of each column that is added, and the number of rows: reads all, for errors in them."""
+    columns: set[str] = set()
+    total = 0
+    for row in rows_of(predictor, prediction_args):
+        columns |= row.values.keys()
+        total += 1
+
+    names = {name: name for name in predictor.columns}
+    if "label" in names and "label" in columns:
+        names["label"] = "prediction"
+    where = (prediction_args.test_file or [""])[0]
+    if not total:
+        raise InputError("no rows in it", where=where, remedy="give a file with rows")
+    if taken := columns & set(names.values()):
+        raise InputError(f"the rows have a column {min(taken)!r} already", where=where, remedy="rename it")
+    return names, total
+
+
+def _request(predictor: Predictor, prediction_args: PredictionArguments) -> bytes:
+    """What decides about the predictions, as one line: model, rows and options."""
+    files = expand(prediction_args.test_file or [])
+    request = {
+        "weights": weights_checksum(str(prediction_args.model_name_or_path)),
+        "tokenizer": tokenizer_checksum(predictor.tokenizer)[:16],
+        "settings": {**predictor.settings, "length": predictor.length, "encoding": prediction_args.encoding},
+        "device": predictor.model.device.type,
+        "window": WINDOW,
+        "files": [[path, TextFile(path).checksum()] for path in files],
+    }
+    return json.dumps(request).encode() + b"\n"
+
+
+def _continue(journal: BinaryIO, request: bytes) -> int:
+    """The number of whole windows in a journal; removes what follows them, and all windows of another request."""
+    journal.seek(0)
+    if journal.readline() != request:
+        journal.truncate(0)
+        journal.write(request)
+        return 0
+
+    sizes = [len(line) for line in journal if line.endswith(b"\n")]
+    journal.truncate(len(request) + sum(sizes))
+    return len(sizes)

@@ -1,7 +1,7 @@
 """Evaluate: the metrics of a fine-tuned model on labelled rows.
 
 bert-hf evaluate runs/spam --test_file messages.csv --output_dir runs/spam-test
-python recipes/evaluate_rows.py --model_name_or_path runs/spam --test_file messages.csv
+python recipes/evaluate.py --model_name_or_path runs/spam --test_file messages.csv
 """
 
 import json
@@ -16,31 +16,20 @@ if __name__ == "__main__":
 from bert_hf.config.files import write_durably
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.console import logger
-from bert_hf.errors import InputError, one_line_errors
-from bert_hf.finetuning.evaluation import EvaluationArguments, evaluate
-from bert_hf.finetuning.prediction import load_predictor
-
-
-def check(evaluation_args: EvaluationArguments):
-    for name in ("model_name_or_path", "test_file"):
-        if not getattr(evaluation_args, name):
-            remedy = "bert-hf evaluate MODEL --test_file ROWS"
-            raise InputError("missing option", where=f"--{name}", remedy=remedy)
-    yield f"rows: {', '.join(evaluation_args.test_file or [])}"
+from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.evaluation import EvaluationArguments, check_evaluation, evaluate
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
     words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "test_file")
-    options = parse((EvaluationArguments,), words, check=check)
+    options = parse((EvaluationArguments,), words, check=check_evaluation)
     if options is None:  # --check
         return 0
     (evaluation_args,) = options
 
     # 1. Model and tokenizer: the head decides what is measured
-    names = ("text_column", "text_pair_column", "long_texts")
-    columns = {name: getattr(evaluation_args, name) for name in names}
-    predictor = load_predictor(str(evaluation_args.model_name_or_path), **columns)
+    predictor = evaluation_args.load()
 
     # 2. Rows → predictions → metrics
     metrics = {f"test_{name}": float(value) for name, value in evaluate(predictor, evaluation_args).items()}
