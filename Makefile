@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks package test-newest clean
+.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks docs docs-links package test-newest clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -61,6 +61,16 @@ types: .venv/installed  ## check type annotations
 
 hooks: .venv/release  ## let git run the checks before each commit and push
 	$(BIN)/pre-commit install
+
+.venv/docs: .venv/runtime
+	$(PIP) -e ".[docs]"
+	touch $@
+
+docs: .venv/docs pretrain  ## build the site into build/site; runs the notebooks of examples/
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/site
+
+docs-links: .venv/docs  ## check that the pages which the site links to can be reached (needs the network)
+	$(BIN)/python -m sphinx -q -b linkcheck -D nb_execution_mode=off -c docs . build/links
 
 package: .venv/release  ## build wheel and sdist, install the wheel into an empty environment and train there
 	.ci/package

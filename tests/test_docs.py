@@ -27,7 +27,7 @@ PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "configs/README.md", "benchmarks/README.md", *PAGES]
 
 # Sizes in the examples, and those that the tests use instead
-SMALLER = {"8192": "300", "256": "32", "1024": "64", "4000": "2"}
+SMALLER = {"8192": "300", "4096": "300", "256": "32", "1024": "64", "4000": "2", "400": "20"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ def blocks_of(document: str) -> list[Block]:
     text = read(document)
     fences = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(document, text[: fence.start()].count("\n") + 1, fence[1], fence[2]) for fence in fences]
+
+
+NOTEBOOKS = ["examples/own_text.ipynb", "examples/spam.ipynb"]
+
+
+def cells(kind: str, notebooks: list[str] = NOTEBOOKS) -> list[dict]:
+    return [cell for name in notebooks for cell in json.loads(read(name))["cells"] if cell["cell_type"] == kind]
 
 
 BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
@@ -144,7 +151,9 @@ def write_texts(folder: Path, documents: list[str]) -> None:
 
 def test_the_documentation_is_short():
     assert len(read("README.md").splitlines()) <= 150
-    assert sum(len(read(name).split()) for name in [*DOCUMENTS, "CHANGELOG.md"]) <= 20_000
+    texts = [read(name) for name in [*DOCUMENTS, "CHANGELOG.md"]]
+    texts += ["".join(cell["source"]) for cell in cells("markdown")]
+    assert sum(len(text.split()) for text in texts) <= 20_000
 
 
 def slug(heading: str) -> str:
@@ -249,3 +258,18 @@ def test_python_examples_run(block, reader, monkeypatch):
         assert len([line for line in code.splitlines() if line and "import" not in line]) <= 10
         assert names["trainer"].state.global_step == 2
         assert {"eval_mlm_loss", "eval_nsp_accuracy"} <= names["trainer"].evaluate().keys()
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run(name, reader, monkeypatch):
+    """With fewer steps; `make docs` runs them as they are."""
+    code = cells("code", [name])
+    assert not any(cell["outputs"] for cell in code)
+    text = "\n".join("".join(cell["source"]) for cell in code)
+    for size, small in SMALLER.items():
+        text = re.sub(rf"\b{size}\b", small, text)
+
+    (reader / "examples").mkdir(exist_ok=True)
+    monkeypatch.chdir(reader / "examples")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", reader / "cache")
+    exec(compile(text, name, "exec"), {})

@@ -1,0 +1,127 @@
+"""Writes the reference pages of the site: every command, every option, and the public names of Python.
+
+They are made from the recipes' docstrings, the declarations of the options and `bert_hf.__all__`.
+"""
+
+import ast
+import importlib.util
+import inspect
+import re
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+
+import bert_hf
+from bert_hf.config import package_files, parser
+
+COMMANDS = """# Commands
+
+`bert-hf COMMAND` runs from any folder; in a clone, `accelerate launch recipes/NAME.py` and `python recipes/NAME.py` do
+the same. Every command takes its options from `--config FILE.yaml` and from the command line, which wins.
+"""
+OPTIONS = """# Options
+
+Commands that train also take every field of transformers'
+[TrainingArguments](https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments).
+"""
+PYTHON = """# Python
+
+The names that `from bert_hf import …` gives.
+"""
+
+
+class _Parsed(BaseException):
+    """Raised in place of parsing, with the dataclasses of the options."""
+
+
+def stop(classes: tuple[type, ...], *args, **kwargs):
+    raise _Parsed(classes)
+
+
+def option_classes(recipe: Path) -> tuple[type, ...]:
+    """The dataclasses that a recipe parses its command line into; none if it has a parser of its own."""
+    spec = importlib.util.spec_from_file_location(recipe.stem, recipe)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "main") or "argparse" in vars(module):
+        return ()
+    try:
+        module.main([])
+    except _Parsed as stopped:
+        return stopped.args[0]
+    return ()
+
+
+def declared(cls: type) -> list[Field]:
+    """Fields that a class declares itself as options, without those of its parents."""
+    return [f for f in fields(cls) if "limits" in f.metadata and f.name in cls.__annotations__]
+
+
+def groups(cls: type) -> list[type]:
+    """The class and its parents that declare options, from the most general on."""
+    return [parent for parent in reversed(cls.__mro__) if hasattr(parent, "__dataclass_fields__") and declared(parent)]
+
+
+def default_of(f: Field) -> str:
+    value = f.default_factory() if f.default is MISSING else f.default
+    if value is None or value == []:
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def row(f: Field) -> str:
+    """The line of an option in a table: its name, default, help text and limits."""
+    limits = f.metadata["limits"]
+    notes = {
+        "in ": [limits.range] if limits.range else [],
+        "one of ": [f"`{choice}`" for choice in f.metadata.get("choices", ())],
+        "only with ": [f"`--{name}`" for name in limits.only_with],
+        "not with ": [f"`--{name}`" for name in limits.not_with],
+    }
+    remarks = "; ".join(f"{note}{', '.join(names)}" for note, names in notes.items() if names)
+    help = f.metadata["help"].replace("%%", "%") + (f" ({remarks})" if remarks else "")
+    return f"| `--{f.name}` | {default_of(f)} | {help.replace('|', chr(92) + '|')} |"
+
+
+def title(cls: type) -> str:
+    """PreTrainingArguments → Pre Training."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Arguments|Options)$", "", cls.__name__))
+
+
+def command(recipe: Path, name: str, classes: tuple[type, ...]) -> list[str]:
+    """The lines of a command: its docstring, and links to the groups of its options."""
+    first, *paragraphs = ast.get_docstring(ast.parse(recipe.read_text())).split("\n\n")
+    lines = [f"## {name}", "", f"`recipes/{recipe.name}`: {first}", ""]
+    for paragraph in paragraphs:
+        is_command = re.match(r"(python|accelerate|bert-hf|On )", paragraph)
+        lines += ["```text", paragraph, "```", ""] if is_command else [paragraph, ""]
+    names = dict.fromkeys(title(group) for cls in classes for group in groups(cls))
+    links = [f"[{name}](options.md#{name.lower().replace(' ', '-')})" for name in names]
+    return [*lines, f"Options: {', '.join(links)}", ""] if links else lines
+
+
+def write_pages(folder: Path) -> None:
+    """Writes commands.md, options.md and python.md."""
+    folder.mkdir(exist_ok=True)
+    parser.parse = stop  # before the recipes import it
+    consoles = {recipe: f"bert-hf {name}" for name, recipe in package_files.CONSOLE_COMMANDS.items()}
+    recipes = sorted(package_files.RECIPES.glob("[a-z]*.py"), key=lambda path: [*consoles, path.stem].index(path.stem))
+    classes = {recipe: option_classes(recipe) for recipe in recipes}
+
+    lines = [COMMANDS]
+    for recipe in recipes:
+        lines += command(recipe, consoles.get(recipe.stem, recipe.name), classes[recipe])
+    (folder / "commands.md").write_text("\n".join(lines))
+
+    lines = [OPTIONS]
+    for group in dict.fromkeys(group for recipe in recipes for cls in classes[recipe] for group in groups(cls)):
+        lines += [f"## {title(group)}", "", inspect.getdoc(group).partition("\n")[0], ""]
+        lines += ["| option | default | meaning |", "|---|---|---|", *map(row, declared(group)), ""]
+    (folder / "options.md").write_text("\n".join(lines))
+
+    lines = [PYTHON]
+    for name in bert_hf.__all__:
+        is_class = inspect.isclass(getattr(bert_hf, name))
+        lines += [f"## {name}", "", "```{eval-rst}", f".. auto{'class' if is_class else 'function'}:: bert_hf.{name}"]
+        lines += ["   :members:"] if is_class and not name.endswith("Arguments") else []
+        lines += ["```", ""]
+    (folder / "python.md").write_text("\n".join(lines))
