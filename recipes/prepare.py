@@ -28,11 +28,11 @@ from bert_hf.data.corpus.prepare import OWNED, prepare
 from bert_hf.data.corpus.report import report_lines
 from bert_hf.data.corpus.requested_corpus import (
     check_preparing,
-    load_or_find_duplicates,
     load_or_train_tokenizer,
     sentence_language,
     text_sources,
 )
+from bert_hf.data.text.deduplication import find_duplicates
 from bert_hf.errors import one_line_errors
 from bert_hf.training.command_line import next_command
 from bert_hf.training.output_folder import claim_output_dir
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     inputs = text_sources(text_args, text_args.train_file)
     left_out = None
     if prepare_args.deduplicate:
-        left_out = load_or_find_duplicates(text_args, inputs, prepare_args.deduplicate)
+        left_out = find_duplicates(inputs, prepare_args.deduplicate, text_args.num_proc)
         print(f"left out: {left_out.exact + left_out.near:,} of {left_out.documents:,} documents "
               f"(exact {left_out.exact:,}, near {left_out.near:,})", flush=True)  # fmt: skip
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import datasets
 import pytest
 from accelerate.commands.launch import launch_command_parser
+from helpers.corpora import Texts
 from tiny import tiny_config
 from transformers import BertForSequenceClassification, TrainingArguments
 
 from bert_hf import BertForPreTraining, train_tokenizer
 from bert_hf.data.corpus.prepare import prepare
-from bert_hf.data.text.sources import Texts
 from bert_hf.data.text.tokenization import save_tokenizer
 
 ROOT = Path(__file__).parents[1]

@@ -296,8 +296,9 @@ def test_s2_s4_no_source_unpickles_unpacks_or_runs_what_it_reads(path):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, tokenizer):
+    from helpers.corpora import Texts
+
     from bert_hf.data.corpus.prepare import prepare
-    from bert_hf.data.text.sources import Texts
 
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     text = ("w1 w2 w3.\nw4 w5 w6.", "w7 w8.\nw9 w10.", "w11.\nw12.", "w13.\nw14.")
@@ -324,7 +325,7 @@ def test_s4_a_manifest_with_a_path_outside_its_folder_is_refused(corpus, tmp_pat
     before = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
     where = RemoteShards(place.as_uri(), tmp_path / "cache") if behind_a_url else place
     with pytest.raises(InputError, match="not a prepared corpus"):
-        Corpus.open(where)
+        Corpus(where)
     assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == before
     names = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()} if behind_a_url else set()
     assert names <= {MANIFEST}
@@ -332,7 +333,7 @@ def test_s4_a_manifest_with_a_path_outside_its_folder_is_refused(corpus, tmp_pat
 
 @pytest.mark.parametrize("behind_a_url", [False, True])
 def test_s4_the_unchanged_corpus_is_opened(corpus, tmp_path, behind_a_url):
-    opened = Corpus.open(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
+    opened = Corpus(RemoteShards(corpus.as_uri(), tmp_path) if behind_a_url else corpus)
     assert len(opened.window(opened.windows()[0])) == 4
     assert load_tokenizer(opened.tokenizer()).mask_token_id is not None
 
@@ -340,7 +341,7 @@ def test_s4_the_unchanged_corpus_is_opened(corpus, tmp_path, behind_a_url):
 def test_s4_a_manifest_of_brackets_gives_one_error_line(corpus, tmp_path):
     (tmp_path / MANIFEST).write_text("[" * 200_000)
     with pytest.raises(InputError, match="not a prepared corpus"):
-        Corpus.open(tmp_path)
+        Corpus(tmp_path)
 
 
 # ---- through the recipes

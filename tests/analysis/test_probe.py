@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 from tiny import PIECES, tiny_config, tiny_tokenizer
 from torch import nn
@@ -33,7 +34,6 @@ from bert_hf.analysis.probe_language import (
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
-from bert_hf.data.text.sources import Texts
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 

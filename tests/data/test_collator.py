@@ -115,12 +115,6 @@ def test_whole_words_are_masked_whole(store, tokenizer):
         assert (chosen[1:] == chosen[:-1])[inside].all()
 
 
-def test_padding_to_a_multiple(store, tokenizer):
-    examples = PreTrainingExamples(store, (Phase(48, None),))
-    batch = DataCollatorForPreTraining(tokenizer, pad_to_multiple_of=32)([examples[0]])
-    assert batch["input_ids"].shape[1] % 32 == 0
-
-
 @pytest.mark.parametrize(("sizes", "message"), [([5], "at least 2 documents"), ([1, 1, 1], "no document has two")])
 def test_pairs_need_documents(sizes, message):
     store = TinyStore(3)

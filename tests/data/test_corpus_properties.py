@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.corpora import everything
+from helpers.corpora import Texts, everything
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny import VOCABULARY
@@ -30,7 +30,7 @@ from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.text import encoding, readers
 from bert_hf.data.text.encoding import split_sentences
 from bert_hf.data.text.readers import cut_pieces, documents
-from bert_hf.data.text.sources import TextFile, Texts
+from bert_hf.data.text.sources import TextFile
 
 SPECIALS = 5  # special tokens at the beginning of `VOCABULARY`
 WHOLE_FILES = settings(max_examples=max(50, settings.default.max_examples // 40))
@@ -253,7 +253,7 @@ def test_any_bytes_are_a_corpus_or_one_line(contents_of_files, tokenizer, lines)
         assert {path.name for path in folder.rglob(".*")} <= {".lock.tmp"}
         if code == 0:
             assert stderr == ""
-            assert Corpus.open(folder / "out").tokens > 0
+            assert Corpus(folder / "out").tokens > 0
         else:
             assert code == 2
             assert stderr.startswith("error: ")

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
+from helpers.corpora import Texts
 from helpers.recipe_runs import recipe
 
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.report import corpus_findings, find_markup
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.pair_shortcuts import shortcuts
-from bert_hf.data.text.sources import Texts
 from bert_hf.data.text.tokenization import train_tokenizer
 
 TOPICS = {

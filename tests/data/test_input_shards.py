@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from helpers.corpora import everything, inputs
+from helpers.corpora import Texts, everything, inputs
 
 from bert_hf.data.corpus import shards as corpus_shards
 from bert_hf.data.corpus import store as corpus_store
@@ -18,7 +18,7 @@ from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
 from bert_hf.data.text import encoding
 from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.sources import TextFile, Texts
+from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tokenization import train_tokenizer
 
 

@@ -8,7 +8,7 @@ import time
 import fsspec
 import numpy as np
 import pytest
-from helpers.corpora import everything, inputs
+from helpers.corpora import Texts, everything, inputs
 from helpers.killed_reader import KillsItsReader
 from helpers.recipe_runs import recipe
 
@@ -27,7 +27,7 @@ from bert_hf.data.corpus.requested_corpus import (
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.encoding import split_sentences
 from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.sources import TextFile, Texts
+from bert_hf.data.text.sources import TextFile
 from bert_hf.data.text.tokenization import train_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.training.output_folder import claim_output_dir

@@ -129,7 +129,7 @@ class Batch(NamedTuple):
 def batches(draw) -> Batch:
     text, length, nsp = draw(texts()), draw(st.integers(8, 96)), draw(st.booleans())
     probability, whole = draw(st.sampled_from([0.15, 0.2, 0.3, 0.4])), draw(st.booleans())
-    options = {"whole_word_mask": whole, "nsp": nsp, "pad_to_multiple_of": draw(st.sampled_from([None, 8]))}
+    options = {"whole_word_mask": whole, "nsp": nsp}
     examples = PreTrainingExamples(text, (Phase(length, None),), nsp=nsp, seed=text.seed)
     first = draw(st.integers(0, len(examples) - 1))
     features = [examples[index] for index in range(first, min(first + 6, len(examples)))]

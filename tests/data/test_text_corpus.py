@@ -1,11 +1,11 @@
 import datasets
 import numpy as np
 import pytest
+from helpers.corpora import Texts
 
 from bert_hf import InputError, PreTrainingExamples, train_tokenizer
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.corpus.text_corpus import TextCorpus, open_corpus, texts_of
-from bert_hf.data.text.sources import Texts
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     asked, _ = parser.parse_known_args(argv)
     set_seed(42)
 
-    corpus = Corpus.open(asked.train_file)
+    corpus = Corpus(asked.train_file)
     tokenizer = load_tokenizer(str(Path(asked.train_file) / "tokenizer"))
     dataset = Pairs(PreTrainingExamples(corpus, (Phase(32, None),), fixed=True), tokenizer)
 

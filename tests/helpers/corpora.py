@@ -1,6 +1,25 @@
 """Small text inputs and prepared corpora."""
 
-from bert_hf.data.text.sources import Texts
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bert_hf.data.corpus.checksums import json_checksum
+from bert_hf.data.text.readers import Piece, cut_pieces
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A source of documents in memory."""
+
+    texts: tuple[str, ...]
+    name: str = "texts"
+
+    def checksum(self) -> str:
+        return json_checksum(self.texts)
+
+    def read(self) -> Iterator[Piece]:
+        for text in self.texts:
+            yield from cut_pieces(text)
 
 
 def everything(folder):

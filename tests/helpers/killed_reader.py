@@ -3,7 +3,7 @@
 import os
 import signal
 
-from bert_hf.data.text.sources import Texts
+from helpers.corpora import Texts
 
 
 class KillsItsReader(Texts):

@@ -28,4 +28,4 @@ def write(folder, shards: int = 3, documents: int = 40, seed: int = 0) -> Corpus
                 w.add(encoded(rng, documents, cut=True))
         entries.append(w.entry)
     write_manifest(folder, {}, entries)
-    return Corpus.open(folder)
+    return Corpus(folder)

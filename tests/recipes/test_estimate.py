@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.corpora import Texts
 from helpers.recipe_runs import ROOT, TINY, recipe
 from helpers.token_stores import write
 
@@ -13,7 +14,6 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus import store as corpus_store
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.examples.samplers import phases_of_run
-from bert_hf.data.text.sources import Texts
 from bert_hf.data.text.tokenization import train_tokenizer
 
 BASE = ["--config", str(ROOT / "configs/pretrain/bert-base-paper.yaml")]

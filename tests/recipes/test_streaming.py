@@ -94,7 +94,7 @@ def small_windows(place):
     """Windows of one or two shards."""
     before, corpus_store.WINDOW_TOKENS = (
         corpus_store.WINDOW_TOKENS,
-        Corpus.open(place / "corpus").manifest["tokens"] // SHARDS,
+        Corpus(place / "corpus").manifest["tokens"] // SHARDS,
     )
     yield
     corpus_store.WINDOW_TOKENS = before
@@ -135,7 +135,7 @@ def results(run: Path) -> tuple:
 
 
 def windows(place, epoch: int) -> list[tuple[int, ...]]:
-    return Corpus.open(place / "corpus").windows(generator(42, WINDOWS, 0, epoch))
+    return Corpus(place / "corpus").windows(generator(42, WINDOWS, 0, epoch))
 
 
 def test_the_run_is_that_on_the_local_folder(place, server, expected):
@@ -174,7 +174,7 @@ def interrupt(self, args, state, control, **kwargs):
 
 def needed(place) -> set[int]:
     """The first window, and those of the examples after the cut."""
-    corpus, _ = Corpus.open(place / "corpus").split(30)
+    corpus, _ = Corpus(place / "corpus").split(30)
     examples = PreTrainingExamples(corpus, (Phase(32, None),))
     order = RunSampler(examples.phases, examples.window_length, STEPS * BATCH, 42, start=CUT_AT * BATCH)
     numbers = sorted({(number.epoch, number.window) for number in order})
@@ -184,7 +184,7 @@ def needed(place) -> set[int]:
 
 
 def head(place) -> tuple[int, ...]:
-    return Corpus.open(place / "corpus").windows()[0]
+    return Corpus(place / "corpus").windows()[0]
 
 
 def one_error(capsys) -> str:

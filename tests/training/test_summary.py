@@ -82,17 +82,13 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     Path("a.csv").write_text("body,id\n" + "Ein Satz hier. Noch einer.,x\n" * 4)
     text = ["--train_file", "*.csv", "--text_column", "body", "--language", "de", "--sentence_per_line", "true"]
     assert recipe("train_tokenizer")([*text, "--output_dir", "t", "--cache_dir", "cache"]) == 0
-    into, command = capsys.readouterr().out.split("next: ")[1].strip().split(" && ")
-    assert into == f"cd {shlex.quote(str(ROOT))}"
-    words = shlex.split(command)
+    words = shlex.split(capsys.readouterr().out.split("next: ")[1])
     assert Path(words[0]).name == "python"
-    assert words[1] == "recipes/prepare.py"
+    assert Path(words[1]).resolve() == ROOT / "recipes/prepare.py"
 
     tokenizer, corpus, *_, output = parse(PREPARING, words[2:])
-    assert corpus == TextArguments(
-        train_file=[f"{tmp_path}/*.csv"], text_column="body", language="de", sentence_per_line=True
-    )
-    assert (tokenizer.tokenizer_name, output.output_dir) == (f"{tmp_path}/t", f"{tmp_path}/runs/corpus")
+    assert corpus == TextArguments(train_file=["*.csv"], text_column="body", language="de", sentence_per_line=True)
+    assert (tokenizer.tokenizer_name, output.output_dir) == ("t", "runs/corpus")
 
 
 # ---- the command on the card

@@ -179,12 +179,16 @@ def choose_best_metric(args: FineTuningArguments, task: DownstreamTask) -> str:
 def identity_of(task: DownstreamTask, args: FineTuningArguments, model: PreTrainedModel) -> dict:
     """The settings that distinguish a fine-tuning run from others (see `run_fingerprint`)."""
     task_args, config = task.task_args, model.config
-    checkpoint = str(task_args.model_name_or_path)
     return {
-        "checkpoint": checkpoint,
-        "weights": None if task_args.from_scratch else weights_checksum(checkpoint),
+        "weights": None if task_args.from_scratch else weights_checksum(str(task_args.model_name_or_path)),
         "from_scratch": task_args.from_scratch,
-        "model": [config.num_hidden_layers, config.hidden_size, config.vocab_size],
+        "model": [
+            config.num_hidden_layers,
+            config.hidden_size,
+            config.num_attention_heads,
+            config.intermediate_size,
+            config.vocab_size,
+        ],
         **task.fingerprint(),
         "vocabulary": tokenizer_checksum(task.tokenizer)[:16],
         "max_seq_length": task_args.max_seq_length,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bert_hf.config.hardware import was_launched
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS
-from bert_hf.data.text.input_files import is_url
 
 
 def command_line(default_config: Path | None = None) -> str:
@@ -49,14 +48,13 @@ def _launcher() -> list[str]:
     return ["accelerate", "launch"] if was_launched() else ["python"]
 
 
-def program(name: str, absolute: bool = False) -> str:
+def program(name: str) -> str:
     """A program of this Python installation for the shell: its name, or its path where the name means another one."""
     beside_python = Path(sys.executable).with_name(name)
     on_path = shutil.which(name)
     if not beside_python.is_file() or (on_path is not None and beside_python.samefile(on_path)):
         return name
-    below = beside_python.is_relative_to(Path.cwd()) and not absolute
-    return str(beside_python.relative_to(Path.cwd()) if below else beside_python)
+    return str(beside_python.relative_to(Path.cwd()) if beside_python.is_relative_to(Path.cwd()) else beside_python)
 
 
 def next_command(
@@ -64,30 +62,26 @@ def next_command(
 ) -> str:
     """A command that can be pasted into the shell: a recipe under `accelerate_config.yaml`, with a run's YAML file.
 
-    The project's files refer to each other relative to its folder; elsewhere the command changes to it first. In a
-    run of `bert-hf` it is the next `bert-hf` command.
+    In a run of `bert-hf` it is the next `bert-hf` command.
 
     Args:
         root: the project's folder. recipe, config: name and path in it; None: a recipe that trains no network.
         words: non-path options and their values.
-        paths: options whose values are paths, as seen from the working directory.
+        paths: options whose values are paths.
     """
-    by_console = COMMAND_VARIABLE in os.environ
-    elsewhere = not by_console and Path.cwd().resolve() != root.resolve()
-    if by_console:
+    script = os.path.relpath(root / "recipes" / f"{recipe}.py")
+    if COMMAND_VARIABLE in os.environ:
         names = {script: name for name, script in CONSOLE_COMMANDS.items()}
         command = [program("bert-hf"), names[recipe], *(["--config", Path(config).stem] if config else [])]
     elif config is None:
-        command = [program("python", absolute=elsewhere), f"recipes/{recipe}.py"]
+        command = [program("python"), script]
     else:
-        command = [program("accelerate", absolute=elsewhere), "launch", "--config_file", "accelerate_config.yaml"]
-        command += [f"recipes/{recipe}.py", "--config", config]
+        machine = os.path.relpath(root / "accelerate_config.yaml")
+        command = [program("accelerate"), "launch", "--config_file", machine, script]
+        command += ["--config", os.path.relpath(root / config)]
     command += words
 
     for option, given in paths.items():
         several = [given] if isinstance(given, str | Path) else given
-        here = [os.path.abspath(path) if elsewhere and not is_url(path) else str(path) for path in several]
-        command += [f"--{option}", *here]
-
-    go_there = f"cd {shlex.quote(str(root.resolve()))} && " if elsewhere else ""
-    return go_there + shlex.join(command)
+        command += [f"--{option}", *map(str, several)]
+    return shlex.join(command)

@@ -1,10 +1,8 @@
-"""Agreement between ranks (values, errors, the output folder), and the seed of each rank."""
+"""Agreement between ranks (values, errors), and the seed of each rank."""
 
 import contextlib
 import datetime
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -113,33 +111,3 @@ class Ranks:
             raise failure
         for rank, (text, code) in failures.items():  # the first one; rank 0 prints it
             raise RunInterrupted(f"rank {rank}: {text}", code, report=None if self.rank == 0 else False)
-
-    def check_shared_folder(self, folder: Path) -> None:
-        """Creates a folder and checks that every rank sees it.
-
-        Raises:
-            InputError: the folder of another rank is a different one.
-        """
-        if self.count == 1:
-            return
-        probe = folder / f".shared-{self.gather(os.getpid())[0]}.tmp"
-
-        def create() -> None:
-            if self.rank == 0:
-                probe.parent.mkdir(parents=True, exist_ok=True)
-                probe.touch()
-
-        def check() -> None:
-            if not probe.exists():
-                raise InputError(
-                    "not visible to all ranks",
-                    where=str(folder),
-                    remedy="give an --output_dir on a disk that all machines share",
-                )
-
-        self.run_on_all_ranks(create)
-        try:
-            self.run_on_all_ranks(check)
-        finally:
-            if self.rank == 0:
-                probe.unlink(missing_ok=True)

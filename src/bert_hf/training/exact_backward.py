@@ -96,7 +96,7 @@ def without_repeated_rows(trainer: Trainer, batches: Iterator[dict]) -> Iterator
     args: Any = trainer.args
     dataset: Any = trainer.train_dataset
     size = own_rows = args.per_device_train_batch_size
-    if args.world_size > 1 and has_length(dataset) and not args.dataloader_drop_last:
+    if args.world_size > 1 and has_length(dataset):
         last = len(dataset) % (size * args.world_size) or size * args.world_size  # rows of the last batches of all
         own_rows = min(max(0, last - args.process_index * size), size)
     for batch in batches:  # not `yield from`, which would close the iterator of the epoch with this one

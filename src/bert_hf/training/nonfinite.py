@@ -1,7 +1,6 @@
 """Detects losses and gradients that are not finite before they reach the weights, and reports where they come from."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -16,24 +15,20 @@ class NonFiniteGuard:
 
     A loss that is not finite makes its gradient not finite as well. The norm, which is the same on all ranks, then
     tells all of them, before the update. So checking the losses costs no synchronization.
-
-    Args:
-        describe_rows: (step, first, count) → names rows of this rank's share of a step.
     """
 
-    def __init__(self, ranks: Ranks, describe_rows: Callable[[int, int, int], str]):
+    def __init__(self, ranks: Ranks):
         self._ranks = ranks
-        self._describe_rows = describe_rows
-        self._losses: list[tuple[Tensor, int]] = []  # of each micro-batch of the step, and of how many rows it is
+        self._losses: list[Tensor] = []  # of each micro-batch of the step
 
-    def record_loss(self, loss: Tensor, rows: int) -> Tensor:
+    def record_loss(self, loss: Tensor) -> Tensor:
         """Records a loss. Returns it, with a gradient that is not finite where the loss is not."""
-        self._losses.append((loss.detach(), rows))
+        self._losses.append(loss.detach())
         return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
     def has_bad_loss(self) -> bool:
         """True where a loss of the current step is not finite, on any rank. Called by all of them."""
-        return self._ranks.any(any(not loss.isfinite().item() for loss, _ in self._losses))
+        return self._ranks.any(any(not loss.isfinite().item() for loss in self._losses))
 
     def forget(self) -> None:
         """Drops the losses recorded so far: their step is over, or they are not those of a step."""
@@ -58,19 +53,10 @@ class NonFiniteGuard:
 
     def abort(self, step: int) -> NoReturn:
         """Ends the run because of a step. Called by every rank."""
-        mine = []
-        first_row = 0
-        for loss, rows in self._losses:
-            if not math.isfinite(loss.item()):
-                where = self._describe_rows(step, first_row, rows)
-                mine.append(f"rank {self._ranks.rank}: loss {loss.item()} of {where}")
-            first_row += rows
-
+        losses = [loss.item() for loss in self._losses]
+        mine = [f"rank {self._ranks.rank}: loss {loss}" for loss in losses if not math.isfinite(loss)]
         bad_losses = [line for lines in self._ranks.gather(mine) for line in lines]
-        if bad_losses:
-            problem = "; ".join(bad_losses[:4])
-        else:
-            problem = f"gradient not finite, of {self._describe_rows(step, 0, first_row)}"
+        problem = "; ".join(bad_losses[:4]) or "gradient not finite"
         raise RunInterrupted(
             f"step {step}: {problem}; this step is not saved; lower --learning_rate or inspect the examples",
             NOT_FINITE,

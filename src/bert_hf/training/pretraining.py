@@ -116,7 +116,7 @@ def check_pretraining(
     yield from check_train_and_held_out_text(corpus_args)
 
     checkpoint = model_args.model_name_or_path
-    config = config_of_checkpoint(checkpoint) if checkpoint else config_from_json(model_args.config_name)
+    config = planned_config(model_args)
     check_positions(longest_length(example_args), config.max_position_embeddings, checkpoint or model_args.config_name)
     yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
@@ -197,7 +197,7 @@ def pretraining_identity(
     model_settings = {
         key: value
         for key, value in sorted(config.to_dict().items())
-        if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype")
+        if isinstance(value, int | float | str) and key not in ("transformers_version", "dtype", "_name_or_path")
     }
 
     checkpoint = model_args.model_name_or_path

@@ -90,7 +90,7 @@ class ResumableTrainer(Trainer):
         folder = Path(self.args.output_dir)
         self._ranks = Ranks(self.args.process_index, self.args.world_size, self.args.ddp_timeout)
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
-        self._finite = NonFiniteGuard(self._ranks, self.describe_rows)
+        self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
         self._events = _EpochEvents(self._begin_training)
         self.add_callback(self._events)
@@ -133,10 +133,6 @@ class ResumableTrainer(Trainer):
         """Metrics of `evaluate`."""
         return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
 
-    def describe_rows(self, step: int, first: int, count: int) -> str:
-        """Names rows of this rank's share of a step, for an error line."""
-        return f"rows {first} to {first + count - 1} of its share of the batch"
-
     def is_last_step_of_epoch(self) -> bool:
         return self.state.global_step >= self.state.max_steps or float(self.state.epoch or 0.5).is_integer()
 
@@ -157,7 +153,6 @@ class ResumableTrainer(Trainer):
         else:
             self.begin_at(checkpoint)
 
-        self._check_shared_folder()
         self._saved_at = time.monotonic()
         eval_on_start = self.args.eval_on_start and checkpoint is None
         steps = _recorded_steps(self.args, checkpoint)
@@ -169,9 +164,6 @@ class ResumableTrainer(Trainer):
             result = super().train(checkpoint, *args, **kwargs)
             self._end_if_asked(None)
         return result
-
-    def _check_shared_folder(self) -> None:
-        self._ranks.check_shared_folder(self._checkpoints.folder)
 
     def _explain_errors(self) -> AbstractContextManager:
         return preemption.explain_errors(self._ranks, self.args.dataloader_num_workers, lambda: self.state.global_step)
@@ -241,10 +233,9 @@ class ResumableTrainer(Trainer):
 
         A loss that is not finite makes its gradient not finite, which `_get_grad_norm` detects.
         """
-        rows = next(len(value) for value in inputs.values() if value is not None)
         result = compute_loss(model, inputs, *args, **kwargs)
         loss, *outputs = result if isinstance(result, tuple) else (result,)
-        loss = self._finite.record_loss(loss, rows)
+        loss = self._finite.record_loss(loss)
 
         # DeepSpeed updates the weights within its backward, so all ranks check before it
         if self.is_deepspeed_enabled and self._finite.has_bad_loss():
@@ -381,8 +372,6 @@ class ResumableTrainer(Trainer):
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
             self.state.save_to_json(str(place / "trainer_state.json"))
-        if self.args.save_only_model:
-            return
 
         if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
             self.model_wrapped.save_checkpoint(folder)

@@ -3,14 +3,12 @@
 An identity is a dict of settings. A value may be a group, itself a dict (`optimizer` → `learning_rate`, …).
 """
 
-import os
 from enum import Enum
 from typing import Any
 
 from bert_hf.data.corpus.checksums import file_checksum, text_checksum
 from bert_hf.models.loading import find_checkpoint, weight_files
 
-_PATHS = ("checkpoint", "_name_or_path")  # may be spelled differently: runs/mine, ./runs/mine/
 _EVALUATION = ("eval_strategy", "eval_steps", "eval_delay", "eval_on_start")
 _SHOWN = 4  # differing entries that a message lists
 
@@ -57,19 +55,13 @@ def differences(recorded: dict, present: dict) -> dict[str, list[str]]:
     for key, now in present.items():
         before = recorded.get(key)
         if isinstance(now, dict) and isinstance(before, dict):
-            names = [name for name in {**before, **now} if not _same(name, before.get(name), now.get(name))]
+            names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             entries = [f"{name}: {now.get(name)}, was {before.get(name)}" for name in names]
         else:
-            entries = [] if _same(key, before, now) else [f"{key}: {now}, was {before}"]
+            entries = [] if before == now else [f"{key}: {now}, was {before}"]
         if entries:
             changed[key] = entries
     return changed
-
-
-def _same(name: str, recorded: Any, present: Any) -> bool:
-    if name in _PATHS and recorded and present:
-        return os.path.normpath(recorded) == os.path.normpath(present)
-    return recorded == present
 
 
 def describe(found: dict[str, list[str]]) -> str:

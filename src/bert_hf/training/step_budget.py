@@ -147,9 +147,6 @@ def _seconds_per_step(
 class _TrialTrainer(PreTrainer):
     """A trainer that writes nothing."""
 
-    def _check_shared_folder(self) -> None:
-        pass  # each rank has another temporary folder
-
     def _save_checkpoint(self, model, trial) -> None:
         raise RunInterrupted("interrupted while measuring speed; the same command starts from the beginning", STOPPED)
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.files import read_json_object
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST, InputShards, remove_leftovers, write_json, write_manifest
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.corpus.worker_pool import map_ahead, worker_errors
+from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.sources import Source
 from bert_hf.data.text.tokenization import TOKENIZER_FILES, save_tokenizer, tokenizer_checksum
 from bert_hf.errors import InputError
@@ -41,7 +41,7 @@ def prepare(
     """Splits the inputs into sentences and these into ids, one or more shards in `folder` per input.
 
     Args:
-        inputs: sources (see `readers`): anything with `name`, `checksum()` and `read()`.
+        inputs: see `sources`: anything with `name`, `checksum()` and `read()`.
         language: for the sentence splitter; None: a line is a sentence.
         shard: (i, n): make the inputs i, i + n, i + 2n, …: one of n parts of the work.
         without: {input: numbers of documents that are left out}.
@@ -129,7 +129,7 @@ def _complete(folder: Path, recipe: dict, jobs: list[InputShards], num_proc: int
     with filelock.FileLock(folder / _LOCK):  # two parts may end at the same moment
         write_manifest(folder, facts, entries)
     (folder / _LOCK).unlink(missing_ok=True)
-    return Corpus.open(folder)
+    return Corpus(folder)
 
 
 def _remove_corpus(folder: Path) -> None:
@@ -163,9 +163,8 @@ def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: 
     else:
         made = (InputShards.write(*each, mapped) for each in work)
     try:
-        with worker_errors():
-            for job, entries in zip(jobs, made, strict=True):
-                job.entries = entries
+        for job, entries in zip(jobs, made, strict=True):
+            job.entries = entries
     except BaseException:  # an error ends the worker processes at once
         for job in jobs:
             remove_leftovers(job.path)

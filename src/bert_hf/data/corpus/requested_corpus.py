@@ -1,11 +1,10 @@
 """Loads or creates text sources, tokenizer, corpus and held-out split from a run's options.
 
-A tokenizer, a corpus and a list of duplicates that take time to make are kept in `--cache_dir`.
+A tokenizer and a corpus, which take time to make, are kept in `--cache_dir`.
 """
 
 import contextlib
 import heapq
-import json
 import os
 import shutil
 import tempfile
@@ -23,16 +22,14 @@ from bert_hf.console import logger
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
-from bert_hf.data.corpus.shards import FORMAT, MANIFEST, write_json
+from bert_hf.data.corpus.shards import FORMAT, MANIFEST
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.corpus.worker_pool import worker_errors
-from bert_hf.data.text.deduplication import METHOD, Duplicates, find_duplicates
 from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import check_disjoint, compression, expand, is_url, kind_of
 from bert_hf.data.text.readers import KINDS, Piece
 from bert_hf.data.text.sources import Source, TextFile, hub_shards
 from bert_hf.data.text.tokenization import fingerprint_text, load_tokenizer, save_tokenizer, train_tokenizer
-from bert_hf.errors import InputError
+from bert_hf.errors import InputError, mask_secrets
 
 _READ_FILES = 64  # files whose beginnings are checked, evenly spread; all are checked to exist
 _HEAD = 1 << 18  # characters of each
@@ -80,7 +77,7 @@ def prepared_folder(paths: list[str] | None) -> str | None:
 def open_prepared(corpus_args: TextArguments, folder: str) -> Corpus:
     """Opens a prepared folder; one behind a URL is read through the cache."""
     where = RemoteShards(folder, Path(corpus_args.cache_dir).expanduser()) if is_url(folder) else folder
-    return Corpus.open(where)
+    return Corpus(where)
 
 
 def sample_inputs(inputs: Sequence[Source], limit: int = TOKENIZER_SAMPLE) -> list[Piece]:
@@ -148,21 +145,6 @@ def load_or_train_tokenizer(tokenizer_args: TokenizerArguments, corpus_args: Tex
 # ---- corpus
 
 
-def load_or_find_duplicates(corpus_args: TextArguments, inputs: list, kind: str) -> Duplicates:
-    """The duplicates among the documents (see `deduplication`), from the cache where they were found before."""
-    path = _cached(corpus_args, "duplicates", [kind, METHOD, _stamps(inputs)]).with_suffix(".json")
-    if path.is_file():
-        content = json.loads(path.read_bytes())
-        numbers = {int(source): frozenset(own) for source, own in content.pop("numbers").items()}
-        return Duplicates(numbers, **content)
-
-    with worker_errors():
-        duplicates = find_duplicates(inputs, kind, corpus_args.num_proc)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**vars(duplicates), "numbers": {source: sorted(own) for source, own in duplicates.items()}})
-    return duplicates
-
-
 def load_or_prepare_corpus(
     corpus_args: TextArguments, tokenizer: PreTrainedTokenizerBase, files: list[str] | None
 ) -> Corpus:
@@ -182,9 +164,9 @@ def load_or_prepare_corpus(
     with _one_process_at_a_time(cached):
         if (cached / MANIFEST).is_file():
             with contextlib.suppress(InputError):  # a cache from which old files were removed: the others are kept
-                return Corpus.open(cached)
+                return Corpus(cached)
         prepare(inputs, tokenizer, cached, language=language, num_proc=corpus_args.num_proc)
-        return Corpus.open(cached)
+        return Corpus(cached)
 
 
 def load_train_and_held_out(corpus_args: CorpusArguments, tokenizer: PreTrainedTokenizerBase) -> tuple[Corpus, Corpus]:
@@ -233,7 +215,16 @@ def check_preparing(_: TokenizerArguments, text_args: TextArguments, *more: Any)
 
 
 def _stamps(inputs: list) -> list:
-    return [[source.stamp(), getattr(source, "text_column", None)] for source in inputs]
+    return [[_stamp(source), getattr(source, "text_column", None)] for source in inputs]
+
+
+def _stamp(source: Source) -> list:
+    """What detects a changed text: of a file its path, size and modification time, so that it need not be read."""
+    place = getattr(source, "path", source.name)
+    if isinstance(source, TextFile) and not is_url(place):
+        stat = Path(place).stat()
+        return [str(Path(place).resolve()), stat.st_size, stat.st_mtime_ns]
+    return [mask_secrets(place), source.checksum()]
 
 
 def _cached(corpus_args: TextArguments, what: str, made_from: list) -> Path:

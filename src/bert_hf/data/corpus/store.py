@@ -177,7 +177,11 @@ class Corpus:
         shards: list[int] | None = None,
         documents: dict[int, np.ndarray] | None = None,
     ):
-        """`where`: a folder made by `prepare`. The rest is for `subset`: what was read of it, and which part."""
+        """`where`: a folder made by `prepare`. The rest is for `subset`: what was read of it, and which part.
+
+        Raises:
+            InputError: there is no such corpus, or its shards are not as the manifest says.
+        """
         self.storage: ShardStorage = LocalShards(Path(where)) if isinstance(where, str | Path) else where
         self.manifest = _read_manifest(self.storage) if manifest is None else manifest
         self.shards = list(range(len(self._entries))) if shards is None else shards
@@ -188,15 +192,6 @@ class Corpus:
         if self.documents:
             chosen = [[shard, np.packbits(mask).tobytes().hex()] for shard, mask in sorted(self.documents.items())]
             self.fingerprint = json_checksum([self.fingerprint, self.shards, chosen])
-
-    @classmethod
-    def open(cls, where: str | Path | ShardStorage) -> "Corpus":
-        """Opens a folder made by `prepare`, or the shards of a storage.
-
-        Raises:
-            InputError: no such corpus, or its shards are not as the manifest says.
-        """
-        return cls(where)
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_open": {}}  # a worker process maps the files again

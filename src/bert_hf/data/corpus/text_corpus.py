@@ -77,7 +77,7 @@ def open_corpus(
         InputError: several data sets, or another tokenizer than the corpus was prepared with.
     """
     if isinstance(source, str | Path):
-        source = Corpus.open(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
+        source = Corpus(RemoteShards(str(source), Path(_CACHE).expanduser()) if is_url(source) else source)
     if isinstance(source, Corpus) and tokenizer is not None:
         source.check_tokenizer(tokenizer)
     if hasattr(source, "windows") and hasattr(source, "window"):

@@ -1,6 +1,5 @@
 """Ordered parallel map over worker processes with bounded look-ahead."""
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -18,6 +17,9 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
 
     (joblib's generator computes on whether or not its results are taken: a slow disk would fill the memory.) With a
     `num_proc` of 1 they are computed in this process.
+
+    Raises:
+        InputError: a worker process died.
     """
     if num_proc == 1:
         yield from starmap(function, arguments)
@@ -32,26 +34,19 @@ def map_ahead(function: Callable, arguments: Iterable[tuple], num_proc: int) -> 
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    except BaseException:  # an error, or the rest is not taken
+    except BaseException as error:  # or the rest is not taken
         _pool.cache_clear()
         pool.shutdown(kill_workers=True)
-        raise
+        if not isinstance(error, TerminatedWorkerError):
+            raise
+        raise InputError(
+            "a worker process was killed (out of memory?)",
+            where="--num_proc",
+            remedy="use fewer processes; the same command resumes",
+        ) from None
 
 
 @lru_cache(maxsize=1)
 def _pool(num_proc: int) -> ProcessPoolExecutor:
     """The processes are reused for the next input; they end when they are idle for a minute."""
     return ProcessPoolExecutor(num_proc, timeout=60)
-
-
-@contextlib.contextmanager
-def worker_errors() -> Iterator[None]:
-    """Turns the death of a worker process into an `InputError`, which is one line."""
-    try:
-        yield
-    except TerminatedWorkerError:
-        raise InputError(
-            "a worker process was killed (out of memory?)",
-            where="--num_proc",
-            remedy="use fewer processes; the same command resumes",
-        ) from None

@@ -18,7 +18,6 @@ import numpy as np
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.sources import Source
 
-METHOD = 2  # changes with whatever changes the result
 SIMILAR = 0.8
 SHINGLE = 5  # words; a document of fewer is one shingle
 _VALUES = 256  # of a signature, a byte each
@@ -45,7 +44,7 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     """The documents that equal ("exact"), or nearly equal ("near"), an earlier one that is kept.
 
     Args:
-        inputs: sources (see `readers`).
+        inputs: see `sources`.
         num_proc: processes, each of which reads whole inputs. The result does not depend on it.
     """
     near = kind == "near"

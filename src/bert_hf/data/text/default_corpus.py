@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_hf.data.corpus.checksums import json_checksum
-from bert_hf.data.text.readers import Piece
-from bert_hf.data.text.sources import Texts
+from bert_hf.data.text.readers import Piece, cut_pieces
 
 # In this order: the standard library, then packages that come with this project. Of each no more than a share, so
 # that the text has many subjects: a NOT_NEXT segment from the same package is hard to tell from the next sentence.
@@ -33,13 +32,9 @@ _PROSE = re.compile(r"[A-Z`*\"'(].*[.!?:)]$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Documentation:
-    """The embedded default corpus as a source (see `readers`)."""
+    """The embedded default corpus as a source (see `sources`)."""
 
     name: str = "documentation"
-
-    def stamp(self) -> list:
-        """See `TextFile.stamp`."""
-        return [self.name, self.checksum()]
 
     def checksum(self) -> str:
         """SHA-256 of the versions that decide the text."""
@@ -47,7 +42,8 @@ class Documentation:
 
     def read(self) -> Iterator[Piece]:
         """The documents."""
-        return Texts(default_documents()).read()
+        for text in default_documents():
+            yield from cut_pieces(text)
 
 
 def default_versions() -> dict[str, str]:

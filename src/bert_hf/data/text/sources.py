@@ -1,61 +1,27 @@
-"""Inputs of a corpus: texts in memory, files, shards of Hub datasets.
+"""Inputs of a corpus: files, shards of Hub datasets, the documentation on this machine.
 
-A source is one input. It has a `name`, a `checksum()` of its content, and `read()`, which yields its documents in
-order, as `Piece`s. Sources are sent to worker processes.
+A source is one input. It has a `name`, the same on every machine, a `checksum()` of its content, or of what identifies
+it, and `read()`, which yields its documents in order, as `Piece`s. Sources are sent to worker processes.
 """
 
 import contextlib
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import fsspec
 
-from bert_hf.data.corpus.checksums import file_checksum, json_checksum, text_checksum
+from bert_hf.data.corpus.checksums import file_checksum, text_checksum
+from bert_hf.data.text.default_corpus import Documentation
 from bert_hf.data.text.input_files import access_errors, is_url, kind_of, path_without_query
 from bert_hf.data.text.readers import Piece, cut_pieces, read_plain
 from bert_hf.data.text.tables import Row, read_texts, row_texts, with_class_names
-from bert_hf.errors import InputError, mask_secrets
+from bert_hf.errors import InputError
 
 # Fields of a server's answer that change when the file does
 _VERSION_FIELDS = ("size", "etag", "blobid", "lfs", "versionid", "lastmodified", "lastcommit", "mtime", "created")
 _HUB_REMEDY = "check the id, --dataset_config_name and the network, or give --train_file"
-
-
-class Source(Protocol):
-    """One input of a corpus."""
-
-    @property
-    def name(self) -> str:
-        """Name, independent of the machine."""
-        ...
-
-    def checksum(self) -> str:
-        """SHA-256 of its content, or of what identifies its content."""
-        ...
-
-    def read(self) -> Iterator[Piece]:
-        """Its documents."""
-        ...
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Documents that are in memory already."""
-
-    texts: tuple[str, ...]
-    name: str = "texts"
-
-    def checksum(self) -> str:
-        """SHA-256 of all that `read` yields."""
-        return json_checksum(self.texts)
-
-    def read(self) -> Iterator[Piece]:
-        """The documents."""
-        for text in self.texts:
-            yield from cut_pieces(text)
 
 
 @dataclass(frozen=True)
@@ -72,13 +38,6 @@ class TextFile:
     def name(self) -> str:
         """The last part of its path: the same on every machine."""
         return path_without_query(self.path).name
-
-    def stamp(self) -> list:
-        """Path, size and modification time: detects a changed file without reading it."""
-        if is_url(self.path):
-            return [mask_secrets(self.path), self.checksum()]
-        stat = Path(self.path).stat()
-        return [str(Path(self.path).resolve()), stat.st_size, stat.st_mtime_ns]
 
     def checksum(self) -> str:
         """SHA-256 of its bytes; of a URL, of what the server reports: size and, where it does, version and time."""
@@ -119,10 +78,6 @@ class HubShard:
         """Dataset and number of the shard."""
         return f"{self.dataset}-{self.config or 'default'}-train-{self.index:05d}-of-{self.shards:05d}"
 
-    def stamp(self) -> list:
-        """See `TextFile.stamp`."""
-        return [self.name, self.checksum()]
-
     def checksum(self) -> str:
         """SHA-256 of the shard's name and the dataset's revision."""
         import huggingface_hub
@@ -139,6 +94,9 @@ class HubShard:
             for text in row_texts(rows, self.text_column):
                 if text:
                     yield from cut_pieces(text)
+
+
+Source = TextFile | HubShard | Documentation
 
 
 def _load_streaming(dataset: str, config: str | None):

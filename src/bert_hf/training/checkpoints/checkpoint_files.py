@@ -144,8 +144,6 @@ def verify_named(folder: Path) -> dict:
     Raises:
         InputError: it does not exist, is not a checkpoint of ours, or is damaged.
     """
-    if not folder.is_dir():
-        raise InputError("no such checkpoint", where=folder, remedy="give a folder checkpoint-N, or leave it out")
     if not (folder / MANIFEST).exists():
         raise InputError(
             f"not a checkpoint of bert_hf (no {MANIFEST})",
