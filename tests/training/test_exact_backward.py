@@ -51,6 +51,22 @@ def losses(trainer):
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
+def test_a_step_before_training(tmp_path, tokenizer):
+    """From Python, without `train`: loss and gradient of a plain backward, and no trace in the run that follows."""
+    fresh, used = (make(tmp_path / name, tokenizer, logging_steps=1, **OPTIONS) for name in ("fresh", "used"))
+    batch = next(iter(used.get_train_dataloader()))
+    loss = used.training_step(used.model, batch)
+    gradients = [parameter.grad.clone() for parameter in used.model.parameters()]
+
+    used.model.zero_grad()
+    expected = used.model(**batch).loss
+    expected.backward()
+    assert loss == pytest.approx(expected.item(), rel=1e-6)
+    for parameter, gradient in zip(used.model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-5, atol=1e-7)
+    assert losses(used) == losses(fresh)
+
+
 def test_a_step_that_divides_by_accumulation_steps_changes_nothing(tmp_path, tokenizer, monkeypatch):
     whole = make(tmp_path / "whole", tokenizer, micro=16, accumulation=1, logging_steps=1, **OPTIONS)
     expected = losses(whole)

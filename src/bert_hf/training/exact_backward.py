@@ -28,6 +28,7 @@ def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *in
     Returns:
         that loss, detached.
     """
+    vars(trainer).setdefault("current_gradient_accumulation_steps", 1)  # Trainer sets it in `train` alone
     computed: list[Tensor] = []
     compute_loss: Callable[..., Any] = trainer.compute_loss
     backward = trainer.accelerator.backward
