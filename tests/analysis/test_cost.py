@@ -12,10 +12,8 @@ from bert_hf.analysis.estimate import (
     Plan,
     activation_bytes,
     corpus_tokens_of_row,
-    device_bytes,
     expected_mfu,
     find_device,
-    largest_micro_batch,
     report,
     state_bytes,
 )
@@ -179,13 +177,4 @@ def test_shorter_rows_come_first_in_batches_of_as_many_rows():
     usual = plan(phases=((128, 10),), micro_batch=4)
     warmed = plan(phases=((32, 10), (128, 10)), micro_batch=4)
     assert activation_bytes(warmed, 4) == activation_bytes(usual, 4)
-    assert largest_micro_batch(warmed, 0, 1) == largest_micro_batch(usual, 0, 1)
     assert warmed.seconds(64) == pytest.approx(2 * usual.seconds(64))  # both wait for as many launches
-
-
-def test_the_largest_micro_batch_is_the_largest():
-    for stage in range(4):
-        most = largest_micro_batch(plan("large"), stage, 8)
-        assert device_bytes(plan("large"), stage, 8, most) <= 0.9 * H200.memory
-        assert device_bytes(plan("large"), stage, 8, most + 1) > 0.9 * H200.memory
-    assert largest_micro_batch(plan("large", device=H200._replace(memory=5e9)), 0, 8) == 0

@@ -85,10 +85,9 @@ def test_pseudo_log_likelihood_of_a_toy_model_by_hand(tokenizer):
     # "w0 w1": p(w0 | w1) = ½, p(w1 | w0) = ¼ · "w2 w1": ½ · ¼ · "w2": ¾
     assert scores == pytest.approx([math.log(1 / 8), math.log(1 / 8), math.log(3 / 4)])
 
-    pairs = [MinimalPair("w2", "w0 w1", "one", "x"), MinimalPair("w0 w1", "w2 w1", "two", "y")]
+    pairs = [MinimalPair("w2", "w0 w1"), MinimalPair("w0 w1", "w2 w1")]
     found = minimal_pairs(pairs, model, tokenizer)  # the second one is a tie, which counts as wrong
     assert found["accuracy"] == 0.5
-    assert found["by_phenomenon"] == {"x": 1.0, "y": 0.0}
 
 
 def test_masked_copies_of_words_in_pieces():
@@ -217,7 +216,6 @@ def test_losses_equal_those_of_the_stock_model(model, tokenizer):
     assert sorted(outputs.losses) == pytest.approx(sorted(expected), abs=1e-4)
     found = masked_lm(text, model, tokenizer)
     assert found["loss"] == pytest.approx(np.mean(expected), abs=1e-5)
-    assert found["masked_loss"] == found["loss"]  # every predicted token is shown as [MASK] here
     shares = (text.counts + 1) / (text.counts + 1).sum()
     assert found["unigram_loss"] == pytest.approx(-np.log(shares[outputs.targets]).mean())
 

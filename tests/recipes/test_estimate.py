@@ -77,4 +77,3 @@ def test_every_length_of_the_run_is_counted(capsys):
     begins = [0, *(phase.end for phase in phases[:-1])]
     steps = np.diff([*begins, 1001]).tolist()
     assert lengths == [f"length {phase.max_seq_length}: {n} steps" for phase, n in zip(phases, steps, strict=True)]
-    assert "(and the largest micro-batch at 128 that" in said

@@ -54,7 +54,6 @@ MFU_OF_GPU = ((0, 768, 1024), (0.0, 0.27, 0.45))
 MFU_OF_CPU = ((128, 256, 768), (0.557, 0.757, 0.845))
 
 LAUNCH_SECONDS = 1.0e-3  # assumed: to launch a layer's kernels, forward and backward, under eager autocast
-HEADROOM = 0.9  # of the memory may be used: the rest is for the driver, fragments, the collectives' own buffers
 FILL = 0.94  # real tokens of a row's length: Wikipedia at 128. Short documents at 512 have fewer
 KEPT = 0.857  # tokens of the corpus that truncation leaves at 128
 
@@ -165,15 +164,6 @@ def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
     return state_bytes(parameter_count(plan.config), stage, devices, plan.half) + activation_bytes(plan, rows)
 
 
-def largest_micro_batch(plan: Plan, stage: int, devices: int) -> int:
-    """The most rows of the usual length that fit into a device; 0: none do."""
-    many = 1_000_000  # rows, which make the bytes of a single one exact
-    state = state_bytes(parameter_count(plan.config), stage, devices, plan.half)
-    if state + activation_bytes(plan, 1) > HEADROOM * plan.device.memory:
-        return 0
-    return int((HEADROOM * plan.device.memory - state) / (activation_bytes(plan, many) / many))
-
-
 # ---- the run, from the options of pretrain.py
 
 
@@ -265,11 +255,8 @@ def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
         seconds, micro = plan.seconds(devices), plan.micro(devices)
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
         row += [f"{seconds / 3600 * devices:,.1f}", f"{tokens / seconds:,.0f}"]
-        for stage in range(4):
-            most = largest_micro_batch(plan, stage, devices)
-            row.append(f"{device_bytes(plan, stage, devices, micro) / 1e9:,.2f} (≤ {most:,})")
+        row += [f"{device_bytes(plan, stage, devices, micro) / 1e9:,.2f}" for stage in range(4)]
         table.append(row)
 
-    memory = f"{HEADROOM * device.memory / 1e9:,.1f} GB"
-    title = f"time; memory of a device in GB (and the largest micro-batch at {plan.length} that {memory} hold)"
+    title = f"time; memory in GB, of the {device.memory / 1e9:,.1f} of a device"
     return [*lines, "", title, *format_table(table)]

@@ -1,6 +1,5 @@
 """Writes hidden states of texts as Parquet files: one vector per text or per token, in bounded memory, resumable."""
 
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +16,7 @@ from tokenizers import Encoding
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import OutputArguments
-from bert_hf.config.files import read_json_object, write_durably
+from bert_hf.config.files import flush_to_disk, read_json_object, write_durably
 from bert_hf.config.hardware import cpu_threads
 from bert_hf.config.parser import option
 from bert_hf.data.corpus.checksums import text_checksum
@@ -34,7 +33,6 @@ from bert_hf.training.run_fingerprint import describe, differences, weights_chec
 
 FEATURE_RECORD = "_features.json"  # marks a folder of ours; readers of Parquet folders skip names that begin with "_"
 TEXTS_PER_FILE = 100_000
-_TEXTS_PER_CHUNK = {"none": 256}  # that are sorted by length and written together; 4,096 where they are pooled
 _SEPARATOR = " ||| "  # between the texts of a pair in a line (extract_features.py of google-research/bert)
 
 
@@ -243,30 +241,27 @@ def write_features(
     names = sorted(folder.glob("features-*.parquet"))  # whole: each got its name when it was complete
     count = sum(pq.read_metadata(name).num_rows for name in names)
     remaining = islice(texts, count, None)
-    at_once = _TEXTS_PER_CHUNK.get(extractor.pooling, 4096)
-    for number in itertools.count(len(names)):
-        of_file = islice(remaining, TEXTS_PER_FILE)
-        chunk = list(islice(of_file, at_once))
-        if not chunk:
-            break
+    at_once = 256 if extractor.pooling == "none" else 4096  # texts that are sorted by length and written together
 
+    number = len(names)
+    while True:
         path = folder / f"features-{number:05d}.parquet"
         temporary = folder / f".{path.name}.tmp"
-        with open(temporary, "wb") as file:
-            writer: pq.ParquetWriter | None = None
-            while chunk:
-                batch = _record_batch(extractor, extractor.encode(chunk), count, np.dtype(dtype))
-                writer = writer or pq.ParquetWriter(file, batch.schema, use_dictionary=False, write_statistics=False)
-                writer.write_batch(batch)
-                count += len(chunk)
-                chunk = list(islice(of_file, at_once))
-            assert writer is not None
-            writer.close()
-            file.flush()
-            os.fsync(file.fileno())
+        of_file = islice(remaining, TEXTS_PER_FILE)
+        writer: pq.ParquetWriter | None = None
+        while chunk := list(islice(of_file, at_once)):
+            batch = _record_batch(extractor, extractor.encode(chunk), count, np.dtype(dtype))
+            writer = writer or pq.ParquetWriter(temporary, batch.schema, use_dictionary=False, write_statistics=False)
+            writer.write_batch(batch)
+            count += len(chunk)
+
+        if writer is None:
+            return count
+        writer.close()
+        flush_to_disk(temporary)
         os.replace(temporary, path)
         report(f"{path}: {count:,} texts")
-    return count
+        number += 1
 
 
 def _record_batch(extractor: FeatureExtractor, texts: list[Encoding], begin: int, dtype: np.dtype) -> pa.RecordBatch:

@@ -82,7 +82,6 @@ class Outputs(NamedTuple):
     """The outputs of one pass over N examples with M predicted tokens."""
 
     targets: np.ndarray  # (M,) the tokens to predict
-    shown: np.ndarray  # (M,) the inputs in their places: [MASK], a random token, the token itself
     losses: np.ndarray  # (M,) nats
     correct: np.ndarray  # (M,) bool
     next_sentence: np.ndarray  # (N,) logit of "B follows A" minus that of "B is from another document"
@@ -105,12 +104,12 @@ def outputs_of(model: BertForPreTraining, examples: list[Example], tokenizer: Pr
         logits = model.cls.predictions(states[predicted]).float()  # (M, V): the head on predicted positions alone
         losses = cross_entropy(logits, labels[predicted], reduction="none")
         correct = logits.argmax(-1) == labels[predicted]
-        batches.append((labels[predicted], inputs["input_ids"][predicted], losses, correct))
+        batches.append((labels[predicted], losses, correct))
 
         scores = model.cls.seq_relationship(pooled).float()
         following[batch] = (scores[:, 0] - scores[:, 1]).cpu().numpy()
-    targets, shown, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*batches, strict=True))
-    return Outputs(targets, shown, losses, correct, following)
+    targets, losses, correct = (torch.cat(parts).cpu().numpy() for parts in zip(*batches, strict=True))
+    return Outputs(targets, losses, correct, following)
 
 
 # ---- masked language model
@@ -156,9 +155,8 @@ def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTraine
     """Loss (nats) and accuracy on the text, and the loss without word order and without context.
 
     Returns:
-        loss and its standard error (tokens taken as independent), accuracy, masked_loss (where the input shows
-        [MASK]), unigram_loss (by the text's own frequencies, one added to each), shuffled_gap (what word order is
-        worth), replaced_gap (what context is worth).
+        loss, accuracy, unigram_loss (by the text's own frequencies, one added to each), shuffled_gap (what word order
+        is worth), replaced_gap (what context is worth).
     """
     corruptor = Corruptor(tokenizer, text.counts)
     plain = outputs_of(model, text.examples, tokenizer)
@@ -169,11 +167,8 @@ def masked_lm(text: HeldOutText, model: BertForPreTraining, tokenizer: PreTraine
     unigram = -np.log(smoothed[plain.targets] / smoothed.sum())
     loss = float(plain.losses.mean())
     return {
-        "predicted_tokens": len(plain.targets),
         "loss": loss,
-        "loss_standard_error": float(plain.losses.std(ddof=1) / np.sqrt(len(plain.losses))),
         "accuracy": float(plain.correct.mean()),
-        "masked_loss": float(plain.losses[plain.shown == tokenizer.mask_token_id].mean()),
         "unigram_loss": float(unigram.mean()),
         "shuffled_gap": float(shuffled.losses.mean()) - loss,
         "replaced_gap": float(replaced.losses.mean()) - loss,
@@ -203,14 +198,12 @@ class MinimalPair(NamedTuple):
 
     good: str
     bad: str
-    paradigm: str
-    phenomenon: str
 
 
 def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
     """At most `most` pairs of each paradigm, a random sample, from JSON lines as BLiMP ships them.
 
-    Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm, `linguistics_term` (else `field`) the phenomenon.
+    Keys: `sentence_good`, `sentence_bad`; `UID` names the paradigm.
 
     Raises:
         InputError: a line lacks a sentence.
@@ -223,9 +216,8 @@ def read_minimal_pairs(files: list[str], most: int) -> list[MinimalPair]:
                 raise row.error("not a minimal pair", "give sentence_good and sentence_bad, both text")
 
             paradigm = str(row.values.get("UID") or Path(path).name)
-            phenomenon = str(row.values.get("linguistics_term") or row.values.get("field") or paradigm)
             good, bad = (whole_text(str(sentence)) for sentence in sentences)
-            by_paradigm[paradigm].append(MinimalPair(good, bad, paradigm, phenomenon))
+            by_paradigm[paradigm].append(MinimalPair(good, bad))
 
     rng = np.random.default_rng(0)
     chosen = []
@@ -289,18 +281,13 @@ def pseudo_log_likelihoods(
 def minimal_pairs(
     pairs: list[MinimalPair], model: BertForPreTraining, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Any]:
-    """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong), also by phenomenon."""
+    """Share of the pairs whose grammatical sentence scores higher (a tie counts as wrong)."""
     scores = pseudo_log_likelihoods(model, [text for pair in pairs for text in (pair.good, pair.bad)], tokenizer)
     right = scores[0::2] - scores[1::2] > _TIE
     share = float(right.mean())
-
-    by_phenomenon: dict[str, list[bool]] = defaultdict(list)
-    for pair, one in zip(pairs, right.tolist(), strict=True):
-        by_phenomenon[pair.phenomenon].append(one)
 
     return {
         "pairs": len(pairs),
         "accuracy": share,
         "standard_error": float(np.sqrt(share * (1 - share) / len(pairs))),
-        "by_phenomenon": {name: float(np.mean(found)) for name, found in sorted(by_phenomenon.items())},
     }

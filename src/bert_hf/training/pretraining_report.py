@@ -49,14 +49,10 @@ class PreTrainingReport:
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
 
-    def _planned_tokens(self) -> int:
-        """Tokens of all steps, if no example were shorter than the length of its phase."""
-        mean_length = sum(share * length for length, share in self.example_args.lengths())
-        return round(self.args.max_steps * global_batch_size(self.args) * mean_length)
-
     def _banner(self) -> str:
         args, config = self.args, self.model.config
-        tokens = self._planned_tokens()
+        mean_length = sum(share * length for length, share in self.example_args.lengths())
+        tokens = round(args.max_steps * global_batch_size(args) * mean_length)
         passes = tokens / max(1, self.corpus.tokens)
         return (
             f"model: {config.num_hidden_layers} layers × {config.hidden_size}, "

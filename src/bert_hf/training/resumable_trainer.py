@@ -9,7 +9,6 @@ The private methods of Trainer that are overridden or called are listed in `test
 """
 
 import functools
-import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,7 +20,7 @@ import transformers
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bert_hf.config.finetuning_arguments import resolve_by_width
@@ -155,11 +154,10 @@ class ResumableTrainer(Trainer):
 
         self._saved_at = time.monotonic()
         eval_on_start = self.args.eval_on_start and checkpoint is None
-        steps = _recorded_steps(self.args, checkpoint)
         with (
             preemption.defer_signals(),
             self._explain_errors(),
-            replaced_attributes(self.args, eval_on_start=eval_on_start, **steps),
+            replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
             self._end_if_asked(None)
@@ -371,7 +369,10 @@ class ResumableTrainer(Trainer):
         place = Path(folder)
         if self.args.should_save:
             trainer_state.export_callbacks(self.state, [*self.callback_handler.callbacks, self.control])
-            self.state.save_to_json(str(place / "trainer_state.json"))
+            # Shares as in the command (0.25, not 15 steps): Trainer compares both when the run resumes
+            given = {name: getattr(self.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
+            with replaced_attributes(self.state, **given):
+                self.state.save_to_json(str(place / "trainer_state.json"))
 
         if self.is_deepspeed_enabled:  # writes its own files, which hold pickles: the documented exception
             self.model_wrapped.save_checkpoint(folder)
@@ -490,15 +491,3 @@ def _with_own_generator(loader: DataLoader, seed: int) -> DataLoader:
     inner = getattr(loader, "base_dataloader", loader)  # accelerate wraps the loader whose generator is used
     inner.generator = torch.Generator().manual_seed(seed)
     return loader
-
-
-def _recorded_steps(args: TrainingArguments, checkpoint: str | None) -> dict[str, int]:
-    """Steps between log lines, evaluations and checkpoints as the resumed run counts them, where `args` name a share.
-
-    Trainer compares both, and warns that 0.25 is not 15.
-    """
-    if checkpoint is None:
-        return {}
-    state = json.loads((Path(checkpoint) / "trainer_state.json").read_text())
-    shares = {name: getattr(args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-    return {name: state[name] for name, share in shares.items() if share is not None and share < 1}

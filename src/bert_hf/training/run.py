@@ -66,18 +66,14 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> output_folde
 
 def choose_precision(args: RunArguments, hidden_size: int) -> None:
     """Sets `args.bf16` where the command does not give it: as the run began, else by the rule of `precision.py`."""
-    before = rank0_value(_recorded_precision(args) if args.process_index == 0 else None, args)
-    line = resolve_precision(args, hidden_size, before)
-    if line is not None:
-        logger.info(line)
-
-
-def _recorded_precision(args: RunArguments) -> str | None:
-    """The precision of the run in the output folder, or else of the checkpoint that --resume_from_checkpoint names."""
     identity = recorded_by_this_run(args)
     if identity is None and (named := requested_checkpoint(args)):
         identity = recorded(Path(named), checkpoint_files.MANIFEST)
-    return identity.get("precision") if identity else None
+    before = rank0_value((identity or {}).get("precision"), args)
+
+    line = resolve_precision(args, hidden_size, before)
+    if line is not None:
+        logger.info(line)
 
 
 def describe_machine(args: TrainingArguments) -> str:

@@ -146,12 +146,21 @@ class ShardWriter:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes left of an input's shards: of the one at `path` and later ones.
-
-    A process that still writes one of them, because a part was started twice, then ends with an error.
-    """
+    """Removes what killed processes of this machine left of an input's shards: of the one at `path` and later ones."""
     for leftover in path.parent.glob(f".{path.stem}[.-]*.tmp"):
-        leftover.unlink(missing_ok=True)
+        process = leftover.stem.partition(f".arrow.{socket.gethostname()}-")[2]  # another host's is not a number
+        if process.isdigit() and not _is_alive(int(process)):
+            leftover.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends no signal
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def finished_shard(path: Path, fingerprint: str) -> dict | None:

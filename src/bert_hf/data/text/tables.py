@@ -259,17 +259,13 @@ def _json_rows(path: str, encoding: str | None) -> Iterator[_Numbered]:
         text = "\n" * (number - 1) + "\n".join([first, *(line for _, line in lines)])
         items = ((None, item) for item in parse_json(text, path, "fix the array of JSON objects"))
     else:
-        items = _parsed_lines(itertools.chain([(number, first)] if first else [], lines), path)
+        every = itertools.chain([(number, first)] if first else [], lines)
+        items = ((number, parse_json(line, path, _JSON_HINT, line=number)) for number, line in every)
 
     for line, item in items:
         if not isinstance(item, dict):
             raise InputError("not a JSON object", where=path, line=line, remedy=_JSON_HINT)
         yield line, item
-
-
-def _parsed_lines(lines: Iterable[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
-    for number, line in lines:
-        yield number, parse_json(line, path, _JSON_HINT, line=number)
 
 
 # ---- Parquet

@@ -23,7 +23,6 @@ from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
-REPLACED = "saving-replaced-"  # prefix of one that is being replaced by another of the same step
 
 
 class DamagedCheckpoint(InputError):
@@ -75,14 +74,10 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """One rename, or two if that step has a checkpoint: at least one of the two is always complete."""
-    replaced = final.with_name(REPLACED + final.name)
-    if final.exists():
-        discard(replaced)
-        os.rename(final, replaced)
+    """Replaces a checkpoint of the same step, if there is one: `temporary` is complete already."""
+    discard(final)
     os.rename(temporary, final)
     flush_to_disk(final.parent)
-    discard(replaced)
 
 
 def discard(folder: Path) -> None:
@@ -150,10 +145,7 @@ def verify_named(folder: Path) -> dict:
             where=folder,
             remedy="--model_name_or_path begins a new run with its weights",
         )
-    try:
-        return verify(folder)
-    except DamagedCheckpoint as damage:
-        raise InputError(f"damaged: {damage.fault}", where=folder, remedy="give another checkpoint") from None
+    return verify(folder)
 
 
 def _compare(folder: Path, entries: dict[str, tuple[int, str]]) -> None:
@@ -210,11 +202,11 @@ def newest_verified(
         identity: of the run that it must be of.
     """
     # Finish or remove interrupted saves
-    for leftover in sorted(run.glob(TEMPORARY + "*")):  # a new checkpoint before the one that it replaces
-        final = run / leftover.name.removeprefix(REPLACED).removeprefix(TEMPORARY)
+    for leftover in run.glob(TEMPORARY + "*"):
+        final = run / leftover.name.removeprefix(TEMPORARY)
         step = step_of(final)
         with contextlib.suppress(DamagedCheckpoint, OSError):
-            if step >= 0 and not final.exists() and verify(leftover, identity).get("step") == step:
+            if step >= 0 and verify(leftover, identity).get("step") == step:
                 _put_in_place(leftover, final)
         discard(leftover)
 
@@ -241,12 +233,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 
     for folder in folders[folders.index(newest_good[-1]) + 1 :]:
         if folder.name != Path(spared or "").name:
-            # Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint.
-            deleted = folder.with_name(TEMPORARY + "deleted-" + folder.name)
-            discard(deleted)
-            with contextlib.suppress(OSError):
-                os.rename(folder, deleted)
-                discard(deleted)
+            discard(folder)
 
 
 # ---- the checkpoints of a run, on all of its ranks
