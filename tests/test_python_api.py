@@ -155,11 +155,30 @@ def test_segments_without_a_number_draw_from_torch_s_generator(documents, traine
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_ready_rows_literally(tokenizer, side):
+    ids, types, mask = [2, 5, 6, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1] * 6
+    padding = ([], [0, 0]) if side == "right" else ([0, 0], [])
+    row = {
+        name: padding[0] + values + padding[1]
+        for name, values in (("input_ids", ids), ("token_type_ids", types), ("attention_mask", mask))
+    }
+    row["next_sentence_label"] = torch.tensor(1)
+    batch = DataCollatorForPreTraining(tokenizer)([row, {**row, "labels": [-100] * 8}])
+    restored = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+    assert restored.tolist() == [ids] * 2
+    assert batch["token_type_ids"].tolist() == [types] * 2
+    assert batch["attention_mask"].tolist() == [[1] * 6] * 2
+    assert batch["next_sentence_label"].tolist() == [1, 1]
+    assert (batch["labels"] != -100).sum(1).tolist() == [1, 0]  # round(0.15 · 3) but at least one; masked already
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"next_sentence_label": 0}, "no segment_a, but 'next_sentence_label'; pass remove_unused"),
+        ({"next_sentence_label": 0}, "neither segment_a nor input_ids, but 'next_sentence_label'; pass remove_unused"),
         ({"segment_a": [5], "segment_b": [6]}, "no next_sentence_label; pass nsp=False"),
+        ({"input_ids": [2, 5, 3]}, "no next_sentence_label; pass nsp=False"),
     ],
 )
 def test_other_rows_are_refused(tokenizer, row, message):

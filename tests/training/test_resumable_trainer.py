@@ -172,10 +172,10 @@ def poisoned(folder, tokenizer, step, value=float("nan"), micro_batch=1, **optio
     trainer = make(folder, tokenizer, logging_steps=1, **options)
     original, seen = trainer._finite.record_loss, []
 
-    def loss(loss, rows):
-        seen.append(rows)
+    def loss(loss):
+        seen.append(loss)
         bad = trainer.state.global_step + 1 == step and len(seen) == micro_batch + 1
-        return original(loss * value if bad else loss, rows)
+        return original(loss * value if bad else loss)
 
     trainer._finite.record_loss = loss
     trainer.add_callback(At("on_step_begin", step - 1, seen.clear))  # counts the micro-batches of that step alone
@@ -456,6 +456,6 @@ def test_a_subclass_cannot_lose_the_check_of_its_loss(tmp_path, tokenizer):
     trainer = make(tmp_path, tokenizer, steps=4, eval_strategy="no")
     trainer.__class__ = OwnMethods
     trainer.bad_step = 3
-    with pytest.raises(RunInterrupted, match="step 3: rank 0: loss nan of rows ") as end:
+    with pytest.raises(RunInterrupted, match="step 3: rank 0: loss nan; ") as end:
         trainer.train()
     assert end.value.code == NOT_FINITE

@@ -22,21 +22,26 @@ class DataCollatorForPreTraining:
         >>> collator = DataCollatorForPreTraining(load_tokenizer("runs/corpus/tokenizer"))
         >>> batch = collator([examples[0], examples[1]])
 
-    A row is a mapping with `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and
-    `next_sentence_label`. With `seed` and `number`, which `PreTrainingExamples` gives, every draw is keyed by these,
-    and independent of the rest of the batch, of worker, rank and resume.
+    A row is a mapping of one of these kinds; other keys are ignored.
 
-    Other rows draw from torch's global generator. Then the masks of a run are the same only with the same seed, batch
-    size, ranks and number of workers, and not after a resume within an epoch, and an evaluation has other masks
-    every time. A stock `Trainer` needs `remove_unused_columns=False` with them; `PreTrainer` sets it. For rows of
-    `input_ids` there is transformers' `DataCollatorForLanguageModeling`.
+    - A row of `PreTrainingExamples`: every draw is keyed by the row's `seed` and `number`, and independent of the rest
+      of the batch, of worker, rank and resume.
+    - `segment_a`, `segment_b` (token ids without special tokens; B may be empty) and `next_sentence_label`, without
+      `seed` and `number`.
+    - `input_ids` with their special tokens, as a tokenizer makes them; `token_type_ids`, `attention_mask` and
+      `next_sentence_label` are optional. A row with `labels` is already masked, and is only padded.
+
+    Rows without `seed` and `number` draw from torch's global generator. Then the masks of a run are the same only with
+    the same seed, batch size, ranks and number of workers, and not after a resume within an epoch; an evaluation has
+    other masks every time (give it rows with `labels`). For a dataset with columns that `forward` does not take, a
+    stock `Trainer` needs `remove_unused_columns=False`; `PreTrainer` sets it.
 
     Args:
         tokenizer: gives the ids of [CLS], [SEP], [MASK], [PAD] and, for whole words, which tokens continue one.
         mlm_probability: share of the tokens that are predicted (section 3.1: 0.15).
         whole_word_mask: choose whole words.
         nsp: send `next_sentence_label`, of the objective whose pairs the rows hold.
-        max_seq_length: truncation length of rows without their own `max_seq_length`. By default the
+        max_seq_length: truncation length of segment rows without their own `max_seq_length`. By default the
             tokenizer's `model_max_length`.
 
     Returns (when called):
@@ -45,7 +50,7 @@ class DataCollatorForPreTraining:
         indices into the flattened B·L, ascending. (Stock models ignore the last two.)
 
     Raises (when called):
-        InputError: a row without segments, or without a label (with `nsp`).
+        InputError: a row of another kind, or without a label (with `nsp`).
     """
 
     needs_all_columns = True  # for `PreTrainer`: it then removes no columns of a dataset
@@ -81,14 +86,19 @@ class DataCollatorForPreTraining:
         else:
             rng = np.random.default_rng(int(torch.randint(2**63 - 1, ())))
 
-        if "segment_a" not in feature:
+        if "segment_a" in feature:
+            ids, segments = self._joined(feature, rng)
+        elif "input_ids" in feature:
+            ids, segments, labels = _ready(feature)
+            if labels is not None:
+                return {"input_ids": ids, "token_type_ids": segments, "labels": labels}
+        else:
             raise InputError(
-                f"a row has no segment_a, but {', '.join(map(repr, feature)) or 'nothing'}",
+                f"a row has neither segment_a nor input_ids, but {', '.join(map(repr, feature)) or 'nothing'}",
                 where="DataCollatorForPreTraining",
-                remedy="pass remove_unused_columns=False if Trainer removed it",
+                remedy="pass remove_unused_columns=False if Trainer removed them",
             )
 
-        ids, segments = self._joined(feature, rng)
         share = feature.get("mlm_probability") or self.mlm_probability
         masked, labels = self._mask_tokens(ids, share, rng)
         return {"input_ids": masked, "token_type_ids": segments, "labels": labels}
@@ -148,6 +158,17 @@ def pad_inputs(
     if segments is not None:
         inputs["token_type_ids"] = pad_rows(segments, 0)
     return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+def _ready(feature: Mapping) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """input_ids, token_type_ids and labels (if any) of a row of `input_ids`, without its padding."""
+    ids = np.asarray(feature["input_ids"], dtype=np.int64)
+    real = np.asarray(feature.get("attention_mask", np.ones(len(ids)))).astype(bool)
+    segments = np.asarray(feature.get("token_type_ids", np.zeros(len(ids))), dtype=np.int64)
+    labels = feature.get("labels")
+    if labels is not None:
+        labels = np.asarray(labels, dtype=np.int64)[real]
+    return ids[real], segments[real], labels
 
 
 def _label(feature: Mapping) -> int:
