@@ -124,10 +124,11 @@ def test_pseudo_log_likelihoods_equal_a_plain_loop_over_the_stock_model(model, t
 
 
 def test_minimal_pairs_are_sampled_by_paradigm(tmp_path):
-    line = '{{"sentence_good": "g{0}", "sentence_bad": "b{0}", "UID": "{1}", "linguistics_term": "t"}}\n'
+    line = '{{"sentence_good": "g{0}", "sentence_bad": "b{0}", "UID": "{1}"}}\n'
     (tmp_path / "b.jsonl").write_text("".join(line.format(n, "many" if n < 30 else "few") for n in range(33)))
     found = read_minimal_pairs([str(tmp_path / "*.jsonl")], 5)
-    assert [pair.paradigm for pair in found] == ["few"] * 3 + ["many"] * 5
+    assert [pair.good for pair in found[:3]] == ["g30", "g31", "g32"]  # the paradigm "few", and five of "many"
+    assert len(found) == 8
     assert found == read_minimal_pairs([str(tmp_path / "b.jsonl")], 5)
     assert [pair.good for pair in found[3:]] != [f"g{n}" for n in range(5)]
 
