@@ -75,9 +75,19 @@ def commit(temporary: Path, final: Path, facts: dict) -> None:
 
 def _put_in_place(temporary: Path, final: Path) -> None:
     """Replaces a checkpoint of the same step, if there is one: `temporary` is complete already."""
-    discard(final)
+    if final.exists():
+        _delete(final)
     os.rename(temporary, final)
     flush_to_disk(final.parent)
+
+
+def _delete(checkpoint: Path) -> None:
+    """Renamed first: an interrupted deletion leaves no folder that looks like a damaged checkpoint."""
+    deleted = checkpoint.with_name(f"{TEMPORARY}deleted-{checkpoint.name}")
+    discard(deleted)
+    with contextlib.suppress(OSError):
+        os.rename(checkpoint, deleted)
+        discard(deleted)
 
 
 def discard(folder: Path) -> None:
@@ -233,7 +243,7 @@ def rotate(run: Path, keep: int | None, good: set[str], spared: str | None = Non
 
     for folder in folders[folders.index(newest_good[-1]) + 1 :]:
         if folder.name != Path(spared or "").name:
-            discard(folder)
+            _delete(folder)
 
 
 # ---- the checkpoints of a run, on all of its ranks
