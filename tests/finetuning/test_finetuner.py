@@ -223,7 +223,7 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     assert metrics["eval_loss"] == pytest.approx(min(by_step.values()), rel=1e-5)
     card = (tmp_path / "run/README.md").read_text()
     assert "# run" in card
-    assert "The metrics are those of rows held out of the same data. " in card
+    assert "Measured on rows held out of the same data:" in card
     assert "widget" not in card
     assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
 
@@ -264,7 +264,7 @@ def test_the_test_rows_may_be_left_for_later(checkpoint, tmp_path, tokenizer):
     metrics = json.loads((tmp_path / "run/all_results.json").read_text())
     assert not [name for name in metrics if name.startswith(("test_", "baseline_"))]
     card = (tmp_path / "run/README.md").read_text()
-    assert "The metrics are those of validation rows of the same data, which also chose the weights. " in card
+    assert "Measured on validation rows of the same data, which also chose the weights:" in card
 
 
 def test_fewer_rows_are_drawn_by_the_split_seed(tokenizer):

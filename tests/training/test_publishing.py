@@ -34,7 +34,8 @@ def folder(tmp_path, config, tokenizer):
     BertForPreTraining(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     write_curves(HISTORY, tmp_path, {"unigram_mlm_loss": 6.5})
-    write_card(tmp_path, card(license="cc-by-4.0", source="my archive", language="en"), FIGURES)
+    said = {"dataset_license": "odbl", "model_license": "cc-by-4.0", "source": "my archive", "language": "en"}
+    write_card(tmp_path, card(**said), FIGURES)
     (tmp_path / "all_results.json").write_text(json.dumps(FIGURES))
     (tmp_path / "optimizer.pt").write_bytes(b"PK\x03\x04")  # must not travel
     (tmp_path / "checkpoint-3").mkdir()
@@ -92,10 +93,11 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     assert front["pipeline_tag"] == "fill-mask"
     results = front["model-index"][0]["results"][0]
     found = {m["type"]: m["value"] for m in results["metrics"]}
-    assert found == {"eval_mlm_loss": 2.34567, "eval_nsp_accuracy": 0.9}  # a baseline is no result of this model
-    assert "| unigram_mlm_loss | 6.5000 |" in text
+    assert found == {"mlm_loss": 2.34567, "nsp_accuracy": 0.9}  # a baseline is no result of this model
+    assert results["dataset"]["split"] == "validation"
+    assert "| metric | validation | unigram baseline |\n|---|---|---|\n| mlm_loss | 2.3457 | 6.5000 |\n" in text
+    assert "Licence of the data: odbl\n" in text
     assert results["dataset"]["name"] == "my archive"
-    assert "2.3457" in text
     assert "train_runtime" not in text
     assert "accelerate launch x" in text
 
@@ -105,10 +107,10 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     [("CC BY-SA 4.0", "cc-by-sa-4.0", None), ("MIT", "mit", None), ("Ours & only ours", "other", "ours-only-ours")],
 )
 def test_a_licence_is_spelt_as_the_hub_takes_it(tmp_path, given, license, name):
-    write_card(tmp_path, card(license=given), FIGURES)
+    write_card(tmp_path, card(model_license=given), FIGURES)
     front = front_matter(tmp_path)
     assert (front["license"], front.get("license_name")) == (license, name)
-    assert f"Licence of the text: {given}" in (tmp_path / "README.md").read_text()
+    assert f"Licence of the model: {given}" in (tmp_path / "README.md").read_text()
 
 
 def test_the_code_on_the_card_names_the_repository_and_runs(tmp_path):
@@ -132,7 +134,8 @@ def test_nothing_is_guessed(tmp_path):
     write_card(tmp_path, card(), FIGURES)
     assert "license" not in front_matter(tmp_path)
     assert "language" not in front_matter(tmp_path)
-    assert (tmp_path / "README.md").read_text().count("not stated by the user") == 2
+    assert "datasets" not in front_matter(tmp_path)
+    assert (tmp_path / "README.md").read_text().split("\n---\n")[1].count(": not stated") == 3
 
 
 def test_curves_of_a_log_without_steps_or_lines(tmp_path):
@@ -185,5 +188,5 @@ def test_the_card_says_on_what_the_figures_were_taken(tmp_path):
     for given, expected in said.items():
         write_card(tmp_path, card(held_out=given, limits=["Trained at 128."]), FIGURES)
         text = (tmp_path / "README.md").read_text()
-        assert f"The metrics are those of {expected}. The model repeats" in text
+        assert f"Measured on {expected}:\n" in text
         assert "\n\nTrained at 128.\n" in text

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.argument_classes import FINETUNE
 from helpers.recipe_runs import recipe
 from tiny import tiny_config, tiny_tokenizer
 
-from bert_hf import BertForPreTraining
+from bert_hf import BertForPreTraining, PreTrainingExamples, train_tokenizer
 from bert_hf.config.arguments import (
     CorpusArguments,
     ExampleArguments,
@@ -24,9 +25,10 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.training import command_line, run
-from bert_hf.training.pretraining_report import report_heldout
-from bert_hf.training.publishing.card import pretraining_card, untrained_positions
+from bert_hf.training.pretraining_report import perplexity, report_heldout
+from bert_hf.training.publishing.pretraining_card import masked_sentence, pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
 PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
@@ -91,6 +93,32 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     assert (tokenizer.tokenizer_name, output.output_dir) == ("t", "runs/corpus")
 
 
+# ---- metrics and example for the card
+
+TEXT = ["The old lighthouse keeper walks to the harbour every morning.", "Nobody knows why."] * 20
+
+
+@pytest.mark.parametrize("size", [60, 200])
+def test_bits_per_character_do_not_depend_on_the_vocabulary(size):
+    """The same nats for the whole text are the same bits, however many tokens it has."""
+    tokenizer = train_tokenizer(TEXT, vocab_size=size)
+    examples = PreTrainingExamples(TEXT, tokenizer=tokenizer, nsp=False)
+    characters = len("".join(TEXT).replace(" ", ""))
+    bits_of_text = 1000.0
+    loss = bits_of_text * np.log(2) / examples.corpus.tokens
+
+    metrics = perplexity({"eval_mlm_loss": loss}, examples, tokenizer)
+    assert metrics["eval_bits_per_character"] == pytest.approx(bits_of_text / characters)
+    assert metrics["eval_mlm_perplexity"] == pytest.approx(np.exp(loss))
+
+
+def test_the_example_is_a_sentence_of_the_text_with_its_longest_word_masked():
+    tokenizer = train_tokenizer(TEXT, vocab_size=200)
+    expected = "the old [MASK] keeper walks to the harbour every morning."
+    assert masked_sentence(TextCorpus(TEXT, tokenizer), tokenizer) == expected
+    assert masked_sentence(TextCorpus(TEXT[1:2], tokenizer), tokenizer) == "[MASK]"
+
+
 # ---- the command on the card
 
 SCRIPT = (
@@ -148,10 +176,11 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         name_or_path = ""
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
+    lengths, both = ExampleArguments(max_seq_length=32), (corpus, corpus)
     said = []
     for validation in (None, ["text/valid.txt"]):
         text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
-        card = pretraining_card(args, text, ExampleArguments(max_seq_length=32), Model, tokenizer, corpus, "", "")
+        card = pretraining_card(args, text, lengths, Model, tokenizer, both, "", "")
         said.append(card.held_out)
         assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
@@ -171,12 +200,13 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
     text = CorpusArguments(dataset_name="wikimedia/wikipedia")
-    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "")
+    both = (corpus, corpus)
+    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, both, "", "")
 
     assert card.base_model == base
     assert card.language is None
     corpus.manifest["text_language"] = "de"  # named when the corpus was prepared
-    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "").language == "de"
+    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, both, "", "").language == "de"
     assert card.training.get("checkpoint", "") == checkpoint
     assert ("position embeddings" in card.training) == (not checkpoint)
-    assert card.source == "wikimedia/wikipedia"
+    assert card.dataset == "wikimedia/wikipedia"

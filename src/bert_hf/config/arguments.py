@@ -72,7 +72,9 @@ class LanguageArguments:
 
 @dataclass
 class CardArguments(LanguageArguments):
-    """Data description for the model card."""
+    """What the model card says that a run cannot know."""
+
+    model_license: str | None = option(None, "Licence of the model, for the model card.")
 
     dataset_license: str | None = option(None, "Licence of the data, for the model card.")
     dataset_source: str | None = option(None, "Source of the data, for the model card.")

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def device_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def device_name(device: torch.device) -> str:
+    """The model of a GPU, or of the processor (Linux); elsewhere its type."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if device.type == "cpu" and cpuinfo.exists() else ""
+    model = re.search(r"model name\s*: (.+)", text)
+    return f"{device.type.upper()} {model[1]}" if model else device.type.upper()
 
 
 def was_launched() -> bool:

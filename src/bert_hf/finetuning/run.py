@@ -29,7 +29,7 @@ from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
-from bert_hf.training.publishing.card import Card, held_out_text
+from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
@@ -334,12 +334,13 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
         pipeline_tag=task.pipeline_tag,
         command=command_line(),
         machine=run.describe_machine(args),
-        source=task_args.dataset_source or task_args.dataset_name,
-        license=task_args.dataset_license,
+        dataset=None if task_args.train_file else hub_id(task.source(task_args)),
+        source=task_args.dataset_source,
+        dataset_license=task_args.dataset_license,
+        model_license=task_args.model_license,
         language=task_args.language,
-        base_model=None if task_args.from_scratch or Path(base).exists() else base,
+        base_model=None if task_args.from_scratch else hub_id(base),
         held_out=_held_out(task_args, args, tested),
-        example="",
         introduction=task.introduction,
         stock=task.stock,
         usage=task.usage,

@@ -21,7 +21,7 @@ from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
-from bert_hf.training.publishing.card import pretraining_card
+from bert_hf.training.publishing.pretraining_card import pretraining_card
 from bert_hf.training.trainer import PreTrainer
 
 
@@ -71,8 +71,8 @@ class PreTrainingReport:
         """
         args = self.args
         card = pretraining_card(
-            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
-            run.describe_machine(args), command_line(default_config),
+            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer,
+            (self.corpus, self.evaluation.corpus), run.describe_machine(args), command_line(default_config),
         )  # fmt: skip
         card.example = masked_sentence(self.evaluation, self.collator.tokenizer)
         run.finish(
@@ -81,7 +81,7 @@ class PreTrainingReport:
             identity=self.trainer.facts["identity"],
             card=card,
             push_to=push_to,
-            metrics={"eval": after},
+            metrics={"eval": after | perplexity(after, self.evaluation, self.collator.tokenizer)},
             baselines=self.baselines,
         )
 
@@ -109,6 +109,7 @@ def evaluate_only(
     metrics = trainer.evaluate()
     for name, examples in longer.items():
         metrics |= trainer.evaluate(examples, metric_key_prefix=f"eval_{name}")
+    metrics |= perplexity(metrics, evaluation, collator.tokenizer)
     trainer.save_metrics("eval", metrics, combined=False)
 
 
@@ -145,6 +146,31 @@ def pretraining_baselines(
         result[f"majority_{name}_accuracy"] = max(share, 1 - share)
         result[f"{name}_pairs"] = len(features)
     return result
+
+
+def perplexity(
+    metrics: dict[str, float], examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, float]:
+    """The held-out MLM loss as a perplexity, and in bits per character, which does not depend on the vocabulary.
+
+        eval_mlm_perplexity = exp(loss)
+        eval_bits_per_character = loss / ln 2 × tokens / characters
+
+    The loss is in nats per masked token. Tokens and characters are those of the held-out text (its first window, where
+    it has several). Characters are counted in its tokens, so after normalization and without white space; an unknown
+    token is one character.
+
+    It is not a code length: a token is predicted from the text around it, often from other pieces of its word, which
+    makes the pieces of small vocabularies easier.
+    """
+    pieces = [str(tokenizer.decode([token])) for token in range(len(tokenizer))]
+    lengths = np.array([len(piece.strip().removeprefix("##")) for piece in pieces])
+    lengths[tokenizer.unk_token_id] = 1
+    counts = examples.corpus.unigram_counts(len(tokenizer))
+
+    loss = metrics["eval_mlm_loss"]
+    bits = loss / np.log(2) * counts.sum() / (counts @ lengths)
+    return {"eval_mlm_perplexity": float(np.exp(loss)), "eval_bits_per_character": float(bits)}
 
 
 class HeldOutBefore(TrainerCallback):

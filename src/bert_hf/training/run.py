@@ -10,6 +10,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from bert_hf.config.files import write_durably
+from bert_hf.config.hardware import device_name
 from bert_hf.config.precision import precision_name, resolve_precision
 from bert_hf.config.training_arguments import RunArguments
 from bert_hf.console import logger
@@ -78,7 +79,9 @@ def choose_precision(args: RunArguments, hidden_size: int) -> None:
 
 def describe_machine(args: TrainingArguments) -> str:
     """Device, threads and precision of a run, in words."""
-    device = f"CPU, {torch.get_num_threads()} threads" if args.device.type == "cpu" else str(args.device)
+    device = device_name(args.device)
+    if args.device.type == "cpu":
+        device += f", {torch.get_num_threads()} threads"
     ranks = f" × {args.world_size} ranks" if args.world_size > 1 else ""
     return f"{device}{ranks}, {precision_name(args)}"
 

@@ -1,0 +1,134 @@
+"""The model card of a pre-training run, without its metrics."""
+
+from typing import TYPE_CHECKING
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from bert_hf.config.arguments import CorpusArguments, ExampleArguments
+from bert_hf.config.training_arguments import PreTrainingArguments
+from bert_hf.data.examples.objectives import OBJECTIVES
+from bert_hf.data.text.tokenization import backend
+from bert_hf.training.optimization.optimizers import describe_optimizer, format_batch_size
+from bert_hf.training.output_folder import folder_of
+from bert_hf.training.publishing.card import Card, held_out_text, hub_id
+
+if TYPE_CHECKING:
+    from bert_hf.data.corpus.store import Corpus
+
+_EXAMPLE_TOKENS = range(8, 31)
+_EXAMPLE_DOCUMENTS = 1000  # searched for an example, at most
+
+
+def pretraining_card(
+    args: PreTrainingArguments,
+    corpus_args: CorpusArguments,
+    example_args: ExampleArguments,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: "tuple[Corpus, Corpus]",
+    machine: str,
+    command: str,
+) -> Card:
+    """The card without its metrics.
+
+    Args:
+        text: training and held-out documents.
+        machine: device, threads and precision. command: the one that started the run.
+    """
+    corpus, held_out = text
+    named = corpus_args.train_file or corpus_args.dataset_name
+    config = model.config
+
+    return Card(
+        title=folder_of(args).name,
+        pipeline_tag="fill-mask",
+        command=command,
+        machine=machine,
+        dataset=hub_id(corpus_args.dataset_name),
+        source=corpus_args.dataset_source or (None if named else "English documentation of installed Python packages"),
+        dataset_license=corpus_args.dataset_license,
+        model_license=corpus_args.model_license,
+        language=corpus_args.language or corpus.manifest.get("text_language"),
+        base_model=hub_id(model.name_or_path),  # "" where the run began with new weights
+        example=masked_sentence(held_out, tokenizer),
+        corpus={
+            "documents": f"{len(corpus):,}",
+            "tokens": f"{corpus.tokens:,}",
+            "fingerprint": corpus.manifest["fingerprint"][:16],
+            "unknown tokens": f"{corpus.manifest['unknown_share']:.4%}",
+        },
+        training=_settings(args, example_args, model, tokenizer),
+        held_out=held_out_text(
+            corpus_args.validation_file, "--validation_file", "documents held out of the same text"
+        ),
+        notes=_notes(args, config),
+        limits=untrained_positions(example_args, config, tokenizer),
+    )
+
+
+def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model: PreTrainedModel, tokenizer) -> dict:
+    """The table of settings."""
+    config = model.config
+    positions = f"{getattr(config, 'position_initializer', 'random')} at the start"
+    beginning = {"checkpoint": model.name_or_path} if model.name_or_path else {"position embeddings": positions}
+    whole_words = ", whole words" if example_args.whole_word_mask else ""
+
+    return {
+        **beginning,
+        "layers × hidden size, heads": (
+            f"{config.num_hidden_layers} × {config.hidden_size}, {config.num_attention_heads}"
+        ),
+        "vocabulary": f"{len(tokenizer):,} tokens ({type(backend(tokenizer).model).__name__})",
+        "steps": args.max_steps,
+        "batch": format_batch_size(args),
+        "sequence length": ", then ".join(f"{length} ({share:.0%})" for length, share in example_args.lengths()),
+        "optimizer": describe_optimizer(args),
+        "learning rate": args.learning_rate,
+        "warm-up": args.warmup_steps,
+        "objective": OBJECTIVES[example_args.nsp].title,
+        "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
+        "seed": args.seed,
+    }
+
+
+def _notes(args: PreTrainingArguments, config: PreTrainedConfig) -> list[str]:
+    """Options that change the numbers."""
+    notes = []
+    if config.attention_probs_dropout_prob != 0.1 or config.hidden_dropout_prob != 0.1:
+        notes.append(f"Dropout {config.hidden_dropout_prob} in place of the paper's 0.1 changes the numbers.")
+    if args.bf16 or args.fp16:
+        notes.append("Trained under 16-bit autocast, with fp32 weights.")
+    return notes
+
+
+def untrained_positions(
+    example_args: ExampleArguments, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> list[str]:
+    """A warning about positions that model and tokenizer accept and this run did not train; [] without any."""
+    longest = max(example_args.max_seq_length, example_args.long_seq_length or 0)
+    allowed = min(config.max_position_embeddings, tokenizer.model_max_length)
+    if longest >= allowed:
+        return []
+    return [
+        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
+        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
+        f"or train further with --max_seq_length {allowed}."
+    ]
+
+
+def masked_sentence(corpus: "Corpus", tokenizer: PreTrainedTokenizerBase) -> str:
+    """The first sentence of one of the documents, with its longest word masked: an example for fill-mask.
+
+    Without a sentence of 8 to 30 known tokens in which a word is one token, it is the mask alone.
+    """
+    window = corpus.window(corpus.windows()[0])
+    for start in window.document_starts[:_EXAMPLE_DOCUMENTS].tolist():
+        ids = window.ids(start, start + 1)
+        if len(ids) not in _EXAMPLE_TOKENS or tokenizer.unk_token_id in ids:
+            continue
+
+        sentence = str(tokenizer.decode(ids))
+        words = [word for word in sentence.split() if word.isalpha() and len(tokenizer.tokenize(word)) == 1]
+        if words:
+            return sentence.replace(max(words, key=len), str(tokenizer.mask_token), 1)
+    return str(tokenizer.mask_token)
