@@ -194,7 +194,9 @@ def checkpoint(tmp_path, tokenizer):
 
 
 def fine_tune(checkpoint, folder, tokenizer, run_options=None, **options):
-    task_args = TaskArguments(str(checkpoint), max_seq_length=32, write_predictions=True, **options)
+    task_args = TaskArguments(
+        str(checkpoint), dataset_name="made/up", max_seq_length=32, write_predictions=True, **options
+    )
     quiet = {"use_cpu": True, "report_to": "none", "bf16": False, "disable_tqdm": True}
     args = FineTuningArguments(str(folder), **quiet, **(run_options or {}))
     task = RandomTask(task_args, tokenizer)
@@ -224,6 +226,7 @@ def test_a_whole_run(checkpoint, tmp_path, tokenizer, capsys):
     card = (tmp_path / "run/README.md").read_text()
     assert "# run" in card
     assert "Measured on rows held out of the same data:" in card
+    assert "datasets:\n- made/up\n" in card
     assert "widget" not in card
     assert f"{'test_loss'.ljust(28)}{metrics['test_loss']:12.4f}" in capsys.readouterr().out
 

@@ -134,7 +134,8 @@ def test_the_folder_holds_what_is_promised(pretrained):
     assert {"eval_loss", "eval_mlm_accuracy", "train_tokens_per_second", "train_mfu"} <= metrics.keys()
     card = (folder / "README.md").read_text()
     assert f"{metrics['eval_mlm_loss']:.4f}" in card
-    assert "not stated by the user" in card
+    assert "Licence of the model: not stated" in card
+    assert {"eval_mlm_perplexity", "eval_bits_per_character"} <= metrics.keys()
     _, loaded = AutoModelForPreTraining.from_pretrained(folder, output_loading_info=True)
     assert not any(loaded.values())
 

@@ -25,10 +25,9 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.corpus.text_corpus import TextCorpus
 from bert_hf.training import command_line, run
 from bert_hf.training.pretraining_report import perplexity, report_heldout
-from bert_hf.training.publishing.pretraining_card import masked_sentence, pretraining_card, untrained_positions
+from bert_hf.training.publishing.pretraining_card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
 PREPARING = (TokenizerArguments, TextArguments, ExampleArguments, PrepareArguments, OutputArguments)
@@ -93,7 +92,7 @@ def test_the_command_after_a_vocabulary_prepares_the_same_text(tmp_path, monkeyp
     assert (tokenizer.tokenizer_name, output.output_dir) == ("t", "runs/corpus")
 
 
-# ---- metrics and example for the card
+# ---- metrics for the card
 
 TEXT = ["The old lighthouse keeper walks to the harbour every morning.", "Nobody knows why."] * 20
 
@@ -110,13 +109,6 @@ def test_bits_per_character_do_not_depend_on_the_vocabulary(size):
     metrics = perplexity({"eval_mlm_loss": loss}, examples, tokenizer)
     assert metrics["eval_bits_per_character"] == pytest.approx(bits_of_text / characters)
     assert metrics["eval_mlm_perplexity"] == pytest.approx(np.exp(loss))
-
-
-def test_the_example_is_a_sentence_of_the_text_with_its_longest_word_masked():
-    tokenizer = train_tokenizer(TEXT, vocab_size=200)
-    expected = "the old [MASK] keeper walks to the harbour every morning."
-    assert masked_sentence(TextCorpus(TEXT, tokenizer), tokenizer) == expected
-    assert masked_sentence(TextCorpus(TEXT[1:2], tokenizer), tokenizer) == "[MASK]"
 
 
 # ---- the command on the card
@@ -176,11 +168,11 @@ def test_the_card_of_a_run_names_the_held_out_file_and_its_limits(tokenizer, tmp
         name_or_path = ""
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
-    lengths, both = ExampleArguments(max_seq_length=32), (corpus, corpus)
+    lengths = ExampleArguments(max_seq_length=32)
     said = []
     for validation in (None, ["text/valid.txt"]):
         text = CorpusArguments(train_file=["a.txt"], validation_file=validation)
-        card = pretraining_card(args, text, lengths, Model, tokenizer, both, "", "")
+        card = pretraining_card(args, text, lengths, Model, tokenizer, corpus, "", "")
         said.append(card.held_out)
         assert card.training["masking"] == "15%, 80/10/10"
         assert "Positions 33 to 64" in card.limits[0]
@@ -200,13 +192,12 @@ def test_the_card_of_a_continued_run_names_its_checkpoint(tokenizer, tmp_path, c
 
     args = PreTrainingArguments(str(tmp_path), max_steps=8, bf16=False, use_cpu=True)
     text = CorpusArguments(dataset_name="wikimedia/wikipedia")
-    both = (corpus, corpus)
-    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, both, "", "")
+    card = pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "")
 
     assert card.base_model == base
     assert card.language is None
     corpus.manifest["text_language"] = "de"  # named when the corpus was prepared
-    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, both, "", "").language == "de"
+    assert pretraining_card(args, text, ExampleArguments(), model, tokenizer, corpus, "", "").language == "de"
     assert card.training.get("checkpoint", "") == checkpoint
     assert ("position embeddings" in card.training) == (not checkpoint)
     assert card.dataset == "wikimedia/wikipedia"

@@ -71,8 +71,8 @@ class PreTrainingReport:
         """
         args = self.args
         card = pretraining_card(
-            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer,
-            (self.corpus, self.evaluation.corpus), run.describe_machine(args), command_line(default_config),
+            args, self.corpus_args, self.example_args, self.model, self.collator.tokenizer, self.corpus,
+            run.describe_machine(args), command_line(default_config),
         )  # fmt: skip
         card.example = masked_sentence(self.evaluation, self.collator.tokenizer)
         run.finish(
@@ -114,14 +114,15 @@ def evaluate_only(
 
 
 def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> str:
-    """A sentence of the first held-out document, of about 20 tokens if there is one, the middle token as [MASK]."""
+    """A sentence of the first held-out document, of about 20 tokens if there is one, its longest token as [MASK]."""
     window, _ = examples.plan(0, 0)
     start, end = window.document_starts[0], window.document_ends[0]
     lengths = np.diff(window.token_offsets[start : end + 1])
     sentence = start + np.minimum(lengths, 20).argmax()
 
     ids = window.ids(sentence, sentence + 1)[:32].tolist()
-    ids[len(ids) // 2] = tokenizer.mask_token_id
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    ids[pieces.index(max(pieces, key=len))] = tokenizer.mask_token_id
     return str(tokenizer.decode(ids))
 
 

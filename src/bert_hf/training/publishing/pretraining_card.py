@@ -15,9 +15,6 @@ from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 if TYPE_CHECKING:
     from bert_hf.data.corpus.store import Corpus
 
-_EXAMPLE_TOKENS = range(8, 31)
-_EXAMPLE_DOCUMENTS = 1000  # searched for an example, at most
-
 
 def pretraining_card(
     args: PreTrainingArguments,
@@ -25,17 +22,15 @@ def pretraining_card(
     example_args: ExampleArguments,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    text: "tuple[Corpus, Corpus]",
+    corpus: "Corpus",
     machine: str,
     command: str,
 ) -> Card:
     """The card without its metrics.
 
     Args:
-        text: training and held-out documents.
         machine: device, threads and precision. command: the one that started the run.
     """
-    corpus, held_out = text
     named = corpus_args.train_file or corpus_args.dataset_name
     config = model.config
 
@@ -50,7 +45,6 @@ def pretraining_card(
         model_license=corpus_args.model_license,
         language=corpus_args.language or corpus.manifest.get("text_language"),
         base_model=hub_id(model.name_or_path),  # "" where the run began with new weights
-        example=masked_sentence(held_out, tokenizer),
         corpus={
             "documents": f"{len(corpus):,}",
             "tokens": f"{corpus.tokens:,}",
@@ -114,21 +108,3 @@ def untrained_positions(
         f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
         f"or train further with --max_seq_length {allowed}."
     ]
-
-
-def masked_sentence(corpus: "Corpus", tokenizer: PreTrainedTokenizerBase) -> str:
-    """The first sentence of one of the documents, with its longest word masked: an example for fill-mask.
-
-    Without a sentence of 8 to 30 known tokens in which a word is one token, it is the mask alone.
-    """
-    window = corpus.window(corpus.windows()[0])
-    for start in window.document_starts[:_EXAMPLE_DOCUMENTS].tolist():
-        ids = window.ids(start, start + 1)
-        if len(ids) not in _EXAMPLE_TOKENS or tokenizer.unk_token_id in ids:
-            continue
-
-        sentence = str(tokenizer.decode(ids))
-        words = [word for word in sentence.split() if word.isalpha() and len(tokenizer.tokenize(word)) == 1]
-        if words:
-            return sentence.replace(max(words, key=len), str(tokenizer.mask_token), 1)
-    return str(tokenizer.mask_token)
