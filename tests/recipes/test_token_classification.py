@@ -114,7 +114,7 @@ def test_without_a_test_file_the_validation_file_is_written(place):
     assert tune(place, "validated", "--max_steps", "1", parts=("train", "validation")) == 0
     assert read_predictions(place / "validated")[0] == read_tagged([str(place / "validation.conll")]).words
     card = (place / "validated/README.md").read_text()
-    assert "those of the text given by --validation_file (validation.conll), which also chose the weights." in card
+    assert "Measured on the text given by --validation_file (validation.conll), which also chose the weights:" in card
 
 
 def test_feature_based(place, capsys):
