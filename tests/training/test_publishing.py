@@ -95,7 +95,7 @@ def test_the_card_holds_the_run_s_figures_and_what_the_user_said(folder):
     found = {m["type"]: m["value"] for m in results["metrics"]}
     assert found == {"mlm_loss": 2.34567, "nsp_accuracy": 0.9}  # a baseline is no result of this model
     assert results["dataset"]["split"] == "validation"
-    assert "| metric | validation | unigram baseline |\n|---|---|---|\n| mlm_loss | 2.3457 | 6.5000 |\n" in text
+    assert "| metric | validation | baseline |\n|---|---:|---:|\n| mlm_loss | 2.3457 | 6.5000 |\n" in text
     assert "Licence of the data: odbl\n" in text
     assert results["dataset"]["name"] == "my archive"
     assert "train_runtime" not in text

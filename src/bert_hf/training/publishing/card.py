@@ -17,9 +17,19 @@ from bert_hf.errors import mask_secrets
 
 STOCK = "A BERT that stock transformers loads, with no custom code:"
 _TEMPLATE = Path(__file__).with_name("card_template.md")
-# A metric: the part of the data, or the baseline, and what was measured: `test` `f1`, `baseline_words` `f1`.
-_METRIC = re.compile(r"(eval|test|unigram|majority|baseline(?:_majority|_words|_characters)?)_(.+)")
-_SPLITS = {"test": "test", "eval": "validation"}  # of the model's own metrics
+_SPLITS = ("test", "validation")
+# The columns of the table of results, by the beginning of a metric's name.
+_COLUMNS = {
+    "test": "test",
+    "eval": "validation",
+    "baseline_majority": "majority baseline",
+    "baseline_words": "words baseline",
+    "baseline_characters": "characters baseline",
+    "baseline": "baseline",
+    "unigram": "baseline",
+    "majority": "baseline",
+}
+_METRIC = re.compile(rf"({'|'.join(_COLUMNS)})_(.+)")
 _PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}\b")  # the shape of a token of the Hub
 # Licences that the Hub knows; it rejects a card with any other, except as `other` with a name.
@@ -81,9 +91,9 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
     task = "masked-language-modeling" if card.pipeline_tag == "fill-mask" else card.pipeline_tag
     dataset = card.dataset or card.source or "not stated"
     model_results = [
-        EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=_SPLITS[split], metric_name=metric)
-        for split, metric, value in results
-        if split in _SPLITS  # no baselines
+        EvalResult(task, dataset, dataset, metric, round(value, 5), dataset_split=column)
+        for column, metric, value in results
+        if column in _SPLITS  # no baselines
     ]
 
     return ModelCardData(
@@ -101,13 +111,13 @@ def _front_matter(card: Card, results: list[tuple[str, str, float]]) -> ModelCar
 
 
 def _results(metrics: dict[str, float]) -> list[tuple[str, str, float]]:
-    """(split or baseline, metric, value) of all finite metrics that are not times or counts."""
+    """(column, metric, value) of all finite metrics that are not times or counts."""
     timing = ("_runtime", "_per_second", "_samples", "_time")
     results = []
     for name, value in metrics.items():
         match = _METRIC.fullmatch(name)
         if match and isinstance(value, int | float) and math.isfinite(value) and not name.endswith(timing):
-            results.append((match[1], match[2], value))
+            results.append((_COLUMNS[match[1]], match[2], value))
     return results
 
 
@@ -117,11 +127,9 @@ def _table(results: list[tuple[str, str, float]]) -> list[list[str]]:
     for column, metric, value in results:
         rows.setdefault(metric, {})[column] = f"{value:.4f}"
 
-    present = {column for column, _, _ in results}
-    columns = [split for split in _SPLITS if split in present] + sorted(present - set(_SPLITS))
-    titles = [_SPLITS.get(name, f"{name.removeprefix('baseline_')} baseline") for name in columns]
+    columns = sorted({column for column, _, _ in results}, key=list(_COLUMNS.values()).index)
     body = [[metric, *(row.get(column, "") for column in columns)] for metric, row in rows.items()]
-    return [["metric", *titles], *body]
+    return [["metric", *columns], *body]
 
 
 def _without_tokens(text: str) -> str:
