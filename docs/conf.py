@@ -13,8 +13,7 @@ import reference
 
 project = "bert_hf"
 version = release = metadata.version("bert-hf")
-author = "the authors of bert_hf"
-copyright = "Apache-2.0"
+copyright = "the authors of bert_hf, Apache-2.0"
 
 root_doc = "docs/index"
 pages = ["docs/*.md", "docs/reference/*.md", "configs/README.md", "benchmarks/README.md"]
@@ -24,6 +23,7 @@ exclude_patterns = [".venv", "build", "dist", "runs", "src", "tests"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
+smartquotes = False  # "--" of an option is no dash
 default_role = "code"  # of docstrings: `name`
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # they are in the signature

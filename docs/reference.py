@@ -4,28 +4,20 @@ They are made from the recipes' docstrings, the declarations of the options and 
 """
 
 import ast
-import importlib.util
 import inspect
 import re
+import runpy
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 
 import bert_hf
-from bert_hf.config import package_files, parser
+from bert_hf.config import package_files, parser, short_help
 
 COMMANDS = """# Commands
 
 `bert-hf COMMAND` runs from any folder; in a clone, `accelerate launch recipes/NAME.py` and `python recipes/NAME.py` do
-the same. Every command takes its options from `--config FILE.yaml` and from the command line, which wins.
-"""
-OPTIONS = """# Options
-
-Commands that train also take every field of transformers'
+the same. Commands that train also take every field of transformers'
 [TrainingArguments](https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments).
-"""
-PYTHON = """# Python
-
-The names that `from bert_hf import …` gives.
 """
 
 
@@ -39,16 +31,11 @@ def stop(classes: tuple[type, ...], *args, **kwargs):
 
 def option_classes(recipe: Path) -> tuple[type, ...]:
     """The dataclasses that a recipe parses its command line into; none if it has a parser of its own."""
-    spec = importlib.util.spec_from_file_location(recipe.stem, recipe)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, "main") or "argparse" in vars(module):
-        return ()
+    module = runpy.run_path(str(recipe))
     try:
-        module.main([])
+        return () if "argparse" in module else module["main"]([])
     except _Parsed as stopped:
         return stopped.args[0]
-    return ()
 
 
 def declared(cls: type) -> list[Field]:
@@ -83,45 +70,50 @@ def row(f: Field) -> str:
 
 
 def title(cls: type) -> str:
-    """PreTrainingArguments → Pre Training."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Arguments|Options)$", "", cls.__name__))
+    """PreTrainingArguments → Pre-training; HeldOutArguments → Held out."""
+    words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Arguments"))
+    return " ".join(words).capitalize().replace("e t", "e-t")
 
 
-def command(recipe: Path, name: str, classes: tuple[type, ...]) -> list[str]:
-    """The lines of a command: its docstring, and links to the groups of its options."""
-    first, *paragraphs = ast.get_docstring(ast.parse(recipe.read_text())).split("\n\n")
-    lines = [f"## {name}", "", f"`recipes/{recipe.name}`: {first}", ""]
-    for paragraph in paragraphs:
-        is_command = re.match(r"(python|accelerate|bert-hf|On )", paragraph)
-        lines += ["```text", paragraph, "```", ""] if is_command else [paragraph, ""]
+def command(recipe: Path, classes: tuple[type, ...]) -> list[str]:
+    """The lines of a command: what it does, its page of help, and links to the groups of all its options."""
+    name = next((name for name, script in package_files.CONSOLE_COMMANDS.items() if script == recipe.stem), None)
+    if name is None:
+        first, text = ast.get_docstring(ast.parse(recipe.read_text())).split("\n\n", 1)
+    else:
+        _, first, text = short_help.help_page(recipe.stem).split("\n\n", 2)
+    lines = [f"## {f'bert-hf {name}' if name else recipe.name}", "", f"`recipes/{recipe.name}`: {first}", ""]
+
     names = dict.fromkeys(title(group) for cls in classes for group in groups(cls))
     links = [f"[{name}](options.md#{name.lower().replace(' ', '-')})" for name in names]
-    return [*lines, f"Options: {', '.join(links)}", ""] if links else lines
+    return [*lines, "```text", text.rstrip(), "```", "", f"All options: {', '.join(links)}" if links else "", ""]
 
 
 def write_pages(folder: Path) -> None:
     """Writes commands.md, options.md and python.md."""
     folder.mkdir(exist_ok=True)
     parser.parse = stop  # before the recipes import it
-    consoles = {recipe: f"bert-hf {name}" for name, recipe in package_files.CONSOLE_COMMANDS.items()}
-    recipes = sorted(package_files.RECIPES.glob("[a-z]*.py"), key=lambda path: [*consoles, path.stem].index(path.stem))
+    order = list(package_files.CONSOLE_COMMANDS.values())
+    recipes = sorted(package_files.RECIPES.glob("[a-z]*.py"), key=lambda path: [*order, path.stem].index(path.stem))
     classes = {recipe: option_classes(recipe) for recipe in recipes}
 
-    lines = [COMMANDS]
-    for recipe in recipes:
-        lines += command(recipe, consoles.get(recipe.stem, recipe.name), classes[recipe])
+    lines = [COMMANDS, *(line for recipe in recipes for line in command(recipe, classes[recipe]))]
     (folder / "commands.md").write_text("\n".join(lines))
 
-    lines = [OPTIONS]
+    lines = ["# Options", "", "By group; [Commands](commands.md) says which command takes which.", ""]
     for group in dict.fromkeys(group for recipe in recipes for cls in classes[recipe] for group in groups(cls)):
         lines += [f"## {title(group)}", "", inspect.getdoc(group).partition("\n")[0], ""]
         lines += ["| option | default | meaning |", "|---|---|---|", *map(row, declared(group)), ""]
     (folder / "options.md").write_text("\n".join(lines))
 
-    lines = [PYTHON]
+    lines = ["# Python", "", "What `from bert_hf import …` gives.", ""]
     for name in bert_hf.__all__:
         is_class = inspect.isclass(getattr(bert_hf, name))
         lines += [f"## {name}", "", "```{eval-rst}", f".. auto{'class' if is_class else 'function'}:: bert_hf.{name}"]
-        lines += ["   :members:"] if is_class and not name.endswith("Arguments") else []
+        lines += (
+            ["   :members:", "   :exclude-members: config_class, auto_class"]
+            if is_class and not name.endswith("Arguments")
+            else []
+        )
         lines += ["```", ""]
     (folder / "python.md").write_text("\n".join(lines))

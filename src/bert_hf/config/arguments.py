@@ -112,7 +112,7 @@ class TokenizerArguments:
     strip_accents: bool | None = option(
         None,
         "Strip accents. Default: follows do_lower_case, but a newly trained vocabulary keeps them where --language "
-        "or the text is not Latin, Greek or Cyrillic (docs/data.md).",
+        "or the text is not Latin, Greek or Cyrillic (docs/languages.md).",
     )
     tokenize_chinese_chars: bool = option(True, "Put a space around every CJK character.")
     limit_alphabet: int | None = option(
