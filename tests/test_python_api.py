@@ -196,7 +196,7 @@ def test_a_short_run_prints_its_loss_and_a_summary(tmp_path, documents, trained,
     metrics = bert_hf.print_summary(trainer)
 
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines[:4]] == [f"step {step} of 4" for step in range(1, 5)]
+    assert [line.split("  ")[0] for line in lines[:4]] == [f"step {step} of 4" for step in range(1, 5)]
     assert all(" left" in line for line in lines[:4])
     assert lines[-2].startswith("trained: 4 steps in ")
-    assert f"eval_mlm_loss {metrics['eval_mlm_loss']:.4g}" in lines[-1]
+    assert f"MLM loss  {metrics['eval_mlm_loss']:.3f}" in lines[-1]

@@ -11,14 +11,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tqdm.auto import tqdm
+
 
 class _StandardOutput(logging.StreamHandler):
-    """Writes to whatever `sys.stdout` is when the line is written."""
+    """Writes to whatever `sys.stdout` is when the line is written, above any progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stdout is not None:
             self.stream = sys.stdout
-            super().emit(record)
+            with tqdm.external_write_mode():
+                super().emit(record)
 
 
 def _is_not_cpu_notice(record: logging.LogRecord) -> bool:

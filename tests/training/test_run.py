@@ -17,24 +17,24 @@ from bert_hf.training.publishing.card import Card, write_card
     ("steps", "seconds_a_step", "ending"),
     [(100, 5, "about 2.5 h left"), (1540, 10, "about 60 min left"), (1840, 1, "about 60 s left")],
 )
-def test_a_line_of_training_ends_with_the_time_left(steps, seconds_a_step, ending, monkeypatch):
+def test_a_line_of_training_ends_with_the_time_left(steps, seconds_a_step, ending, monkeypatch, capsys):
     """By the speed of this process, which resumed at step 40."""
     clock = {"now": 50.0}
     monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
     lines = LogLines()
-    written: list[str] = []
-    monkeypatch.setattr(lines, "write", written.append)
 
     state = SimpleNamespace(global_step=40, max_steps=1900, is_world_process_zero=True)
     lines.on_train_begin(None, state, None)
     clock["now"] += (steps - 40) * seconds_a_step
     state.global_step = steps
-    lines.on_log(None, state, None, logs={"loss": 6.5, "train_tokens_per_second": 9.0})
-    lines.on_log(None, state, None, logs={"eval_loss": 6.25})
+    lines.on_log(None, state, None, logs={"loss": 6.5, "grad_norm": 1.0, "nsp_accuracy": 0.5, "epoch": 2.0})
+    lines.on_log(None, state, None, logs={"loss": 16.5, "mlm_loss": 6.0, "train_tokens_per_second": 9123.4})
+    lines.on_log(None, state, None, logs={"eval_nsp_accuracy": 0.125, "eval_loss": 6.25, "eval_runtime": 1.0})
     lines.on_log(None, state, None, logs={"train_runtime": 1.0})
-    assert written == [
-        f"step {steps:,} of 1,900: loss 6.5; {ending}",
-        f"step {steps:,} of 1,900: eval_loss 6.25",
+    assert capsys.readouterr().out.splitlines() == [
+        f"step {steps:5,} of 1,900  loss  6.500  NSP accuracy 0.500  epoch 2.00  {ending}",
+        f"step {steps:5,} of 1,900  loss 16.500    9,123 tokens/s  {ending}",
+        f"eval {steps:5,} of 1,900  loss  6.250  NSP accuracy 0.125",
     ]
 
 

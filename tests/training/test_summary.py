@@ -147,7 +147,7 @@ def test_the_card_s_command_is_the_one_that_was_given(tmp_path, before, after, e
 @pytest.mark.parametrize(
     ("lengths", "said"),
     [
-        ({"max_seq_length": 32}, ["Positions 33 to 64 are untrained by it: truncate to 32 (max_length=32)"]),
+        ({"max_seq_length": 32}, ["Positions 33 to 64 are untrained by this run: truncate to 32 (max_length=32)"]),
         ({"max_seq_length": 32, "long_seq_length": 64}, []),
         ({"max_seq_length": 64}, []),
     ],

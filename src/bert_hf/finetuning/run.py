@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from bert_hf.finetuning.trainer import FineTuner, selection_metric
 from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
-from bert_hf.training.command_line import command_line
-from bert_hf.training.log_lines import use_log_lines
+from bert_hf.training.command_line import command_line, program
+from bert_hf.training.log_lines import trained_line, use_log_lines
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
@@ -282,7 +283,10 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics.get("test", {})}
         report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
-        lines = [report, selected_step_line(trainer), f"model: {args.output_dir}"]
+        lines = [report, selected_step_line(trainer)]
+        if trained is not None:
+            lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
+            lines.append(_next_line(task, args))
         print("\n".join(line for line in lines if line), flush=True)
 
 
@@ -315,6 +319,16 @@ def selected_step_line(trainer: FineTuner) -> str:
         return ""
     name = selection_metric(trainer.args).removeprefix("eval_")
     return f"kept: the weights of step {state.best_global_step:,} of {state.global_step:,}, by validation {name}"
+
+
+def _next_line(task: DownstreamTask, args: FineTuningArguments) -> str:
+    """A line with the command that predicts the test rows, or else the training rows; "" without a file of them."""
+    files = task.task_args.test_file or task.task_args.train_file
+    if not (files and task.stock):
+        return ""
+    output = str(Path(str(args.output_dir)) / "predictions.jsonl")
+    words = [program("bert-hf"), "predict", str(args.output_dir), *files, "--output", output]
+    return f"next: {shlex.join(words)}"
 
 
 # ---- model card

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
-from bert_hf.data.corpus.report import corpus_findings
+from bert_hf.data.corpus.report import corpus_findings, short_report
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
@@ -19,6 +19,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
+from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
 from bert_hf.training.publishing.pretraining_card import pretraining_card
@@ -44,7 +45,7 @@ class PreTrainingReport:
         """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
-            print(*corpus_findings(self.corpus, self.collator.tokenizer), sep="\n", flush=True)
+            print(*short_report(corpus_findings(self.corpus, self.collator.tokenizer)), sep="\n", flush=True)
 
         self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
@@ -87,7 +88,8 @@ class PreTrainingReport:
 
         if args.process_index == 0:
             report_heldout("after", after, self.baselines, self.longer)
-            print(_summary(self.trainer.state.global_step, trained))
+            state = self.trainer.state
+            print(trained_line(state.global_step, trained) + _change(state.log_history, after))
             print(f"checkpoint: {folder_of(args)}", *card.limits, sep="\n", flush=True)
             model, sentence = (json.dumps(text, ensure_ascii=False) for text in (str(folder_of(args)), card.example))
             code = f'print(*pipeline("fill-mask", {model})({sentence}), sep="\\n")'
@@ -111,6 +113,7 @@ def evaluate_only(
         metrics |= trainer.evaluate(examples, metric_key_prefix=f"eval_{name}")
     metrics |= perplexity(metrics, evaluation, collator.tokenizer)
     trainer.save_metrics("eval", metrics, combined=False)
+    logger.info(f"held out: {format_metrics(metrics)}")
 
 
 def masked_sentence(examples: PreTrainingExamples, tokenizer: PreTrainedTokenizerBase) -> str:
@@ -197,17 +200,16 @@ def report_heldout(
     loss, unigram = metrics["eval_mlm_loss"], baselines["unigram_mlm_loss"]
     accuracy = f"MLM accuracy {metrics['eval_mlm_accuracy']:.3f}"
     pairs = _pairs_text(metrics, baselines)
-    print(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}", flush=True)
+    logger.info(f"held out, {when}: MLM loss {loss:.3f} (unigram {unigram:.3f}), {accuracy}{pairs}")
 
     for name, examples in (longer or {}).items():
         tokens = examples.phases[0].max_seq_length
-        print(f"held out, {tokens} tokens: MLM loss {metrics[f'eval_{name}_mlm_loss']:.3f}", flush=True)
+        logger.info(f"held out, {tokens} tokens: MLM loss {metrics[f'eval_{name}_mlm_loss']:.3f}")
 
     if when == "after" and not loss < unigram:  # NaN as well
-        print(
+        logger.info(
             f"! the held-out MLM loss {loss:.3f} is not below {unigram:.3f}, the loss of token frequencies alone: "
-            "train longer, or check --learning_rate and the text",
-            flush=True,
+            "train longer, or check --learning_rate and the text"
         )
 
 
@@ -227,11 +229,9 @@ def _pairs_text(metrics: dict, baselines: dict) -> str:
     return f", {name.upper()} accuracy {accuracy:.3f} (majority {majority:.3f}{distance})"
 
 
-def _summary(steps: int, trained: dict) -> str:
-    """`trained: 1,500 steps in 3.4 min, 41,000 tokens/s, MFU 31 %`; a resumed run counts its last part's time."""
-    text = f"trained: {steps:,} steps in {trained['train_runtime'] / 60:.1f} min"
-    if "train_tokens_per_second" in trained:
-        text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
-    if "train_mfu" in trained:
-        text += f", MFU {trained['train_mfu']:.0%}"
-    return text
+def _change(history: list[dict], after: dict) -> str:
+    """`; MLM loss 9.149 → 4.060, NSP accuracy 0.497 → 0.700`; "" where the untrained model was not evaluated."""
+    before = next((row for row in history if row["step"] == 0 and "eval_mlm_loss" in row), {})
+    names = ["eval_mlm_loss", *(name for name in before if name.endswith("accuracy") and "mlm" not in name)]
+    changes = [f"{metric_label(name)} {before[name]:.3f} → {after[name]:.3f}" for name in names if name in before]
+    return "; " + ", ".join(changes) if changes else ""

@@ -58,6 +58,13 @@ def corpus_findings(
     return [*findings, find_markup(texts or _decoded(window, tokenizer))]
 
 
+def short_report(findings: list[Finding]) -> list[str]:
+    """One line for everything that is good, and a line for each problem."""
+    problems = [str(finding) for finding in findings if finding.remedy]
+    passed = f"{len(findings) - len(problems)} of {len(findings)} checks passed"
+    return [f"corpus: {findings[0].what}; {passed}", *problems]
+
+
 def report_lines(
     tokenizer_args: TokenizerArguments,
     corpus_args: TextArguments,

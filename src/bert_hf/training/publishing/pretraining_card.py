@@ -104,7 +104,6 @@ def untrained_positions(
     if longest >= allowed:
         return []
     return [
-        f"This run trained on sequences of at most {longest} tokens; the model and its tokenizer accept {allowed}. "
-        f"Positions {longest + 1} to {allowed} are untrained by it: truncate to {longest} (max_length={longest}), "
-        f"or train further with --max_seq_length {allowed}."
+        f"Positions {longest + 1} to {allowed} are untrained by this run: truncate to {longest} "
+        f"(max_length={longest}), or train further with --max_seq_length {allowed}."
     ]
