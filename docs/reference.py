@@ -89,6 +89,15 @@ def command(recipe: Path, classes: tuple[type, ...]) -> list[str]:
     return [*lines, "```text", text.rstrip(), "```", "", f"All options: {', '.join(links)}" if links else "", ""]
 
 
+def directive(name: str) -> str:
+    """What makes Sphinx document a public name; the fields of option classes are on the page of options."""
+    if name.endswith("Arguments"):
+        return f".. autoclass:: bert_hf.{name}(**options)"
+    if inspect.isclass(getattr(bert_hf, name)):
+        return f".. autoclass:: bert_hf.{name}\n   :members:\n   :exclude-members: config_class, auto_class"
+    return f".. autofunction:: bert_hf.{name}"
+
+
 def write_pages(folder: Path) -> None:
     """Writes commands.md, options.md and python.md."""
     folder.mkdir(exist_ok=True)
@@ -108,12 +117,5 @@ def write_pages(folder: Path) -> None:
 
     lines = ["# Python", "", "What `from bert_hf import …` gives.", ""]
     for name in bert_hf.__all__:
-        is_class = inspect.isclass(getattr(bert_hf, name))
-        lines += [f"## {name}", "", "```{eval-rst}", f".. auto{'class' if is_class else 'function'}:: bert_hf.{name}"]
-        lines += (
-            ["   :members:", "   :exclude-members: config_class, auto_class"]
-            if is_class and not name.endswith("Arguments")
-            else []
-        )
-        lines += ["```", ""]
+        lines += [f"## {name}", "", "```{eval-rst}", directive(name), "```", ""]
     (folder / "python.md").write_text("\n".join(lines))

@@ -19,6 +19,7 @@ from tiny import tiny_config
 from transformers import BertForSequenceClassification, TrainingArguments
 
 from bert_hf import BertForPreTraining, train_tokenizer
+from bert_hf.config.package_files import CONSOLE_COMMANDS
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.tokenization import save_tokenizer
 
@@ -69,7 +70,7 @@ def commands() -> list:
     for block in BLOCKS:
         if block.language == "bash":
             lines = block.body.replace("\\\n", " ").splitlines()
-            starts = [line for line in lines if re.match(r"(accelerate launch|python recipes/)", line)]
+            starts = [line for line in lines if re.match(r"(accelerate launch|python recipes/|bert-hf )", line)]
             parameters += [pytest.param(line, id=f"{block}-{number}") for number, line in enumerate(starts)]
     return parameters
 
@@ -86,6 +87,7 @@ def recipe(path: str):
 
 
 CHECKPOINTS = ("pretrain-default", "mine", "bert-mini-cpu", "bert-mini-cpu-long", "adapted-0", "sst2-adapted")
+CLASSIFIERS = ("spam-messages", "comments")
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 
 
@@ -108,8 +110,9 @@ def reader(tmp_path_factory):
     config = tiny_config(vocab_size=len(tokenizer), max_position_embeddings=128)
     for name in CHECKPOINTS:
         BertForPreTraining(config).save_pretrained(folder / "runs" / name)
-    BertForSequenceClassification(config).save_pretrained(folder / "runs/spam-messages")
-    for name in (*CHECKPOINTS, "spam-messages", "tokenizer", "../wiki/tokenizer"):
+    for name in CLASSIFIERS:
+        BertForSequenceClassification(config).save_pretrained(folder / "runs" / name)
+    for name in (*CHECKPOINTS, *CLASSIFIERS, "tokenizer", "../wiki/tokenizer"):
         save_tokenizer(tokenizer, folder / "runs" / name)
     return folder
 
@@ -131,7 +134,9 @@ def write_texts(folder: Path, documents: list[str]) -> None:
         "wikipedia_en/valid.jsonl.xz": lzma.compress(rows),
         "blimp.jsonl": pair.encode(),
         "SMSSpamCollection.tsv": labelled.encode(),
-        "comments.csv": ("label,comment\n" + labelled.replace("\t", ",")).encode(),
+        **dict.fromkeys(
+            ("comments.csv", "new.csv", "labelled.csv"), ("label,comment\n" + labelled.replace("\t", ",")).encode()
+        ),
         "glue/MRPC/train.tsv": f"{MRPC}1\t1\t2\tA man runs.\tHe runs.\n0\t3\t4\tIt rains.\tNo.\n".encode(),
         "glue/MRPC/dev.tsv": f"{MRPC}0\t1\t2\tA.\tB.\n".encode(),
         "glue/MRPC/test.tsv": f"index\t{MRPC.partition(chr(9))[2]}0\t1\t2\tA.\tB.\n".encode(),
@@ -234,6 +239,8 @@ def test_recipe_commands_pass_their_check(command, reader, monkeypatch, capsys):
         assert words[2] == "--config_file"
         assert (ROOT / words[3]).is_file()
         words = words[3:]
+    elif words[0] == "bert-hf":
+        words[1] = f"recipes/{CONSOLE_COMMANDS[words[1]]}.py"
     script, flags = words[1], words[2:]
 
     monkeypatch.chdir(reader)
