@@ -15,11 +15,11 @@ if __name__ == "__main__":
 
 from bert_hf.config.parser import parse
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, load_train_and_held_out
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.training.pretraining import (
     PRETRAINING_ARGUMENTS,
     check_pretraining,
     held_out_examples,
-    make_collator,
     make_model,
     pretraining_identity,
     training_examples,
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     evaluation, longer = held_out_examples(held_out, example_args, phases)
 
     # 3. Collator: masks 80/10/10, reproducible for each example
-    collator = make_collator(tokenizer, example_args)
+    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
 
     # 4. Model: from scratch, or from any BERT checkpoint
     model = make_model(model_args, example_args, tokenizer, seed=args.seed)

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,16 +111,14 @@ def run_probe(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_FILES[0]).write_text("{}\n")  # from now on the folder is known as a probe's
 
-    results: dict[str, Any] = {"checkpoint": subject.name, "notes": [], "seconds": {}}
+    results: dict[str, Any] = {"checkpoint": subject.name, "notes": []}
     for part, measure in _measures(probe_args, subject, folder, main).items():
         report(f"{part} …")
-        begin = time.perf_counter()
         result = measure()
         if isinstance(result, str):
             results["notes"].append(f"{part}: {result}")
         else:
             results[part] = result
-        results["seconds"][part] = round(time.perf_counter() - begin, 1)
 
     (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     notes = "".join(f"! {note}\n" for note in results["notes"])

@@ -20,7 +20,6 @@ _TOKENS = 2048  # of the batch, padding included, are compared: that needs littl
 _LAYERS = 2  # of the network that computes them: it has the sizes of the run's, so it runs the same kernels
 _LOSS_SCALE = 1024.0  # without it small gradients vanish in fp16; a power of two, so dividing by it is exact
 
-
 # How much the paths may differ, as they sum the same products in another order (docs/speed.md): |l − l′| ≤ loss ·
 # max(1, |l|), for each parameter ‖gₜ − gₜ′‖ ≤ tensor · ‖gₜ‖ + floor · ‖g‖. (Some gradients are rounding alone.)
 FP32 = {"loss": 1e-5, "tensor": 1e-3, "floor": 1e-7}
@@ -64,43 +63,42 @@ class FastPathCheck:
 
 def find_fault(model: BertForPreTraining, losses_of: LossFunction, inputs: dict, half: bool = False) -> str | None:
     """Compares loss and gradient of the two paths on a few rows; says how they differ, or None."""
-    weight = next(model.parameters())
+    device = model.device
     # Not `get_float32_matmul_precision`: it raises where TF32 was chosen by `fp32_precision`, as transformers does
-    tf32 = weight.device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
-    bounds = HALF if half or tf32 or weight.dtype != torch.float32 else FP32
-    rows = max(1, _TOKENS // inputs["input_ids"].shape[1])
-    piece = next(split_micro_batch(inputs, rows))
+    tf32 = device.type == "cuda" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    bounds = HALF if half or tf32 or model.dtype != torch.float32 else FP32
+    piece = next(split_micro_batch(inputs, rows=max(1, _TOKENS // inputs["input_ids"].shape[1])))
 
-    with torch.random.fork_rng(devices=[weight.device] if weight.device.type == "cuda" else []), torch.enable_grad():
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         network = _small_network(model)
         plain = _loss_and_gradient(network, losses_of, piece)
+
+        network.zero_grad()
+        network.set_fast_path(True)
+        if model.config.attention_probs_dropout_prob:
+            network.config.attention_probs_dropout_prob = DROP_NOTHING
         try:
-            fast = _loss_and_gradient(_small_network(model, network.state_dict()), losses_of, piece)
+            fast = _loss_and_gradient(network, losses_of, piece)
         except Exception as error:
             return f"the fast path fails with {type(error).__name__}: {first_line(error)}"
     return difference(plain, fast, bounds)
 
 
-def _small_network(model: BertForPreTraining, weights: dict[str, Tensor] | None = None) -> BertForPreTraining:
-    """A network of the model's sizes with few layers, which attends as strongly as a trained one.
+def _small_network(model: BertForPreTraining) -> BertForPreTraining:
+    """A new network of the model's sizes with few layers, on the plain path. It attends as strongly as a trained one.
 
-    Without weights it is new and takes the plain path; with weights it shares them and takes the fast path. Nothing is
-    dropped, but the fast path runs the kernels of dropout where the model has dropout.
+    Nothing is dropped, but the kernels of dropout run where the model has dropout.
     """
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = min(_LAYERS, config.num_hidden_layers)
     config.initializer_range = config.hidden_size**-0.5
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        setattr(config, name, DROP_NOTHING if weights and getattr(config, name) else 0.0)
+    config.hidden_dropout_prob = DROP_NOTHING if config.hidden_dropout_prob else 0.0
+    config.attention_probs_dropout_prob = 0.0
 
-    weight = next(model.parameters())
-    with torch.device("meta" if weights else weight.device):
+    with model.device:
         network = type(model)(config)
-    network.to(weight.dtype)  # pyright: ignore[reportArgumentType] - transformers' decorator hides self
-    if weights:
-        network.load_state_dict(weights, assign=True)
-        network.tie_weights()
-    network.set_fast_path(weights is not None)
+    network.to(model.dtype)  # pyright: ignore[reportArgumentType] - transformers' decorator hides self
+    network.set_fast_path(False)
     return network.train()
 
 

@@ -12,7 +12,6 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.requested_corpus import check_train_and_held_out_text
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.objectives import OBJECTIVES
 from bert_hf.data.examples.samplers import Phase
@@ -128,11 +127,6 @@ def check_pretraining(
 
 
 # ---- examples
-
-
-def make_collator(tokenizer: PreTrainedTokenizerBase, example_args: ExampleArguments) -> DataCollatorForPreTraining:
-    """The collator with the run's options: 80/10/10 masking, whole words, next-sentence labels."""
-    return DataCollatorForPreTraining(tokenizer, **example_args.masking())
 
 
 def training_examples(

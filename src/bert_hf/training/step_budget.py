@@ -14,12 +14,13 @@ from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.console import logger
 from bert_hf.data.corpus.remote_shards import RemoteShards
 from bert_hf.data.corpus.store import Corpus
+from bert_hf.data.examples.collator import DataCollatorForPreTraining
 from bert_hf.data.examples.samplers import Phase, phases_of_run
 from bert_hf.errors import STOPPED, InputError, RunInterrupted
 from bert_hf.training import output_folder, preemption, run
 from bert_hf.training.distributed import rank0_value
 from bert_hf.training.optimization.optimizers import global_batch_size
-from bert_hf.training.pretraining import make_collator, make_model, planned_config, training_examples
+from bert_hf.training.pretraining import make_model, planned_config, training_examples
 from bert_hf.training.trainer import PreTrainer
 
 _PLANNED = 0.97  # share of the hours that is planned for; the rest is for the unexpected
@@ -136,7 +137,7 @@ def _seconds_per_step(
     phases = (Phase(example_args.max_seq_length, 0), Phase(length, None))
     examples = training_examples(corpus, phases, example_args, args)
     model = make_model(model_args, example_args, tokenizer, args.seed)
-    collator = make_collator(tokenizer, example_args)
+    collator = DataCollatorForPreTraining(tokenizer, **example_args.masking())
 
     pace = _StepTimer()
     with tempfile.TemporaryDirectory() as folder:

@@ -122,14 +122,12 @@ class PreTrainingExamples(Dataset):
             while len(self._plans) > 1:
                 del self._plans[next(iter(self._plans))]
 
-            self._plans[key] = self._make_plan(*key)
+            store = self.corpus.window(self._windows(phase, epoch)[window])
+            max_tokens = self.phases[phase].max_seq_length - self.objective.specials
+            rng = generator(self.seed, PLAN, phase, epoch, window)
+            plan = plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
+            self._plans[key] = store, plan
         return self._plans[key]
-
-    def _make_plan(self, phase: int, epoch: int, window: int) -> tuple[Window, EpochPlan]:
-        store = self.corpus.window(self._windows(phase, epoch)[window])
-        max_tokens = self.phases[phase].max_seq_length - self.objective.specials
-        rng = generator(self.seed, PLAN, phase, epoch, window)
-        return store, plan_epoch(_bounds(store), max_tokens, self.short_seq_probability, self.objective, rng)
 
     def window_length(self, phase: int, epoch: int, window: int) -> int | None:
         """Number of examples in a window of an epoch; None where the epoch has no such window."""
