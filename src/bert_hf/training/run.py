@@ -56,7 +56,9 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> output_folde
         options: the recipe's other dataclasses of options, which name the inputs of the run.
     """
     run_start = output_folder.start(args, identity, options)
-    run_start.push_to = take_over_push(args)
+    if args.push_to_hub:
+        run_start.push_to = args.hub_model_id or folder_of(args).name
+        args.push_to_hub = False  # Trainer ignores errors and sends too much
     if run_start.finished and run_start.push_to and args.process_index == 0:
         _push_finished(args, run_start.push_to)
     return run_start
@@ -87,14 +89,6 @@ def describe_machine(args: TrainingArguments) -> str:
 
 
 # ---- the end of every run
-
-
-def take_over_push(args: TrainingArguments) -> str | None:
-    """The repository to push to, or None. Trainer itself no longer pushes: it ignores errors and sends too much."""
-    if not args.push_to_hub:
-        return None
-    args.push_to_hub = False
-    return args.hub_model_id or folder_of(args).name
 
 
 def finish(
