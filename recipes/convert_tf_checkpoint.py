@@ -1,0 +1,58 @@
+"""Convert a checkpoint of google-research/bert (TensorFlow, 2018) to one that transformers loads.
+
+bert-hf convert uncased_L-12_H-768_A-12 --output_dir runs/bert-base-uncased
+python recipes/convert_tf_checkpoint.py --tf_checkpoint uncased_L-12_H-768_A-12 --output_dir runs/bert-base-uncased
+
+The folder holds bert_config.json, vocab.txt and one checkpoint (.index and .data files); of several, name the prefix.
+"""
+
+import sys
+
+from transformers.utils import logging
+
+from bert_hf.config.parser import parse, with_flags
+from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer, save_tokenizer
+from bert_hf.errors import one_line_errors
+from bert_hf.models.tf_checkpoint import (
+    ConversionArguments,
+    check_conversion,
+    convert,
+    find_prefix,
+    has_capitals,
+    read_tf_config,
+    write_card,
+)
+from bert_hf.training.output_folder import claim_output_dir
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    words = with_flags(sys.argv[1:] if argv is None else argv, "tf_checkpoint", "tf_checkpoint")
+    options = parse((ConversionArguments,), words, check=check_conversion)
+    if options is None:  # --check
+        return 0
+    (conversion_args,) = options
+    logging.disable_progress_bar()
+    prefix = find_prefix(str(conversion_args.tf_checkpoint))
+
+    # 1. Tokenizer: cased if the vocabulary has capital letters
+    vocabulary = prefix.parent / "vocab.txt"
+    config = read_tf_config(prefix.parent / "bert_config.json", conversion_args.gelu)
+    tokenizer = load_tokenizer(vocabulary, do_lower_case=not has_capitals(vocabulary))
+    tokenizer.model_max_length = config.max_position_embeddings
+    check_tokenizer(tokenizer, config.vocab_size, vocabulary)
+
+    # 2. Network: the class of the heads that the checkpoint has
+    model = convert(prefix, config)
+
+    # 3. Folder, written when all was read
+    folder = claim_output_dir(conversion_args.output_dir, overwrite=False, ours=("config.json",))
+    model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    write_card(folder, prefix, conversion_args.gelu)
+    print(f"{type(model).__name__}: {folder}, {model.num_parameters():,} parameters, {conversion_args.gelu} gelu")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Reads the tensors of a TensorFlow 1 checkpoint (the "tensor bundle" format) with numpy, without TensorFlow.
+
+`PREFIX.index` is a sorted table of strings, in the layout of LevelDB: blocks of key-value entries, each followed by a
+type byte and a checksum; a last block that lists the blocks; a footer of 48 bytes. The key "" has the number of data
+files, every other key is the name of a tensor, with its type, shape, file, offset, size and checksum. The tensors are
+raw bytes in `PREFIX.data-NNNNN-of-NNNNN`. (tensorflow@v2.21.0, core/util/tensor_bundle and core/lib/io/format.cc)
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from bert_hf.errors import InputError
+
+_FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
+_BFLOAT16 = 14  # numpy does not have it: the upper half of a float32
+_DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", _BFLOAT16: "<u2", 19: "<f2"}
+_OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"  # a key of TensorFlow 2's own checkpoints
+
+_Extents = tuple[tuple[int, int], ...]  # (start, length) in each dimension
+
+
+class _Entry(NamedTuple):
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    crc: int
+    slices: tuple[_Extents, ...]  # of a partitioned variable, whose parts have entries of their own
+
+
+class TensorBundle:
+    """The tensors of a checkpoint by name: `bundle.shapes`, `bundle.read(name)`.
+
+    Args:
+        prefix: path of the checkpoint without `.index`.
+
+    Attributes:
+        shapes: name → shape.
+
+    Raises:
+        InputError: a file is missing, damaged or in another format.
+    """
+
+    def __init__(self, prefix: str | Path):
+        self.prefix = Path(prefix)
+        self.index = Path(f"{prefix}.index")
+        try:
+            self._entries, self._shards = self._read_index(self.index.read_bytes())
+        except (IndexError, OverflowError, struct.error):
+            raise self._damaged("truncated or damaged") from None
+        self.shapes = {key.decode(): entry.shape for key, entry in self._entries.items() if not key.startswith(b"\0")}
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor; bfloat16 and the parts of a partitioned one as float32.
+
+        Raises:
+            InputError: its file is missing, or its bytes are damaged.
+        """
+        entry = self._entries[name.encode()]
+        if not entry.slices:
+            return self._read_entry(name, entry)
+
+        whole = np.full(entry.shape, np.nan, np.float32)
+        for extents in entry.slices:
+            part = self._read_entry(name, self._entries[_part_key(name, extents)])
+            whole[tuple(slice(start, start + length) for start, length in extents)] = part
+        return whole
+
+    # ---- index
+
+    def _read_index(self, content: bytes) -> tuple[dict[bytes, _Entry], int]:
+        """The entries of all tensors, and the number of data files."""
+        footer = content[-_FOOTER_BYTES:]
+        if len(footer) < _FOOTER_BYTES or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
+            raise self._damaged("not the index of a TensorFlow checkpoint, or truncated")
+
+        *_, offset, size = _varints(footer, 0, 4)[0]  # before them, offset and size of the metadata, which is empty
+        items = {}
+        for _, block in self._read_block(content, offset, size):
+            items.update(self._read_block(content, *_varints(block, 0, 2)[0]))
+
+        if _OBJECT_GRAPH in items:
+            remedy = "convert it to named variables with TensorFlow first"
+            raise InputError("an object checkpoint of TensorFlow 2", where=self.index, remedy=remedy)
+        shards = dict(_fields(items.pop(b"", b""))).get(1, 0)
+        return {key: _parse_entry(value) for key, value in items.items()}, shards
+
+    def _read_block(self, content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+        """The (key, value) pairs of a block; a key shares its first bytes with the one before."""
+        end = offset + size
+        kind, crc = struct.unpack_from("<BI", content, end)
+        if _masked(crc32c(content[offset : end + 1])) != crc:
+            raise self._damaged("wrong checksum")
+        if kind != 0:
+            raise self._damaged("a compressed index, which TensorFlow does not write")
+
+        restarts = struct.unpack_from("<I", content, end - 4)[0]
+        end -= 4 + 4 * restarts
+        key = b""
+        while offset < end:
+            (shared, own, length), offset = _varints(content, offset, 3)
+            key = key[:shared] + content[offset : offset + own]
+            offset += own
+            yield key, content[offset : offset + length]
+            offset += length
+
+    # ---- data
+
+    def _read_entry(self, name: str, entry: _Entry) -> np.ndarray:
+        if entry.dtype not in _DTYPES:
+            raise self._damaged(f"{name!r} is of the unsupported type {entry.dtype}")
+        dtype, count = np.dtype(_DTYPES[entry.dtype]), math.prod(entry.shape)
+        if entry.size != count * dtype.itemsize:
+            raise self._damaged(f"{name!r}: {entry.size} bytes contradict its shape and type")
+
+        file = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
+        if not file.is_file():
+            raise InputError("no such file", where=file, remedy="copy all files of the checkpoint")
+        if entry.offset + entry.size > file.stat().st_size:
+            raise InputError(f"truncated within {name!r}", where=file, remedy="copy the file again")
+
+        values = np.fromfile(file, dtype, count, offset=entry.offset).reshape(entry.shape)
+        if _masked(crc32c(values.data)) != entry.crc:
+            raise InputError(f"wrong checksum of {name!r}", where=file, remedy="copy the file again")
+        return (values.astype("<u4") << 16).view("<f4") if entry.dtype == _BFLOAT16 else values
+
+    def _damaged(self, problem: str) -> InputError:
+        return InputError(problem, where=self.index, remedy="copy the checkpoint again")
+
+
+# ---- encodings
+
+
+def _masked(crc: int) -> int:
+    """The checksum as it is stored: rotated, plus a constant."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _varints(content: bytes, position: int, count: int) -> tuple[list[int], int]:
+    """Numbers of seven bits per byte, the lowest first, and the position behind them."""
+    numbers = []
+    for _ in range(count):
+        value = shift = 0
+        while content[position] > 127:
+            value |= (content[position] & 127) << shift
+            shift += 7
+            position += 1
+        numbers.append(value | content[position] << shift)
+        position += 1
+    return numbers, position
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of each field of a protocol buffer: varints, numbers of 32 bits, bytes."""
+    position = 0
+    while position < len(message):
+        (tag,), position = _varints(message, position, 1)
+        if tag & 7 == 5:
+            yield tag >> 3, struct.unpack_from("<I", message, position)[0]
+            position += 4
+            continue
+        (value,), position = _varints(message, position, 1)
+        if tag & 7 == 2:
+            value, position = message[position : position + value], position + value
+        yield tag >> 3, value
+
+
+def _parse_entry(message: bytes) -> _Entry:
+    """An entry of a `BundleEntryProto`."""
+    numbers, dims, slices = {}, [], []
+    for number, value in _fields(message):
+        if number == 2:
+            dims = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(value)]
+        elif number == 7:
+            extents = [dict(_fields(extent)) for _, extent in _fields(value)]
+            slices.append(tuple((extent.get(1, 0), extent.get(2, 0)) for extent in extents))
+        else:
+            numbers[number] = value
+    shard, offset, size, crc = (numbers.get(number, 0) for number in (3, 4, 5, 6))
+    return _Entry(numbers[1], tuple(dims), shard, offset, size, crc, tuple(slices))
+
+
+def _part_key(name: str, extents: _Extents) -> bytes:
+    """The key of a part: 0, its name, its dimensions and extents in TensorFlow's order-preserving code."""
+    numbers = [number for extent in extents for number in extent]
+    return b"\0" + name.encode() + b"\0\1" + bytes([1, len(extents)]) + b"".join(map(_ordered, numbers))
+
+
+def _ordered(number: int) -> bytes:
+    """A number in seven bits per byte; the first bits mark the length: 5 → 85, 200 → c0 c8 (hexadecimal)."""
+    length = number.bit_length() // 7 + 1
+    marks = ((1 << length) - 1) << 7 * length
+    return (number ^ marks).to_bytes(length, "big")

@@ -1,0 +1,182 @@
+"""Converts a checkpoint of google-research/bert (TensorFlow 1, 2018) to weights with transformers' names.
+
+A dense kernel is transposed, every other tensor is copied. The slots of the optimizer and `global_step` are left out.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import (
+    BertConfig,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertPreTrainedModel,
+)
+
+from bert_hf.config.files import check_writable, parse_json, read_input_text, write_durably
+from bert_hf.config.parser import option
+from bert_hf.errors import InputError
+from bert_hf.models.tensor_bundle import TensorBundle
+
+GELUS = {"erf": "gelu", "tanh": "gelu_pytorch_tanh"}  # the 2018 code computes the second
+_OPTIMIZER = re.compile(r"(^|/)(adam_m|adam_v|Adam|Adam_1|global_step|beta[12]_power)$")
+# Part of a name in TensorFlow → in transformers; where they stand, they are all of a name between two slashes
+_PARTS = (
+    (r"/layer_(\d+)/", r"/layer/\1/"),
+    (r"/(gamma|kernel)$", "/weight"),
+    (r"/beta$", "/bias"),
+    (r"_embeddings$", "_embeddings/weight"),
+    (r"^cls/predictions/output_bias$", "cls/predictions/bias"),
+    (r"^cls/squad/", "qa_outputs/"),
+    (r"^(?=output_)", "classifier/"),  # of run_classifier.py
+    (r"/output_weights$", "/weight"),
+    (r"/output_bias$", "/bias"),
+)
+_REMEDY = "give the bert_config.json of this checkpoint"
+_HEADS = {  # a variable that marks the head → the class that has it
+    "cls/squad/output_weights": BertForQuestionAnswering,
+    "output_weights": BertForSequenceClassification,
+    "cls/predictions/output_bias": BertForPreTraining,
+}
+
+
+@dataclass
+class ConversionArguments:
+    """What is converted."""
+
+    tf_checkpoint: str | None = option(None, "Folder of a TensorFlow checkpoint, or its prefix (bert_model.ckpt).")
+    output_dir: str | None = option(None, "Folder to write to, new or empty.")
+    gelu: str = option(
+        "erf", "The activation: published conversions have erf, the code of 2018 computes tanh.", choices=tuple(GELUS)
+    )
+
+
+def check_conversion(conversion_args: ConversionArguments) -> Iterator[str]:
+    """Checks that both folders are named, and that the second can be written."""
+    for name in ("tf_checkpoint", "output_dir"):
+        if getattr(conversion_args, name) is None:
+            raise InputError("missing option", where=f"--{name}", remedy="give a folder")
+    yield check_writable(str(conversion_args.output_dir))
+
+
+# ---- files
+
+
+def find_prefix(where: str | Path) -> Path:
+    """The prefix of a checkpoint's files: given itself, or of the only checkpoint in a folder.
+
+    Raises:
+        InputError: there is none, or more than one.
+    """
+    path = Path(str(where).removesuffix(".index"))
+    if not path.is_dir():
+        if not Path(f"{path}.index").is_file():
+            remedy = "give its folder, or PREFIX of PREFIX.index"
+            raise InputError("no such checkpoint", where=f"{path}.index", remedy=remedy)
+        return path
+
+    prefixes = sorted(file.with_suffix("") for file in path.glob("*.index"))
+    if len(prefixes) != 1:
+        names = ", ".join(prefix.name for prefix in prefixes)
+        remedy = f"give one of: {names}" if names else "give the folder of bert_model.ckpt.index"
+        raise InputError(f"{len(prefixes)} TensorFlow checkpoints in this folder", where=path, remedy=remedy)
+    return prefixes[0]
+
+
+def read_tf_config(path: Path, gelu: str) -> BertConfig:
+    """The configuration of a `bert_config.json`; keys that only TensorFlow's code knows are left out."""
+    values = parse_json(read_input_text(path), path, "copy the file again")
+    known = BertConfig().to_dict()
+    config = {key: value for key, value in values.items() if key in known}
+    if config.get("hidden_act", "gelu") == "gelu":
+        config["hidden_act"] = GELUS[gelu]
+    return BertConfig(**config)
+
+
+def has_capitals(vocabulary: Path) -> bool:
+    """Whether a `vocab.txt` is that of a cased model; special tokens do not count."""
+    pieces = read_input_text(vocabulary).split("\n")
+    return any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+
+
+def write_card(folder: Path, prefix: Path, gelu: str) -> None:
+    """Writes README.md: where the weights come from, and with which activation they are computed."""
+    text = f"""---
+library_name: transformers
+tags: [bert]
+---
+
+# {folder.name}
+
+Converted from the TensorFlow checkpoint `{prefix.parent.name}/{prefix.name}` of
+[google-research/bert](https://github.com/google-research/bert), in float32, without the optimizer's state.
+
+The activation is GELU in its {gelu} form (`hidden_act: {GELUS[gelu]}`). The code of 2018 computes the tanh form;
+published conversions use erf. The two differ by at most 0.0005 per unit.
+"""
+    write_durably(folder / "README.md", text)
+
+
+# ---- weights
+
+
+def weight_name(variable: str) -> str:
+    """The name in transformers of a variable of the 2018 code.
+
+    bert/encoder/layer_0/attention/self/query/kernel → bert.encoder.layer.0.attention.self.query.weight
+    """
+    for pattern, replacement in _PARTS:
+        variable = re.sub(pattern, replacement, variable)
+    return variable.replace("/", ".")
+
+
+def convert(prefix: Path, config: BertConfig) -> BertPreTrainedModel:
+    """The network of a checkpoint with its weights in float32.
+
+    Two heads of pre-training make a `BertForPreTraining`, those of run_classifier.py and run_squad.py the class of
+    their task; `config` takes the number of classes from the weights.
+
+    Raises:
+        InputError: the variables are not those of a BERT of this configuration, or a file is damaged.
+    """
+    bundle = TensorBundle(prefix)
+    variables = [name for name in sorted(bundle.shapes) if not _OPTIMIZER.search(name)]
+    head = next((name for name in _HEADS if name in variables), None)
+    if head is None:
+        remedy = "convert a checkpoint of run_pretraining.py, run_classifier.py or run_squad.py"
+        raise InputError("no head of BERT among the variables", where=bundle.index, remedy=remedy)
+    if head == "output_weights":
+        config.num_labels = bundle.shapes[head][0]
+    with torch.device("meta"):
+        model = _HEADS[head](config)
+    if isinstance(model, BertForQuestionAnswering):  # has no pooler
+        variables = [name for name in variables if not name.startswith("bert/pooler/")]
+    shapes = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+    weights = {weight_name(name): _weight(bundle, name, shapes) for name in variables}
+    if missing := sorted(shapes.keys() - weights.keys()):
+        raise InputError(f"no variable for {missing[0]}", where=bundle.index, remedy=_REMEDY)
+
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    return model
+
+
+def _weight(bundle: TensorBundle, name: str, shapes: dict[str, tuple[int, ...]]) -> torch.nn.Parameter:
+    """The parameter that is made of a variable."""
+    shape = bundle.shapes[name]
+    expected = shapes.get(weight_name(name))
+    if expected is None:
+        raise InputError(f"{name!r} does not belong to this BERT", where=bundle.index, remedy=_REMEDY)
+    if (shape[::-1] if name.endswith("/kernel") else shape) != expected:
+        raise InputError(f"the shape of {name!r} is {shape}, not {expected}", where=bundle.index, remedy=_REMEDY)
+
+    values = bundle.read(name).astype(np.float32, copy=False)
+    if name.endswith("/kernel"):
+        values = np.ascontiguousarray(values.T)
+    return torch.nn.Parameter(torch.from_numpy(values))

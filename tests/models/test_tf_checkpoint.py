@@ -1,0 +1,267 @@
+"""TensorFlow checkpoints: the reader against what TensorFlow itself reads, converted networks against numpy."""
+
+import math
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipe_runs import recipe
+from safetensors import safe_open
+from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClassification
+
+from bert_hf.errors import InputError
+from bert_hf.models.tensor_bundle import TensorBundle, _ordered
+from bert_hf.models.tf_checkpoint import read_tf_config, weight_name
+
+FOLDER = Path(__file__).parent / "tensorflow_checkpoint"
+PREFIX = FOLDER / "pretraining/bert_model.ckpt"
+FILES = sorted(PREFIX.parent.glob("bert_model.ckpt.*"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, np.ndarray]:
+    with np.load(PREFIX.parent / "expected.npz") as file:
+        return dict(file)
+
+
+@pytest.fixture
+def copied(tmp_path) -> Path:
+    """A copy of the checkpoint's folder, to damage."""
+    return Path(shutil.copytree(PREFIX.parent, tmp_path / "copied"))
+
+
+def convert(folder: Path, *options: str) -> int:
+    return recipe("convert_tf_checkpoint")([str(folder), *options])
+
+
+# ---- reader
+
+
+def test_tensors_have_the_bytes_that_tensorflow_reads(expected):
+    bundle = TensorBundle(PREFIX)
+    for name, tensor in expected.items():
+        read = bundle.read(name)
+        assert read.shape == bundle.shapes[name] == tensor.shape
+        assert read.tobytes() == tensor.tobytes(), name
+    assert {str(tensor.dtype) for tensor in expected.values()} == {"float32", "float16"}
+
+
+def test_numbers_in_the_keys_of_parts():
+    # From the comments of TensorFlow's ordered_code.h: 64 needs two bytes
+    encoded = {0: "80", 5: "85", 63: "bf", 64: "c040", 200: "c0c8", 8191: "dfff", 8192: "e02000"}
+    assert {number: _ordered(number).hex() for number in encoded} == encoded
+
+
+def damage(files: dict[Path, bytes], random: np.random.Generator) -> tuple[Path, bytes]:
+    """A file, and its content with a flipped bit or cut short."""
+    path = list(files)[random.integers(len(files))]
+    content = bytearray(files[path])
+    place = int(random.integers(len(content)))
+    if random.random() < 0.2:
+        return path, bytes(content[:place])
+    content[place] ^= 1 << random.integers(8)
+    return path, bytes(content)
+
+
+@pytest.mark.parametrize("trials", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_damaged_file_is_an_error_or_changes_nothing(copied, expected, trials):
+    files = {copied / path.name: path.read_bytes() for path in FILES}
+    random = np.random.default_rng(0)
+    errors = 0
+    for _ in range(trials):
+        path, content = damage(files, random)
+        path.write_bytes(content)
+        try:
+            bundle = TensorBundle(copied / PREFIX.name)
+            assert all(bundle.read(name).tobytes() == tensor.tobytes() for name, tensor in expected.items())
+        except InputError:
+            errors += 1
+        path.write_bytes(files[path])
+    assert errors > trials / 4  # most bytes are Adam's, which are not read
+
+
+def test_each_fault_has_its_line(copied, capsys):
+    index = copied / "bert_model.ckpt.index"
+    data = copied / "bert_model.ckpt.data-00000-of-00002"
+    config = copied / "bert_config.json"
+
+    def line(path: Path, content: bytes | None) -> str:
+        before = path.read_bytes()
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        assert convert(copied, "--output_dir", str(copied.parent / "out")) == 2
+        assert not (copied.parent / "out").exists()
+        path.write_bytes(before)
+        [printed] = capsys.readouterr().err.splitlines()
+        assert printed.startswith("error: ")
+        return printed
+
+    assert "truncated" in line(index, index.read_bytes()[:3000])
+    assert "not the index" in line(index, b"a text\n")
+    assert "wrong checksum" in line(data, data.read_bytes().replace(data.read_bytes()[40:44], b"abcd"))
+    assert "no such file" in line(data, None)
+    assert "truncated" in line(data, data.read_bytes()[:100])
+    assert "does not belong" in line(config, config.read_bytes().replace(b'layers": 2', b'layers": 1'))
+    assert "shape" in line(config, config.read_bytes().replace(b'intermediate_size": 32', b'intermediate_size": 64'))
+    assert "go up to 19" in line(config, config.read_bytes().replace(b'vocab_size": 20', b'vocab_size": 19'))
+
+
+def test_a_size_that_contradicts_the_shape_is_refused():
+    bundle = TensorBundle(PREFIX)
+    name = b"cls/predictions/output_bias"
+    bundle._entries[name] = bundle._entries[name]._replace(size=76)
+    with pytest.raises(InputError, match="76 bytes contradict"):
+        bundle.read(name.decode())
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "problem"),
+    [
+        (b"cls/", b"heads/", "no head"),
+        (b"bert/", b"electra/", "does not belong"),
+        (b"global_step", b"_CHECKPOINTABLE_OBJECT_GRAPH", "TensorFlow 2"),
+    ],
+)
+def test_checkpoints_of_other_models_are_refused(name, other, problem, tmp_path, monkeypatch, capsys):
+    read_block = TensorBundle._read_block
+
+    def renamed(self, content, offset, size):
+        return ((key.replace(name, other), value) for key, value in read_block(self, content, offset, size))
+
+    monkeypatch.setattr(TensorBundle, "_read_block", renamed)
+    assert convert(PREFIX.parent, "--output_dir", str(tmp_path / "out")) == 2
+    assert problem in capsys.readouterr().err
+
+
+# ---- names
+
+
+def test_names_are_a_bijection_onto_those_of_transformers(expected):
+    names = [weight_name(name) for name in expected]
+    model = BertForPreTraining(read_tf_config(PREFIX.parent / "bert_config.json", "erf"))
+    assert len(set(names)) == len(names)
+    assert set(names) == {name for name, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("variable", "weight"),
+    [
+        ("output_weights", "classifier.weight"),
+        ("output_bias", "classifier.bias"),
+        ("cls/squad/output_weights", "qa_outputs.weight"),
+        ("cls/squad/output_bias", "qa_outputs.bias"),
+    ],
+)
+def test_names_of_fine_tuned_heads(variable, weight):
+    assert weight_name(variable) == weight
+
+
+# ---- converted networks
+
+
+def gelu(x: np.ndarray, kind: str) -> np.ndarray:
+    if kind == "erf":
+        return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+class NumpyBert:
+    """The forward pass of modeling.py of google-research/bert, in float64."""
+
+    def __init__(self, weights: dict[str, np.ndarray], kind: str, heads: int = 2, layers: int = 2):
+        self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
+        self.kind, self.heads, self.layers = kind, heads, layers
+
+    def dense(self, x, name):
+        return x @ self.weights[f"{name}/kernel"] + self.weights[f"{name}/bias"]
+
+    def norm(self, x, name):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return x * self.weights[f"{name}/gamma"] + self.weights[f"{name}/beta"]
+
+    def attention(self, x, name):
+        length, width = x.shape
+        query, key, value = (
+            self.dense(x, f"{name}/{part}").reshape(length, self.heads, -1).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )
+        scores = query @ key.swapaxes(1, 2) / math.sqrt(width // self.heads)
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        return (shares @ value).swapaxes(0, 1).reshape(length, width)
+
+    def __call__(self, ids, types):
+        """Logits of the MLM (L, V) and of the NSP (2,) for one sequence."""
+        table = self.weights["bert/embeddings/word_embeddings"]
+        x = table[ids] + self.weights["bert/embeddings/token_type_embeddings"][types]
+        x = self.norm(x + self.weights["bert/embeddings/position_embeddings"][: len(ids)], "bert/embeddings/LayerNorm")
+        for number in range(self.layers):
+            layer = f"bert/encoder/layer_{number}"
+            attended = self.dense(self.attention(x, f"{layer}/attention/self"), f"{layer}/attention/output/dense")
+            x = self.norm(x + attended, f"{layer}/attention/output/LayerNorm")
+            inner = gelu(self.dense(x, f"{layer}/intermediate/dense"), self.kind)
+            x = self.norm(x + self.dense(inner, f"{layer}/output/dense"), f"{layer}/output/LayerNorm")
+
+        head = "cls/predictions/transform"
+        states = self.norm(gelu(self.dense(x, f"{head}/dense"), self.kind), f"{head}/LayerNorm")
+        pooled = np.tanh(self.dense(x[0], "bert/pooler/dense"))
+        sentence = self.weights["cls/seq_relationship/output_weights"] @ pooled
+        return states @ table.T + self.weights["cls/predictions/output_bias"], (
+            sentence + self.weights["cls/seq_relationship/output_bias"]
+        )
+
+
+@pytest.mark.parametrize("kind", ["erf", "tanh"])
+def test_stock_transformers_computes_what_the_2018_code_computes(kind, expected, tmp_path):
+    assert convert(PREFIX.parent, "--gelu", kind, "--output_dir", str(tmp_path / "bert")) == 0
+    model = BertForPreTraining.from_pretrained(tmp_path / "bert").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bert")
+    assert model.dtype == torch.float32
+    assert kind in (tmp_path / "bert/README.md").read_text()
+
+    inputs = tokenizer("The cat sat.", "A dog ran?", return_tensors="pt")
+    assert inputs.input_ids[0, 1] == 5  # "The" is lower-cased: the vocabulary has no capitals
+    with torch.no_grad():
+        outputs = model(**inputs)
+    mlm, nsp = NumpyBert(expected, kind)(inputs.input_ids[0].numpy(), inputs.token_type_ids[0].numpy())
+    np.testing.assert_allclose(outputs.prediction_logits[0], mlm, atol=1e-5 * max(1, np.abs(mlm).max()))
+    np.testing.assert_allclose(outputs.seq_relationship_logits[0], nsp, atol=1e-5 * max(1, np.abs(nsp).max()))
+
+
+def test_the_two_forms_of_gelu_differ(expected):
+    ids = np.arange(5, 12)
+    erf, tanh = (NumpyBert(expected, kind)(ids, ids * 0)[0] for kind in ("erf", "tanh"))
+    assert np.abs(erf - tanh).max() > 1e-4
+
+
+def test_a_fine_tuned_classifier_keeps_its_head(tmp_path):
+    assert convert(FOLDER / "classification/bert_model.ckpt.index", "--output_dir", str(tmp_path / "bert")) == 0
+    model, report = BertForSequenceClassification.from_pretrained(tmp_path / "bert", output_loading_info=True)
+    assert model.num_labels == 3
+    assert not report["missing_keys"]
+    written = TensorBundle(FOLDER / "classification/bert_model.ckpt").read("output_weights")
+    np.testing.assert_array_equal(model.classifier.weight.detach(), written)
+
+
+def test_the_slots_of_the_optimizer_are_left_out(tmp_path):
+    convert(PREFIX.parent, "--output_dir", str(tmp_path / "bert"))
+    with safe_open(tmp_path / "bert/model.safetensors", "np") as file:
+        assert len(file.keys()) == 46
+
+
+def test_capitals_in_the_vocabulary_make_a_cased_tokenizer(copied):
+    vocabulary = copied / "vocab.txt"
+    vocabulary.write_text(re.sub("^mat$", "Mat", vocabulary.read_text(), flags=re.MULTILINE))
+    assert convert(copied, "--output_dir", str(copied.parent / "out")) == 0
+    assert AutoTokenizer.from_pretrained(copied.parent / "out").tokenize("Mat mat") == ["Mat", "[UNK]"]
+
+
+def test_a_folder_without_or_with_two_checkpoints_is_refused(copied, capsys):
+    shutil.copy(copied / "bert_model.ckpt.index", copied / "other.index")
+    assert convert(copied, "--output_dir", str(copied.parent / "out")) == 2
+    assert "bert_model.ckpt, other" in capsys.readouterr().err
+    assert convert(copied.parent, "--output_dir", str(copied.parent / "out")) == 2
