@@ -25,6 +25,7 @@ CONSOLE_COMMANDS = {  # the recipe that `bert-hf NAME` runs
     "split": "split",
     "features": "extract_features",
     "estimate": "estimate",
+    "export": "export",
     "convert": "convert_tf_checkpoint",
 }
 

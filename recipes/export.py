@@ -1,0 +1,49 @@
+"""Export a finished model to ONNX, to serve it without torch: network, tokenizer, labels and threshold.
+
+bert-hf export runs/spam --format onnx --output_dir runs/spam-onnx
+bert-hf export runs/spam --output_dir runs/spam-int8 --quantize dynamic --validation_file messages.csv
+
+The exported network is compared with the original first; if their logits differ, nothing is written.
+"""
+
+import sys
+from pathlib import Path
+
+from bert_hf.config.parser import parse, with_flags
+from bert_hf.errors import one_line_errors
+from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, run_in_session
+from bert_hf.finetuning.prediction import load_predictor
+from bert_hf.finetuning.prediction_files import rows_of
+from bert_hf.training.output_folder import claim_output_dir
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    words = with_flags(sys.argv[1:] if argv is None else argv, "model_name_or_path", "model_name_or_path")
+    options = parse((ExportArguments,), words, check=check_export)
+    if options is None:  # --check
+        return 0
+    (export_args,) = options
+    folder = claim_output_dir(export_args.output_dir, overwrite=False, ours=(ONNX,))
+
+    # 1. Model and tokenizer
+    predictor = load_predictor(str(export_args.model_name_or_path))
+    model = predictor.model.cpu()
+
+    # 2. The exported network, compared with the original
+    quantize = export_args.quantize is not None
+    difference = export_onnx(model, predictor.tokenizer, folder, predictor.length, quantize)
+    size = (folder / ONNX).stat().st_size
+    print(f"exported: {folder / ONNX}, {size / 1e6:.1f} MB; largest difference of a logit {difference:.1e}")
+
+    # 3. What the 8 bits change
+    if export_args.validation_file:
+        rows = list(rows_of(predictor, export_args.validation_file))
+        before = predictor(rows)
+        run_in_session(predictor, Path(folder / ONNX))
+        print(f"same prediction on {agreement(before, predictor(rows)):.2%} of {len(rows):,} rows")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Exports a finished model to ONNX, and compares the exported network with the original before anything is kept."""
+
+import importlib.util
+import logging
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from bert_hf.config.files import check_writable
+from bert_hf.config.parser import option
+from bert_hf.data.text.tokenization import save_tokenizer
+from bert_hf.errors import InputError
+from bert_hf.finetuning.prediction import Predictor
+
+ONNX = "model.onnx"
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_PACKAGES = ("onnx", "onnxscript", "onnxruntime")  # the extra `onnx`
+_TOLERANCE = 1e-5  # times max(1, max|logit|)
+
+
+@dataclass
+class ExportArguments:
+    """What is exported."""
+
+    model_name_or_path: str | None = option(None, "Folder or Hub id of a finished model.")
+    output_dir: str | None = option(None, "Folder to write to, new or empty.")
+    format: str = option("onnx", "Format of the exported network.", choices=("onnx",))
+    quantize: str | None = option(None, "dynamic: matrices in 8 bits, for a CPU.", choices=("dynamic",))
+    validation_file: list[str] | None = option(
+        None, "Rows on which the quantized labels are compared with the original's.", only_with="quantize"
+    )
+
+
+def check_export(export_args: ExportArguments) -> Iterator[str]:
+    """Checks the options, the installed packages and the output folder."""
+    for name in ("model_name_or_path", "output_dir"):
+        if getattr(export_args, name) is None:
+            raise InputError("missing option", where=f"--{name}", remedy="give a folder")
+    if missing := missing_packages():
+        raise InputError(f"not installed: {', '.join(missing)}", remedy="pip install 'bert-hf[onnx]'")
+    yield check_writable(str(export_args.output_dir))
+
+
+def missing_packages() -> list[str]:
+    """The packages of the extra `onnx` that are not installed."""
+    return [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+
+
+class _Logits(nn.Module):
+    """A network whose outputs are a tuple of the logits alone."""
+
+    def __init__(self, model: PreTrainedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        return tuple(value for name, value in outputs.items() if name.endswith("logits"))
+
+
+def export_onnx(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int, quantize: bool = False
+) -> float:
+    """Writes `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
+
+    The inputs are (batch, length), or (batch, choices, length) of a model for multiple choice, of any size.
+
+    Args:
+        length: of the longest input.
+        quantize: the matrices in 8 bits.
+
+    Returns:
+        The largest difference between the logits of the two networks, before quantization.
+
+    Raises:
+        InputError: they differ by more than 1e-5 · max(1, max|logit|).
+    """
+    network = _Logits(model.eval())
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        place = Path(temporary)
+        _write_onnx(network, place / ONNX, length)
+        difference, largest = compare(network, place / ONNX, length)
+        if difference > _TOLERANCE * max(1, largest):
+            problem = f"the exported logits differ by {difference:.1e}"
+            raise InputError(problem, remedy="install the versions of constraints.txt")
+
+        if quantize:
+            _quantize(place / ONNX)
+        model.config.save_pretrained(place)
+        save_tokenizer(tokenizer, place)
+        folder.mkdir(exist_ok=True)
+        for file in place.iterdir():
+            shutil.move(file, folder / file.name)
+    return difference
+
+
+def _write_onnx(network: _Logits, path: Path, length: int) -> None:
+    sizes: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if _is_choice(network.model):
+        sizes[1] = torch.export.Dim("choices")
+    sizes[len(sizes)] = torch.export.Dim("length", max=length)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that BERT does not need
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            network,
+            kwargs=_random_inputs(network.model, 2, min(8, length)),
+            dynamic_shapes=dict.fromkeys(_INPUTS, sizes),
+            input_names=list(_INPUTS),
+            output_names=_output_names(network.model),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    program.save(path)
+
+
+def _is_choice(model: PreTrainedModel) -> bool:
+    return type(model).__name__.endswith("ForMultipleChoice")
+
+
+def _output_names(model: PreTrainedModel) -> list[str]:
+    if type(model).__name__.endswith("ForQuestionAnswering"):
+        return ["start_logits", "end_logits"]
+    return ["logits"]
+
+
+def _random_inputs(model: PreTrainedModel, batch: int, length: int) -> dict[str, Tensor]:
+    """Inputs of random tokens; the sequences have different lengths."""
+    shape = (batch, 3, length) if _is_choice(model) else (batch, length)
+    random = torch.Generator().manual_seed(batch * 1000 + length)
+    ids = torch.randint(model.config.vocab_size, shape, generator=random)
+    ends = torch.randint(1, length + 1, shape[:-1], generator=random)
+    mask = (torch.arange(length) < ends[..., None]).long()
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (ids + ends[..., None]) % 2 * mask}
+
+
+def compare(network: nn.Module, path: Path, length: int) -> tuple[float, float]:
+    """(largest difference of a logit, largest logit) over batches of 1 to 32 inputs, short and long."""
+    session = open_session(path)
+    difference = largest = 0.0
+    for batch, tokens in ((1, 1), (1, length), (32, min(length, 64)), (2, length)):
+        inputs = _random_inputs(network.model, batch, tokens)  # pyright: ignore
+        with torch.inference_mode():
+            expected = [tensor.numpy() for tensor in network(**inputs)]
+        computed = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        for own, other in zip(expected, computed, strict=True):
+            difference = max(difference, float(np.abs(own - other).max()))
+            largest = max(largest, float(np.abs(own).max()))
+    return difference, largest
+
+
+def open_session(path: Path) -> Any:
+    """ONNX Runtime's session of a file, on the CPU."""
+    import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
+
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def _quantize(path: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
+
+    full = path.with_name("full.onnx")
+    path.rename(full)
+    quantize_dynamic(full, path, weight_type=QuantType.QInt8)
+    for file in path.parent.glob("full.onnx*"):
+        file.unlink()
+
+
+def run_in_session(predictor: Predictor, path: Path) -> None:
+    """Makes a predictor compute its outputs by the exported network."""
+    session = open_session(path)
+    names = _output_names(predictor.model)
+
+    def forward(batch: dict[str, Tensor]) -> SimpleNamespace:
+        inputs = {name: batch[name].numpy(force=True) for name in _INPUTS}
+        return SimpleNamespace(**dict(zip(names, map(torch.from_numpy, session.run(names, inputs)), strict=True)))
+
+    predictor.forward = forward
+
+
+def agreement(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> float:
+    """The share of rows with the same prediction; scores are not compared."""
+    pairs = zip(before, after, strict=True)
+    same = [all(own[name] == other[name] for name in own if name != "score") for own, other in pairs]
+    return sum(same) / len(same)

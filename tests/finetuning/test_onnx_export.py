@@ -1,0 +1,104 @@
+"""Exported networks against the original ones; needs the extra `onnx`, so these are skipped where it is missing."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipe_runs import recipe
+from tiny import tiny_tokenizer
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForMultipleChoice,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+
+from bert_hf.finetuning import onnx_export
+
+HEADS = [
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertForQuestionAnswering,
+    BertForMultipleChoice,
+    BertForMaskedLM,
+]
+needs_onnx = pytest.mark.skipif(bool(onnx_export.missing_packages()), reason="the extra `onnx` is not installed")
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    def make(head):
+        tokenizer = tiny_tokenizer()
+        config = BertConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64, max_position_embeddings=512,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = head(config)
+        for weight in model.parameters():  # biases and norms, too
+            torch.nn.init.normal_(weight, 0, 0.3)
+        folder = tmp_path / head.__name__
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@pytest.mark.slow
+@needs_onnx
+@pytest.mark.parametrize("head", HEADS)
+def test_an_exported_network_computes_the_same_logits(head, checkpoint, tmp_path):
+    folder = checkpoint(head)
+    assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx")]) == 0
+    model = head.from_pretrained(folder).eval()
+    session = onnx_export.open_session(tmp_path / "onnx/model.onnx")
+
+    random = np.random.default_rng(0)
+    lengths = [1, 2, 511, 512, *random.integers(1, 513, 196).tolist()]
+    batches = [lengths[:1], lengths[1:2], lengths[2:3], *(lengths[start : start + 32] for start in range(3, 200, 32))]
+    for batch in batches:
+        shape = (len(batch), 2) if head is BertForMultipleChoice else (len(batch),)
+        ids = torch.from_numpy(random.integers(0, model.config.vocab_size, (*shape, max(batch))))
+        mask = (torch.arange(max(batch)) < torch.tensor(batch)[:, None]).long()
+        mask = mask[:, None].repeat(1, 2, 1) if len(shape) == 2 else mask
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}
+        with torch.inference_mode():
+            expected = [value.numpy() for value in model(**inputs).values()]
+        computed = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        for own, other in zip(expected, computed, strict=True):
+            np.testing.assert_allclose(other, own, rtol=0, atol=1e-5 * max(1, np.abs(own).max()))
+
+
+@pytest.mark.slow
+@needs_onnx
+def test_a_network_that_computes_something_else_is_not_kept(checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(onnx_export, "compare", lambda *_: (0.5, 1.0))
+    folder = checkpoint(BertForSequenceClassification)
+    assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx")]) == 2
+    assert "differ by 5.0e-01" in capsys.readouterr().err
+    assert not (tmp_path / "onnx").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+@pytest.mark.slow
+@needs_onnx
+def test_a_quantized_network_reports_agreement(checkpoint, tmp_path, capsys):
+    folder = checkpoint(BertForSequenceClassification)
+    rows = [{"text": f"the model number {number}"} for number in range(20)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--quantize", "dynamic", "--validation_file", str(tmp_path / "rows.jsonl")]
+    assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx"), *options]) == 0
+    assert "of 20 rows" in capsys.readouterr().out
+    assert AutoTokenizer.from_pretrained(tmp_path / "onnx").tokenize("number")
+
+
+def test_a_model_without_a_head_is_refused(checkpoint, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(onnx_export, "missing_packages", list)
+    assert recipe("export")([str(checkpoint(BertModel)), "--output_dir", str(tmp_path / "onnx")]) == 2
+    assert "BertModel" in capsys.readouterr().err
