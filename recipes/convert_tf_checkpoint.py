@@ -8,6 +8,11 @@ The folder holds bert_config.json, vocab.txt and one checkpoint (.index and .dat
 
 import sys
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from transformers.utils import logging
 
 from bert_hf.config.parser import parse, with_flags

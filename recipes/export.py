@@ -9,6 +9,11 @@ The exported network is compared with the original first; if their logits differ
 import sys
 from pathlib import Path
 
+from bert_hf.config.short_help import answer_at_once
+
+if __name__ == "__main__":
+    answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
+
 from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, run_in_session

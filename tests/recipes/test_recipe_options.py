@@ -109,7 +109,7 @@ def test_both_lengths_are_evaluated(place, whole, capsys):
     for name in ("mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"):
         assert result[f"eval_long_{name}"] == pytest.approx(history[-1][f"eval_long_{name}"])
     assert result["eval_mlm_loss"] != result["eval_long_mlm_loss"]
-    assert "eval_long_mlm_loss" in (place / "whole/README.md").read_text()
+    assert "| long_mlm_loss |" in (place / "whole/README.md").read_text()
     with open(place / "whole/log_history.csv", encoding="utf-8") as file:
         assert "eval_long_nsp_accuracy" in next(csv.reader(file))
 
