@@ -10,15 +10,22 @@ from transformers import AutoModelForTokenClassification, BertModel
 from bert_hf import load_tagger
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
+from bert_hf.finetuning import feature_tagging
 from bert_hf.finetuning.feature_tagging import (
     FeatureTaggingTask,
-    Tagger,
     hidden_state_numbers,
+    label_words,
     make_tagger,
     word_features,
 )
 from bert_hf.finetuning.run import make_trainer
 from bert_hf.finetuning.tagging.windows import make_windows, tokenize_words
+
+
+@pytest.fixture(autouse=True)
+def small_lstm(monkeypatch):
+    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 8)
+
 
 SENTENCES = [["w1x0", "w2"], ["w3", "\x00", "w4x1x2", "w5"], ["\x00"]]
 
@@ -29,13 +36,10 @@ def bert(layers: int = 5, **options) -> BertModel:
     return BertModel(config).eval()
 
 
-def features_of(model: BertModel, layers: tuple[int, ...], sentences=SENTENCES, longest: int = 14):
+def features_of(tagger, sentences=SENTENCES, longest: int = 14):
+    """(words, K, H) features of the words of sentences."""
     pieces = tokenize_words(sentences, tiny_tokenizer(), longest)
-    windows = make_windows(pieces, longest)
-    found = dict.fromkeys(range(len(pieces.empty)))
-    for words, states in word_features(model, pieces, windows, layers, tiny_tokenizer(), batch_size=2):
-        found.update(zip(words.tolist(), states, strict=True))
-    return found
+    return word_features(tagger, tiny_tokenizer(), pieces, make_windows(pieces, longest), batch_size=2)
 
 
 # ---- features
@@ -63,20 +67,20 @@ def test_four_layers_of_a_smaller_model_are_refused():
 
 def test_features_are_the_hidden_states_of_first_pieces():
     model = bert()
-    found = features_of(model, (0, 4, 5))
+    found = features_of(make_tagger(model, "weighted_last_4", 16))
     ids = torch.tensor([[2, 8, 9, 66, 67, 10, 3]])  # [CLS] w3 w4 ##x1 ##x2 w5 [SEP]
     with torch.no_grad():
         states = torch.stack(model(ids, output_hidden_states=True).hidden_states)[:, 0]
 
-    assert [word for word, features in found.items() if features is None] == [3, 6]
+    assert [word for word, features in enumerate(found) if not features.any()] == [3, 6]
     for word, position in ((2, 1), (4, 2), (5, 5)):
-        torch.testing.assert_close(found[word], states[[0, 4, 5], position], atol=1e-6, rtol=0)
+        torch.testing.assert_close(found[word], states[[2, 3, 4, 5], position], atol=1e-6, rtol=0)
 
 
 def test_a_word_in_several_windows_has_the_features_of_its_own():
     model = bert()
     words = [f"w{i}" for i in range(10)]
-    found = features_of(model, (5,), [words], longest=4)
+    found = features_of(make_tagger(model, "last", 16), [words], longest=4)
     windows = make_windows(tokenize_words([words], tiny_tokenizer()), 4)
     own = int(windows.window_of_word[6])
     first, last = int(windows.start[own]), int(windows.end[own])
@@ -91,7 +95,7 @@ def test_a_word_in_several_windows_has_the_features_of_its_own():
 def test_forward_equals_the_sum_by_hand():
     """Weighted: softmax of the scalars; padding changes nothing."""
     torch.manual_seed(0)
-    tagger = make_tagger(bert(), "weighted_last_4", lstm_hidden_size=8, max_seq_length=16).eval()
+    tagger = make_tagger(bert(), "weighted_last_4", max_seq_length=16).eval()
     tagger.layer_scalars.data = torch.tensor([0.0, 1.0, -1.0, 2.0])
     features = torch.randn(2, 5, 4, 32)
     batch = tagger(features, torch.tensor([3, 5])).logits
@@ -105,7 +109,7 @@ def test_forward_equals_the_sum_by_hand():
 
 @pytest.mark.parametrize("features", FEATURES)
 def test_parameters_of_each_kind(features):
-    tagger = make_tagger(bert(), features, lstm_hidden_size=8, max_seq_length=16)
+    tagger = make_tagger(bert(), features, max_seq_length=16)
     states = 4 if features == "concat_last_4" else 1
     assert tagger.lstm.weight_ih_l0.shape == (4 * 8, states * 32)
     assert (tagger.lstm.num_layers, tagger.lstm.bidirectional) == (2, True)
@@ -113,34 +117,33 @@ def test_parameters_of_each_kind(features):
     weights = {"weighted_last_4": 4, "weighted_all": 5}.get(features)
     assert (None if tagger.layer_scalars is None else len(tagger.layer_scalars)) == weights
 
-    # Only the new layers are trained, and the frozen BERT drops nothing
+    # Only the new layers are trained
     assert not any(name.startswith("bert.") for name, p in tagger.named_parameters() if p.requires_grad)
-    assert tagger.train().lstm.training
-    assert not tagger.bert.training
 
 
 def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     torch.manual_seed(0)
-    tagger = make_tagger(bert(), "weighted_all", lstm_hidden_size=8, max_seq_length=16)
+    tagger = make_tagger(bert(), "weighted_all", max_seq_length=16)
     tagger.layer_scalars.data.normal_()
     tagger.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.bin"))
 
     loaded = load_tagger(tmp_path)
-    expected = Tagger(tagger, tiny_tokenizer())(SENTENCES)
+    expected = label_words(tagger.eval(), tiny_tokenizer(), SENTENCES)
     assert loaded(SENTENCES) == expected
     assert [len(tags) for tags in expected] == [2, 4, 1]
     assert expected[1][1] == expected[2][0] == "O"  # words without pieces
     for name, weight in tagger.state_dict().items():
-        assert torch.equal(loaded.model.state_dict()[name], weight), name
+        assert torch.equal(loaded.args[0].state_dict()[name], weight), name
     assert {tag for tags in expected for tag in tags} <= {"O", "B-X", "I-X"}
 
 
-def test_the_stock_class_does_not_take_its_classifier(tmp_path):
+def test_the_stock_class_does_not_take_its_classifier(tmp_path, monkeypatch):
     """The BiLSTM's states are here as wide as BERT's, so that the shapes would fit."""
+    monkeypatch.setattr(feature_tagging, "LSTM_HIDDEN_SIZE", 16)
     torch.manual_seed(0)
-    tagger = make_tagger(bert(), "last", lstm_hidden_size=16, max_seq_length=16)
+    tagger = make_tagger(bert(), "last", max_seq_length=16)
     tagger.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
@@ -160,7 +163,7 @@ def trainer_of(folder, **options):
     """A trainer of a tagger without dropout, by plain gradient steps."""
     shape = {"feature_based": "weighted_last_4"}
     task_args = asked_for(folder, model_name_or_path="none", from_scratch=True, **shape)
-    task = FeatureTaggingTask(task_args, tiny_tokenizer(), lstm_hidden_size=8)
+    task = FeatureTaggingTask(task_args, tiny_tokenizer())
     defaults = {
         "learning_rate": 0.5, "optim": "sgd", "max_steps": 2, "max_grad_norm": 0.0, "warmup_steps": 0,
         "eval_strategy": "no", "save_strategy": "no", "train_sampling_strategy": "sequential", "report_to": "none",
@@ -179,10 +182,10 @@ def test_sentences_of_the_task_have_their_own_features(tmp_path):
     task = trainer.task
     rows = task.parts["validation"]
     features = task.encoded("validation").to_list()
-    found = features_of(trainer.network.bert, trainer.network.layers, rows.words)
+    found = features_of(trainer.network, rows.words)
     batch = task.collator()(features[:3])
 
-    words = iter(found.values())
+    words = iter(found)
     for row, sentence in enumerate(rows.words[:3]):
         expected = torch.stack([next(words) for _ in sentence])
         torch.testing.assert_close(batch["features"][row, : len(sentence)], expected, atol=1e-5, rtol=0)
@@ -206,7 +209,7 @@ def test_accumulation_does_not_change_the_gradient(tmp_path):
     )
     for trainer in (whole, parts):
         trainer.train()
-    before = make_tagger(bert(), "weighted_last_4", 8, 16).bert.state_dict()
+    before = make_tagger(bert(), "weighted_last_4", 16).bert.state_dict()
     for (name, one), other in zip(whole.network.named_parameters(), parts.network.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5, msg=name)
         if name.startswith("bert."):

@@ -134,7 +134,7 @@ def test_feature_based(place, capsys):
     assert overall(count_entities(gold, predicted)).f1 > 0.5
     card = (place / "tagger/README.md").read_text()
     assert 'load_tagger("tagger")' in card
-    assert "Stock transformers cannot use it" in card
+    assert "bert_hf loads it" in card
     assert "pipeline_tag" not in card
 
     # Its BERT is the checkpoint's

@@ -1,13 +1,14 @@
-"""Token classification by a BiLSTM on the hidden states of a frozen BERT (Devlin et al. 2019, section 5.3).
+"""Token classification by a BiLSTM on the hidden states of a frozen BERT (Devlin et al. 2019, section 5.3, table 7).
 
 "These contextual embeddings are used as input to a randomly initialized two-layer 768-dimensional BiLSTM before the
-classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`: the
-classifier sees 2 × 768 numbers. No CRF. Table 7 of the paper compares six choices of hidden states (`FEATURES`).
+classification layer." The size is read as that of each direction, as for `torch.nn.LSTM(hidden_size=768)`. No CRF.
 
-The hidden states of all words are computed once, at the start, and stay in memory.
+The hidden states of all words are computed once and stay in memory.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,14 +16,13 @@ import datasets
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 from transformers import AutoModel, BertConfig, BertModel, BertPreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.console import logger
 from bert_hf.data.examples.collator import pad_inputs
-from bert_hf.data.text.encoding import offsets_of
 from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX
@@ -50,12 +50,13 @@ def hidden_state_numbers(features: str, layers: int) -> tuple[int, ...]:
         remedy = "choose embeddings, second_to_last, last or weighted_all"
         raise InputError(f"the model has {layers} layers", where=f"--feature_based {features}", remedy=remedy)
 
+    last_four = tuple(range(layers - 3, layers + 1))
     numbers = {
         "embeddings": (0,),
         "second_to_last": (layers - 1,),
         "last": (layers,),
-        "weighted_last_4": tuple(range(layers - 3, layers + 1)),
-        "concat_last_4": tuple(range(layers - 3, layers + 1)),
+        "weighted_last_4": last_four,
+        "concat_last_4": last_four,
         "weighted_all": tuple(range(1, layers + 1)),
     }
     return numbers[features]
@@ -93,12 +94,6 @@ class BiLstmTagger(BertPreTrainedModel):
         self.post_init()
         self.bert.requires_grad_(False)
 
-    def train(self, mode: bool = True) -> "BiLstmTagger":
-        """As usual, but the frozen BERT never drops anything."""
-        super().train(mode)
-        self.bert.eval()
-        return self
-
     def forward(self, features: Tensor, lengths: Tensor, **kwargs: Any) -> TokenClassifierOutput:
         """Logits (B, W, C) of each word.
 
@@ -122,35 +117,29 @@ class BiLstmTagger(BertPreTrainedModel):
             super()._init_weights(module)
 
 
-def make_tagger(bert: BertModel, features: str, lstm_hidden_size: int, max_seq_length: int) -> BiLstmTagger:
+def make_tagger(bert: BertModel, features: str, max_seq_length: int) -> BiLstmTagger:
     """A tagger with new weights on a BERT, whose configuration names the labels."""
     config = BertConfig.from_dict(bert.config.to_dict())
-    config.tagger = {
-        "features": features,
-        "lstm_hidden_size": lstm_hidden_size,
-        "max_seq_length": max_seq_length,
-    }
+    sizes = {"lstm_hidden_size": LSTM_HIDDEN_SIZE, "max_seq_length": max_seq_length}
+    config.tagger = {"features": features, **sizes}
     tagger = BiLstmTagger(config)
     tagger.bert.load_state_dict({k: v for k, v in bert.state_dict().items() if not k.startswith("pooler.")})
     return tagger
 
 
-# ---- features
-
-
 @torch.no_grad()
 def word_features(
-    bert: BertModel,
+    tagger: BiLstmTagger,
+    tokenizer: PreTrainedTokenizerBase,
     pieces: WordPieces,
     windows: Windows,
-    layers: Sequence[int],
-    tokenizer: PreTrainedTokenizerBase,
-    batch_size: int = 32,
-) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """(words, their features (words, K, H)), a batch of windows at a time: hidden states of each word's first piece.
+    batch_size: int = 64,
+) -> Tensor:
+    """(words, K, H) hidden states of each word's first piece; zeros for a word without pieces.
 
-    Windows of about one length share a batch. Words without pieces have no features.
+    Windows of about one length share a batch.
     """
+    bert: Any = tagger.bert.eval()
     words = np.flatnonzero(windows.window_of_word >= 0)
     words_of_window = np.split(words, np.searchsorted(windows.window_of_word[words], np.arange(1, len(windows))))
     positions = windows.position_of_word(pieces.starts)
@@ -158,54 +147,50 @@ def word_features(
     order = np.argsort(begins - ends, kind="stable")  # the longest first
     cls, sep, pad = tokenizer.cls_token_id, tokenizer.sep_token_id, cast(int, tokenizer.pad_token_id)
 
+    features = torch.zeros(len(pieces.empty), len(tagger.layers), tagger.config.hidden_size)
     for first in range(0, len(order), batch_size):
         batch = order[first : first + batch_size]
         inputs = [[cls, *pieces.ids[begins[window] : ends[window]], sep] for window in batch]
         outputs = bert(**pad_inputs(inputs, pad, bert.device), output_hidden_states=True)
+
         batch_words = np.concatenate([words_of_window[window] for window in batch])
         rows = np.repeat(np.arange(len(batch)), [len(words_of_window[window]) for window in batch])
-        states = [outputs.hidden_states[layer][rows, positions[batch_words]] for layer in layers]
-        yield batch_words, torch.stack(states, 1).float()
+        states = [outputs.hidden_states[layer][rows, positions[batch_words]] for layer in tagger.layers]
+        features[batch_words] = torch.stack(states, 1).float().cpu()
+    return features
 
 
 # ---- use
 
 
-class Tagger:
-    """Labels the words of sentences: `load_tagger(folder)([["Anna", "lives", "in", "London"]])`."""
+@torch.no_grad()
+def label_words(
+    tagger: BiLstmTagger,
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[Sequence[str]],
+    documents: Sequence[int] | None = None,
+) -> list[list[str]]:
+    """A label for each word of each sentence; `O` for a word that the tokenizer turns into nothing.
 
-    def __init__(self, model: BiLstmTagger, tokenizer: PreTrainedTokenizerBase):
-        self.model = model.eval()
-        self.tokenizer = tokenizer
+    Args:
+        documents: the number of each sentence's document, for a model that was trained with document context.
+    """
+    longest = tagger.config.tagger["max_seq_length"] - SPECIAL_TOKENS
+    pieces = tokenize_words(sentences, tokenizer, longest)
+    features = word_features(tagger, tokenizer, pieces, make_windows(pieces, longest, documents))
 
-    @torch.no_grad()
-    def __call__(
-        self, sentences: Sequence[Sequence[str]], documents: Sequence[int] | None = None, batch_size: int = 32
-    ) -> list[list[str]]:
-        """A label for each word of each sentence; `O` for a word that the tokenizer turns into nothing.
-
-        Args:
-            documents: the number of each sentence's document, for a model that was trained with document context.
-        """
-        longest = self.model.config.tagger["max_seq_length"] - SPECIAL_TOKENS
-        pieces = tokenize_words(sentences, self.tokenizer, longest)
-        windows = make_windows(pieces, longest, documents)
-        features = torch.zeros(len(pieces.empty), len(self.model.layers), self.model.config.hidden_size)
-        options = self.model.layers, self.tokenizer, batch_size
-        for words, states in word_features(self.model.bert, pieces, windows, *options):
-            features[words] = states.cpu()
-
-        tagged = []
-        for begin, end in zip(pieces.sentences[:-1], pieces.sentences[1:], strict=True):
-            inputs = features[begin:end][None].to(self.model.device)
-            numbers = self.model(inputs, torch.tensor([end - begin])).logits[0].argmax(-1)
-            tags = np.array(self.model.label_names, dtype=object)[numbers.numpy(force=True)]
-            tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())
-        return tagged
+    tagged = []
+    for begin, end in itertools.pairwise(pieces.sentences):
+        logits = tagger(features[None, begin:end].to(tagger.device), torch.tensor([end - begin])).logits[0]
+        tags = np.array(tagger.label_names, dtype=object)[logits.argmax(-1).numpy(force=True)]
+        tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())
+    return tagged
 
 
-def load_tagger(where: str | Path) -> Tagger:
+def load_tagger(where: str | Path) -> Callable[..., list[list[str]]]:
     """The tagger that `finetune_token_classification.py --feature_based …` wrote into a folder, or pushed to the Hub.
+
+    It takes sentences as lists of words: `load_tagger(folder)([["Anna", "lives", "in", "London"]])`.
 
     Raises:
         InputError: nothing can be loaded from there, or it is another model.
@@ -217,58 +202,26 @@ def load_tagger(where: str | Path) -> Tagger:
         raise InputError(what, where=where, remedy=remedy)
 
     options: Any = {"use_safetensors": True, "dtype": torch.float32}
-    return Tagger(BiLstmTagger.from_pretrained(folder, config=config, **options), load_tokenizer(where))
+    tagger = BiLstmTagger.from_pretrained(folder, config=config, **options).eval()
+    return functools.partial(label_words, tagger, load_tokenizer(where))
 
 
 # ---- task
-
-
-class FeatureCollator:
-    """Makes padded batches of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W).
-
-    Attributes:
-        stored: (words, K, H) features of all words, zero for words that the tokenizer turns into nothing.
-    """
-
-    stored: np.ndarray
-
-    def __call__(self, rows: list[dict]) -> dict[str, Tensor]:
-        """Each row has the number of its first word in `stored` (`first`), and `labels`."""
-        lengths = [len(row["labels"]) for row in rows]
-        features = torch.zeros(len(rows), max(lengths), *self.stored.shape[1:])
-        labels = torch.full((len(rows), max(lengths)), IGNORE_INDEX)
-        for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            features[number, :length] = torch.from_numpy(self.stored[row["first"] : row["first"] + length])
-            labels[number, :length] = torch.tensor(row["labels"])
-        return {"features": features, "lengths": torch.tensor(lengths), "labels": labels}
 
 
 class FeatureTaggingTask(TokenClassificationTask):
     """Sentences of labelled words; a model input is a whole sentence, of whatever length.
 
     BERT reads the words in the same windows as where it is fine-tuned.
-
-    Args:
-        lstm_hidden_size: of the BiLSTM in each direction; None: 768.
     """
 
     auto_class = AutoModel
     new_layers = ("pooler.",)
-    introduction = (
-        "A BiLSTM on the hidden states of a frozen BERT. Stock transformers cannot use it: its classes would load the "
-        "BERT alone. bert_hf loads it:"
-    )
     stock = False
-    context_limit = "Give the tagger the number of each sentence's document (`documents`)."
 
-    def __init__(self, task_args: Any, tokenizer, lstm_hidden_size: int | None = None):
+    def __init__(self, task_args: Any, tokenizer):
         super().__init__(task_args, tokenizer)
-        self.lstm_hidden_size = lstm_hidden_size or LSTM_HIDDEN_SIZE
-        self._collator = FeatureCollator()
-        self._run: tuple[BiLstmTagger, FineTuningArguments] | None = None
-        self._first_words: dict[str, int] = {}  # of each part in the stored features
-
-    # ---- network and features
+        self._features: dict[str, Tensor] = {}  # of each part, see `word_features`
 
     def make_network(self, bert: Any, args: FineTuningArguments) -> tuple[BiLstmTagger, str]:
         """The tagger on a `BertModel`, and a line on its weights; sets rate, epochs and precision if not given.
@@ -276,11 +229,9 @@ class FeatureTaggingTask(TokenClassificationTask):
         Raises:
             InputError: the BERT has fewer layers than are asked for.
         """
-        task_args = self.task_args
-        assert task_args.feature_based is not None
         set_seed(args.seed)
-        tagger = make_tagger(bert, task_args.feature_based, self.lstm_hidden_size, task_args.max_seq_length)
-        self._run = tagger, args
+        tagger: Any = make_tagger(bert, str(self.task_args.feature_based), self.task_args.max_seq_length)
+        self._tagger = tagger.to(args.device)
 
         args.learning_rate = LEARNING_RATE if args.learning_rate is None else args.learning_rate
         args.num_train_epochs = EPOCHS if args.num_train_epochs is None else args.num_train_epochs
@@ -289,33 +240,20 @@ class FeatureTaggingTask(TokenClassificationTask):
         trained = sum(weight.numel() for weight in tagger.parameters() if weight.requires_grad)
         return tagger, f"BERT is frozen; newly initialized: BiLSTM and classifier, {trained:,} parameters"
 
-    def _compute_features(self) -> None:
-        """Computes the features of the words of all parts."""
-        assert self._run is not None  # `make_network` was called
-        tagger, args = self._run
-        counts = [len(self.windows(part)[0].empty) for part in self.parts]
-        self._first_words = dict(zip(self.parts, offsets_of(counts).tolist(), strict=False))
-        stored = np.zeros((sum(counts), len(tagger.layers), tagger.config.hidden_size), np.float32)
-        logger.info(f"features of {sum(counts):,} words: {stored.nbytes / 1e9:.2f} GB of memory")
-
-        network: Any = tagger.bert
-        network.to(args.device).eval()
-        for part, first in self._first_words.items():
-            pieces, windows = self.windows(part)
-            options = self.tokenizer, args.per_device_eval_batch_size
-            for words, features in word_features(network, pieces, windows, tagger.layers, *options):
-                stored[first + words] = features.cpu().numpy()
-        self._collator.stored = stored
-
     # ---- sentences
 
     def encoded(self, part: str) -> datasets.Dataset:
-        if not self._first_words:
-            self._compute_features()
+        if not self._features:
+            inputs = {name: self.windows(name) for name in self.parts}
+            self._features = {name: word_features(self._tagger, self.tokenizer, *own) for name, own in inputs.items()}
+            memory = sum(features.nbytes for features in self._features.values()) / 1e9
+            logger.info(f"features of {sum(map(len, self._features.values())):,} words: {memory:.2f} GB of memory")
+
         pieces, _ = self.windows(part)
         numbers = np.where(pieces.empty, IGNORE_INDEX, self._label_numbers(part))
         columns = {
-            "first": self._first_words[part] + pieces.sentences[:-1],
+            "part": [part] * len(self.parts[part]),
+            "first": pieces.sentences[:-1],
             "labels": np.split(numbers, pieces.sentences[1:-1]),
             "length": np.diff(pieces.sentences),
         }
@@ -326,7 +264,20 @@ class FeatureTaggingTask(TokenClassificationTask):
         return len(self.parts["train"])
 
     def collator(self) -> Any:
-        return self._collator
+        return self._collate
+
+    def _collate(self, rows: list[dict]) -> dict[str, Tensor]:
+        """A padded batch of sentences: `features` (B, W, K, H), `lengths` (B,), `labels` (B, W)."""
+        labels = [torch.tensor(row["labels"]) for row in rows]
+        features = [
+            self._features[row["part"]][row["first"] : row["first"] + len(own)]
+            for row, own in zip(rows, labels, strict=True)
+        ]
+        return {
+            "features": pad_sequence(features, batch_first=True),
+            "lengths": torch.tensor([len(own) for own in labels]),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX),
+        }
 
     def places(self, part: str) -> tuple[np.ndarray, np.ndarray]:
         pieces, _ = self.windows(part)
@@ -338,8 +289,7 @@ class FeatureTaggingTask(TokenClassificationTask):
     # ---- identity, card
 
     def fingerprint(self) -> dict:
-        tagger = [self.task_args.feature_based, self.lstm_hidden_size]
-        return {**super().fingerprint(), "tagger": tagger}
+        return {**super().fingerprint(), "tagger": [self.task_args.feature_based, LSTM_HIDDEN_SIZE]}
 
     def usage(self, model: str) -> str:
         return f"""from bert_hf import load_tagger
@@ -348,5 +298,5 @@ tagger = load_tagger("{model}")
 tagger([["Anna", "Smith", "lives", "in", "London", "."]])"""
 
     def settings(self) -> dict:
-        lstm = f"two layers, {self.lstm_hidden_size} in each direction"
+        lstm = f"two layers, {LSTM_HIDDEN_SIZE} in each direction"
         return {**super().settings(), "features of the frozen BERT": self.task_args.feature_based, "BiLSTM": lstm}

@@ -355,7 +355,6 @@ def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) ->
         language=task_args.language,
         base_model=None if task_args.from_scratch else hub_id(base),
         held_out=_held_out(task_args, args, tested),
-        introduction=task.introduction,
         stock=task.stock,
         usage=task.usage,
         limits=task.limits(),

@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning.splits import split_rows, take
-from bert_hf.training.publishing.card import STOCK
 
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 TRAINED_ON = "trained_on"  # entry of the network's configuration: how rows become inputs, for predictions
@@ -34,7 +33,6 @@ class DownstreamTask(ABC):
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
     new_layers: ClassVar[tuple[str, ...]]  # prefixes of parameters that a pre-trained checkpoint need not have
     pipeline_tag: ClassVar[str]  # of the Hub
-    introduction: ClassVar[str] = STOCK  # of the code on the model card
     stock: ClassVar[bool] = True  # whether stock transformers loads the result
     extra_columns: ClassVar[tuple[str, ...]] = ()  # tensors of a batch that only `reduce` reads
     splits_test: ClassVar[bool] = True  # without --test_file, test rows are split off

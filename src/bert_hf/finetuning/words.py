@@ -39,7 +39,6 @@ class TokenClassificationTask(DownstreamTask):
     auto_class: Any = AutoModelForTokenClassification
     new_layers = ("classifier.",)
     pipeline_tag = "token-classification"
-    context_limit = "The pipeline reads only the text that it is given."  # with --document_context, on the card
     splits_test = False
     task_args: TokenClassificationArguments
     parts: dict[str, TaggedSentences]
@@ -209,9 +208,10 @@ tagger("Anna Smith lives in London.")"""
         }
 
     def limits(self) -> list[str]:
-        if not self.task_args.document_context:
-            return []
-        return [f"Training and metrics read each sentence with its neighbours in the document. {self.context_limit}"]
+        sentence = (
+            "Training and metrics read each sentence with its neighbours in the document; the code above does not."
+        )
+        return [sentence] if self.task_args.document_context else []
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         """The table of entities: of the test rows, where `evaluate` has had them."""

@@ -15,7 +15,6 @@ from bert_hf.config.files import write_durably
 from bert_hf.console import shorten_list
 from bert_hf.errors import mask_secrets
 
-STOCK = "A BERT that stock transformers loads, with no custom code:"
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 _SPLITS = ("test", "validation")
 # The columns of the table of results, by the beginning of a metric's name.
@@ -56,7 +55,6 @@ class Card:
     language: str | None = None
     base_model: str | None = None
     example: str = ""  # of the Hub's widget; "": no widget
-    introduction: str = STOCK  # of the code that loads the model
     stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
     usage: Callable[[str], str] | None = None  # Python code that calls a model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the metrics
