@@ -57,32 +57,7 @@ _HOMES = {
     "train_tokenizer": "data.text.tokenization",
 }
 
-__all__ = [
-    "BertForPreTraining",
-    "BertModel",
-    "ChoiceTask",
-    "ClassificationArguments",
-    "ClassificationTask",
-    "Corpus",
-    "DataCollatorForPreTraining",
-    "FineTuner",
-    "FineTuningArguments",
-    "InputError",
-    "PreTrainer",
-    "PreTrainingArguments",
-    "PreTrainingExamples",
-    "QuestionAnsweringArguments",
-    "ResumableTrainer",
-    "SpanTask",
-    "TaskArguments",
-    "TokenClassificationArguments",
-    "TokenClassificationTask",
-    "load_tagger",
-    "load_tokenizer",
-    "predict",
-    "print_summary",
-    "train_tokenizer",
-]
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - it is not a literal
 
 
 def __getattr__(name: str):

@@ -16,7 +16,6 @@ from bert_hf.config.arguments import ExampleArguments, ModelArguments
 from bert_hf.config.finetuning_arguments import ClassificationArguments, FineTuningArguments
 from bert_hf.config.precision import choose_on_cpu, resolve_precision
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.errors import InputError
 from bert_hf.finetuning.run import identity_of
 from bert_hf.training import output_folder, run
 from bert_hf.training.checkpoints import checkpoint_files
@@ -153,16 +152,6 @@ def test_an_overwritten_run_does_not_count_and_a_named_checkpoint_does(tmp_path,
     args = asked(tmp_path / "new", resume_from_checkpoint=str(checkpoint))
     run.choose_precision(args, 768)
     assert args.bf16 is True
-
-
-def test_a_device_without_bf16_refuses_a_run_that_began_in_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(precision, "is_torch_bf16_gpu_available", lambda: False)
-    args = SimpleNamespace(bf16=None, device=torch.device("cuda"), world_size=1, fp16=False, output_dir="runs/x")
-    with pytest.raises(
-        InputError, match=r"runs/x: the run in this folder uses bf16, which this device does not support; "
-    ):
-        resolve_precision(args, 768, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from bert_hf.errors import InputError
 from bert_hf.finetuning import prediction_files
 from bert_hf.finetuning.prediction import TextPredictor, load_predictor, predict
 from bert_hf.finetuning.prediction_files import PredictionArguments, check_prediction, write_predictions
-from bert_hf.finetuning.spans import answer
 from bert_hf.training.output_folder import release_lock
 
 LENGTH = 24
@@ -112,10 +111,9 @@ def test_answers_are_those_of_one_question(tmp_path):
         {"question": " ".join(text.split()[:5]), "context": other}
         for text, other in zip(TEXTS, TEXTS[::-1], strict=True)
     ]
-    found = predict(model, rows, tokenizer, doc_stride=4, max_query_length=8)
-    sizes = {"max_seq_length": LENGTH, "doc_stride": 4, "max_query_length": 8}
-    for row, own in zip(rows, found, strict=True):
-        expected = answer(model, tokenizer, row["question"], row["context"], **sizes)
+    sizes = {"doc_stride": 4, "max_query_length": 8}
+    for row, own in zip(rows, predict(model, rows, tokenizer, **sizes), strict=True):
+        [expected] = predict(model, [row], tokenizer, **sizes)
         assert own["answer"] == expected["answer"]
         assert own["score"] == pytest.approx(expected["score"], abs=1e-5)
 

@@ -211,4 +211,5 @@ def test_two_processes_do_not_mix_two_splits(tmp_path, rng):
 
     manifest = json.loads((tmp_path / "out/split.json").read_bytes())
     written = [len(path.read_text().splitlines()) for path in sorted((tmp_path / "out").glob("fold-*/test.jsonl"))]
-    assert [fold["test"]["rows"] for fold in manifest["folds"]] == written
+    assert len(written) == manifest["folds"]
+    assert sum(written) == len(rows)

@@ -1,4 +1,4 @@
-"""Reads and sets the properties of the machine: CPU threads, memory, free disk, compiler, distributed engine."""
+"""Reads and sets the properties of the machine: CPU threads, memory, distributed engine."""
 
 import ctypes
 import os

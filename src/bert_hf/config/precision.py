@@ -12,9 +12,6 @@ import torch
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from transformers import TrainingArguments
-from transformers.utils.import_utils import is_torch_bf16_gpu_available
-
-from bert_hf.errors import InputError
 
 # CPU features that multiply bf16, weakest first: ranks on different machines all take the weakest one's precision.
 UNITS = ("none", "avx512_bf16", "amx_bf16")
@@ -81,9 +78,6 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
 
     Returns:
         One line with the choice and its reason; None if `--bf16` or `--fp16` was given.
-
-    Raises:
-        InputError: the run began in bf16, and this GPU does not have it.
     """
     if args.bf16 is not None:
         return None
@@ -95,13 +89,6 @@ def resolve_precision(args: TrainingArguments, hidden_size: int | None, recorded
         reason = "kept from the run"
         if bf16 != choice.bf16:
             reason += f", a new run here would use {_name(choice.bf16)}: {choice.reason}"
-
-    if bf16 and args.device.type != "cpu" and not is_torch_bf16_gpu_available():
-        raise InputError(
-            "the run in this folder uses bf16, which this device does not support",
-            where=args.output_dir,
-            remedy="resume on a device with bf16, or give another --output_dir",
-        )
 
     args.bf16 = bf16
     args.mixed_precision = "bf16" if bf16 else "no"  # for accelerate, when the Trainer is created

@@ -19,7 +19,7 @@ from bert_hf.config.finetuning_arguments import TaskArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
-from bert_hf.finetuning.near_duplicates import describe_overlap, near_duplicate_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 
 # Shapes in this file: B rows of a batch, C choices of a row, L tokens of the longest choice, N rows of a part.
@@ -55,11 +55,7 @@ class ChoiceTask(DownstreamTask):
         return len(self.parts["train"][0].choices)
 
     def describe(self) -> str:
-        texts = {
-            part: [" ".join([row.context, row.question, *row.choices]) for row in rows]
-            for part, rows in self.parts.items()
-        }
-        return f"{self.choices} choices\n{describe_overlap(texts.pop('train'), texts)}"
+        return f"{self.choices} choices"
 
     def encoded(self, part: str) -> datasets.Dataset:
         return self._encoded[part]

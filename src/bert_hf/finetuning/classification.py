@@ -75,8 +75,6 @@ class ClassificationTask(DownstreamTask):
             InputError: with file and line; one class only, or a label that training does not have.
         """
         parts = _read(task_args, cls.source(task_args))
-        if task_args.task is not None and TASKS[task_args.task].note:
-            parts["train"].notes.append(TASKS[task_args.task].note)
         if is_regression(task_args):
             for rows in parts.values():
                 if rows.labels is not None:

@@ -1,15 +1,14 @@
 """Writes the folds of labelled rows as JSON lines: `fold-0/train.jsonl`, `validation.jsonl`, `test.jsonl`, and so on.
 
-Each row has `text`, `label` and, where it is a pair, `text_pair`. `split.json` marks the folder as one of ours; it
-names the input files, the options, and the rows and classes of each part.
+Each row has `text`, `label` and, where it is a pair, `text_pair`. `split.json` marks the folder as one of ours, and
+has the options.
 """
 
 import functools
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterator
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,6 @@ from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.files import check_writable, write_durably
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.console import format_table
-from bert_hf.data.corpus.checksums import file_checksum
-from bert_hf.data.text.input_files import expand, is_url
 from bert_hf.errors import InputError, mask_secrets
 from bert_hf.finetuning.labelled_texts import (
     REGRESSION,
@@ -95,7 +92,7 @@ def write_folds(
     claim_output_dir(str(folder), overwrite, ours=FOLD_FILES)  # again: another process may have written before
     for old in folder.glob("fold-*"):
         shutil.rmtree(old)
-    write_durably(folder / MANIFEST, json.dumps(_manifest(made, split_args), indent=1, ensure_ascii=False) + "\n")
+    write_durably(folder / MANIFEST, mask_secrets(json.dumps(asdict(split_args), indent=1, ensure_ascii=False)) + "\n")
 
     for number, parts in enumerate(made):
         fold = folder / f"fold-{number}"
@@ -114,25 +111,6 @@ def _line(rows: LabelledTexts, number: int, regression: bool) -> bytes:
     label = rows.class_names()[number]
     row["label"] = as_number(label) if regression else label
     return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-
-
-def _manifest(made: list[dict[str, LabelledTexts]], split_args: SplitArguments) -> dict:
-    """What the folds are made of: the checksum of each file (None of a folder or URL), the options, the rows."""
-    paths = expand(split_args.train_file or [], folders=True)
-    checksums = {path: None if is_url(path) or Path(path).is_dir() else file_checksum(path) for path in paths}
-    names = ("folds", "validation_split_percentage", "test_split_percentage", "split_seed")
-    return {
-        "bert_hf": version("bert-hf"),
-        "files": {mask_secrets(path): checksum for path, checksum in checksums.items()},
-        "options": {name: getattr(split_args, name) for name in names},
-        "folds": [{name: _counts(rows, split_args.problem_type) for name, rows in parts.items()} for parts in made],
-    }
-
-
-def _counts(rows: LabelledTexts, problem_type: str | None) -> dict:
-    """Rows, and rows of each class."""
-    classes = {} if problem_type == REGRESSION else {"classes": dict(sorted(Counter(rows.class_names()).items()))}
-    return {"rows": len(rows), **classes}
 
 
 def table_of_parts(made: list[dict[str, LabelledTexts]], regression: bool = False) -> str:

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from tokenizers import normalizers
 
-from bert_hf.data.text.deduplication import minhash_signatures, separate_words
+from bert_hf.data.text.deduplication import first_of_equal, minhash_signatures, separate_words
 
 SHINGLE = 3  # words
 # Two texts of similarity s agree in a band with s³: at 0.5 all but 1 in 40,000 pairs share one of 80 bands, at 0.1 one
@@ -49,7 +49,7 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
     signatures = minhash_signatures((keys[row] for row in compared), shingle=SHINGLE, values=_BANDS * _VALUES)
     linked = _linked(signatures.astype(np.uint16))
     representative = np.arange(len(texts))
-    representative[compared] = compared[_first_rows(linked)[linked]]
+    representative[compared] = compared[first_of_equal(linked)]
     groups = np.unique(representative[groups], return_inverse=True)[1]
     return groups if units is None else _with_units(groups, units)
 
@@ -97,14 +97,6 @@ def _joined(groups: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     return connected_components(coo_array(links, (size, size)), directed=False)[1][groups]
 
 
-def _first_rows(groups: np.ndarray) -> np.ndarray:
-    """(groups.max() + 1,) the first row of each group number that occurs."""
-    numbers, rows = np.unique(groups, return_index=True)
-    result = np.zeros(numbers.max(initial=-1) + 1, np.int64)
-    result[numbers] = rows
-    return result
-
-
 def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     """Merges groups that share a unit, unless that puts most rows into one group."""
     names: dict = {}
@@ -114,7 +106,7 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     rows = np.arange(len(groups))
     linked = rows
     for own in (groups, numbers):
-        linked = _joined(linked, np.stack([rows, _first_rows(own)[own]]))
+        linked = _joined(linked, np.stack([rows, first_of_equal(own)]))
     linked = np.unique(linked, return_inverse=True)[1]
     largest = max(len(groups) // 2, np.bincount(numbers).max(initial=0))
     return linked if np.bincount(linked).max(initial=0) <= largest else groups

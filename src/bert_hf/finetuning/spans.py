@@ -3,13 +3,12 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 import datasets
 import numpy as np
-import torch
 from torch import Tensor
-from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForQuestionAnswering
 
 from bert_hf.config.finetuning_arguments import QuestionAnsweringArguments
 from bert_hf.errors import InputError
@@ -18,7 +17,7 @@ from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.squad.decoding import best_spans, decode, write_predictions
 from bert_hf.finetuning.squad.files import Question, hub_questions, read_questions
 from bert_hf.finetuning.squad.metric import official_metrics
-from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
+from bert_hf.finetuning.squad.windows import WindowCollator, WindowShape, make_windows
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 
 
@@ -181,22 +180,18 @@ class SpanTask(DownstreamTask):
         }
 
     def usage(self, model: str) -> str:
-        task_args = self.task_args
-        names = ("max_seq_length", "doc_stride", "max_query_length", "max_answer_length")
-        sizes = ", ".join(f"{name}={getattr(task_args, name)}" for name in names)
-        return f'''import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+        return f'''from bert_hf import predict
 
-from bert_hf.finetuning.spans import answer
+question, context = "Who wrote the letter?", "Anna wrote the letter in May."
+print(predict("{model}", [{{"question": question, "context": context}}]))  # a context of any length
+
+# transformers alone, for a context that fits into one input; a longer one is cut
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 model = AutoModelForQuestionAnswering.from_pretrained("{model}")
 tokenizer = AutoTokenizer.from_pretrained("{model}")
-question, context = "Who wrote the letter?", "Anna wrote the letter in May."
-sizes = dict({sizes})  # as in training
-print(answer(model, tokenizer, question, context, **sizes))  # a context of any length
-
-# transformers alone, for a context that fits into one input; a longer one is cut
-sizes = dict(truncation="only_second", max_length={task_args.max_seq_length})
+sizes = dict(truncation="only_second", max_length={self.task_args.max_seq_length})
 inputs = tokenizer(question, context, return_tensors="pt", **sizes)
 with torch.no_grad():
     outputs = model(**inputs)
@@ -242,77 +237,3 @@ def _resolve_version(task_args: QuestionAnsweringArguments, parts: dict[str, lis
 
 def _any_answer(questions: list[Question]) -> bool:
     return any(question.answers for question in questions)
-
-
-# ---- use of a trained model
-
-
-_BATCH = 16  # windows
-
-
-class FoundAnswer(TypedDict):
-    """The former pipeline's answer format: `context[start:end] == answer`; "" at 0 if there is no answer."""
-
-    score: float  # probability among the `n_best` spans and, where it is allowed, no answer
-    start: int
-    end: int
-    answer: str
-
-
-@torch.no_grad()
-def answer(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    question: str,
-    context: str,
-    *,
-    max_seq_length: int | None = None,
-    doc_stride: int | None = None,
-    n_best: int = 20,
-    max_query_length: int | None = None,
-    max_answer_length: int = 30,
-) -> FoundAnswer:
-    """The answer to a question in a context of any length, by a stock model with an answer head.
-
-    A model whose configuration has a `null_score_diff_threshold` may find that the context does not hold the answer.
-
-    Args:
-        max_seq_length: tokens of a window; by default 384, or the model's positions if there are fewer.
-        doc_stride: tokens that neighbouring windows share; by default a third of a window.
-        max_query_length: tokens of the question, of which more are cut; by default 64, or half a window if that is
-            fewer.
-        max_answer_length: tokens of the answer.
-    """
-    length = max_seq_length or min(384, model.config.max_position_embeddings)
-    stride = length // 3 if doc_stride is None else doc_stride
-    shape = WindowShape(length, stride, max_query_length or min(64, length // 2))
-    windows = make_windows([Question("asked", question, context, answers=())], tokenizer, shape)
-
-    # The best span of all, or none
-    best = _spans_of_windows(model, windows, WindowCollator(tokenizer), n_best, max_answer_length)
-    prediction = next(decode(windows, best, n_best))
-    threshold = getattr(model.config, "null_score_diff_threshold", None)
-    none = prediction.text(threshold) == ""
-    span = prediction.null if none else prediction.spans[0]
-    score = dict(prediction.ranked(with_null=threshold is not None))[span]
-    return FoundAnswer(score=score, start=span.start, end=span.end, answer=span.text)
-
-
-def _spans_of_windows(
-    model: PreTrainedModel, windows: Windows, collate: WindowCollator, n_best: int, max_answer_length: int
-) -> list[Tensor]:
-    """The fields of `WindowSpans` over all windows."""
-    training = model.training
-    model.eval()  # without dropout
-
-    best = []
-    for begin in range(0, len(windows), _BATCH):
-        rows = windows.data.select(range(begin, min(begin + _BATCH, len(windows))))
-        batch = {name: tensor.to(model.device) for name, tensor in collate(cast(list[dict], list(rows))).items()}
-
-        outputs = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
-        logits = outputs.start_logits, outputs.end_logits
-        best.append(best_spans(*logits, batch["in_context"], batch["limits"], n_best, max_answer_length))
-
-    model.train(training)
-    return [torch.cat(column).cpu() for column in zip(*best, strict=True)]

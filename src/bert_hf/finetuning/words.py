@@ -16,7 +16,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
-from bert_hf.finetuning.near_duplicates import describe_overlap, near_duplicate_groups
+from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tagging.conll import (
     TaggedSentences,
     check_labels,
@@ -46,7 +46,6 @@ class TokenClassificationTask(DownstreamTask):
     def __init__(self, task_args: TokenClassificationArguments, tokenizer):
         super().__init__(task_args, tokenizer)
         self._windows: dict[str, tuple[WordPieces, Windows]] = {}
-        self._predicted: dict[str, list[list[str]]] = {}  # by part: the tags that were evaluated last
 
     # ---- rows
 
@@ -100,8 +99,6 @@ class TokenClassificationTask(DownstreamTask):
             if self.task_args.document_context and len(set(rows.documents)) == len(set(rows.files)):
                 lines.append(f"{part}: no borders of documents in the data; each file counts as one document")
 
-        texts = {part: [" ".join(words) for words in rows.words] for part, rows in self.parts.items()}
-        lines.append(describe_overlap(texts.pop("train"), texts))
         return "\n".join(lines)
 
     # ---- features
@@ -177,8 +174,7 @@ class TokenClassificationTask(DownstreamTask):
         return [[next(words) for _ in sentence] for sentence in self.parts[part].words]
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
-        self._predicted[part] = self.predicted_tags(part, predictions)
-        return tagging_metrics(self.parts[part].tags, self._predicted[part])
+        return tagging_metrics(self.parts[part].tags, self.predicted_tags(part, predictions))
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         rows = self.parts[part]
@@ -214,6 +210,7 @@ tagger("Anna Smith lives in London.")"""
         return [sentence] if self.task_args.document_context else []
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
-        """The table of entities: of the test rows, where `evaluate` has had them."""
-        part = "test" if "test" in self._predicted else "validation"
-        return f"{part}\n{entity_table(self.parts[part].tags, self._predicted[part])}"
+        """The table of entities."""
+        assert predictions is not None
+        part = "test" if "test_loss" in metrics else "validation"
+        return f"{part}\n{entity_table(self.parts[part].tags, self.predicted_tags(part, predictions))}"
