@@ -30,7 +30,7 @@ from bert_hf.data.text.tokenization import check_tokenizer, load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.choice_rows import ChoiceRow, choice_row
 from bert_hf.finetuning.choices import encode_choices
-from bert_hf.finetuning.feature_tagging import BiLstmTagger, Tagger
+from bert_hf.finetuning.feature_tagging import BiLstmTagger, label_words
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
 from bert_hf.finetuning.losses import span_cross_entropies
@@ -290,8 +290,8 @@ class FrozenFeaturesPredictor(WordPredictor):
     auto_class = BiLstmTagger
 
     def tags(self, sentences: Sequence[Sequence[str]], documents: Sequence[int]) -> list[list[str]]:
-        tagger = Tagger(cast(BiLstmTagger, self.model), self.tokenizer)
-        return tagger(sentences, documents if self.settings.get("document_context") else None)
+        own = documents if self.settings.get("document_context") else None
+        return label_words(cast(BiLstmTagger, self.model), self.tokenizer, sentences, own)
 
 
 # ---- questions
