@@ -92,6 +92,7 @@ def test_the_folder_loads_with_the_stock_class(tuned):
     assert model.config.id2label == {0: "O", 1: "B-person", 2: "I-person", 3: "B-place"}
     card = (tuned / "README.md").read_text()
     assert "Measured on the text given by --test_file (test.conll):" in card
+    assert "| order | random |" in card
     assert "pipeline_tag: token-classification" in card
     assert AutoTokenizer.from_pretrained(tuned)("w1")["input_ids"] == [2, 6, 3]
 

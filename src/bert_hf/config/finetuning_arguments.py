@@ -53,9 +53,10 @@ class FineTuningArguments(RunArguments):
     metric_for_best_model: str | None = option(
         None, "Metric that selects the best weights. Default: the task's; below 200 validation rows, the loss."
     )
-    train_sampling_strategy: str = option(
-        "group_by_length",
-        "Texts of similar length share a batch: little padding. random: as in the 2018 code.",
+    train_sampling_strategy: str | None = option(  # pyright: ignore[reportIncompatibleVariableOverride] - until it is chosen
+        None,
+        "group_by_length: texts of similar length share a batch, which saves padding. random: as in the 2018 code. "
+        "Default: random for labels of words (docs/fine_tuning.md), else group_by_length.",
         ("group_by_length", "random", "sequential"),
     )
 

@@ -55,6 +55,7 @@ class FineTuner(ResumableTrainer):
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         resolve_by_width(args, getattr(getattr(model, "config", None), "hidden_size", None))
+        args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
 
         super().__init__(
