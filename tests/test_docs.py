@@ -28,7 +28,7 @@ PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "configs/README.md", "benchmarks/README.md", *PAGES]
 
 # Sizes in the examples, and those that the tests use instead
-SMALLER = {"8192": "300", "4096": "300", "256": "32", "1024": "64", "4000": "2", "400": "20"}
+SMALLER = {"8192": "300", "4096": "300", "256": "32", "1024": "64", "4000": "2", "250": "20"}
 
 
 @dataclass(frozen=True)
