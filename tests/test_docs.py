@@ -140,6 +140,9 @@ def write_texts(folder: Path, documents: list[str]) -> None:
         "glue/MRPC/train.tsv": f"{MRPC}1\t1\t2\tA man runs.\tHe runs.\n0\t3\t4\tIt rains.\tNo.\n".encode(),
         "glue/MRPC/dev.tsv": f"{MRPC}0\t1\t2\tA.\tB.\n".encode(),
         "glue/MRPC/test.tsv": f"index\t{MRPC.partition(chr(9))[2]}0\t1\t2\tA.\tB.\n".encode(),
+        **dict.fromkeys(
+            ("conll/train.txt", "conll/dev.txt", "conll/test.txt"), b"Ada B-PER\nsleeps O\n\nIt O\nrains O\n"
+        ),
         "glue/SST-2/train.tsv": b"sentence\tlabel\n" + b"a good film \t1\na bad film \t0\n" * 9,
         "glue/SST-2/dev.tsv": b"sentence\tlabel\na fine film . \t1\na dull film . \t0\n",
         "glue/SST-2/test.tsv": b"index\tsentence\n0\tno film .\n",
