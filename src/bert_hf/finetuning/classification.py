@@ -69,11 +69,7 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
-        """The rows; `notes` of the training rows say what is worth knowing.
-
-        Raises:
-            InputError: with file and line; one class only, or a label that training does not have.
-        """
+        """The rows; `notes` of the training rows say what is worth knowing."""
         parts = _read(task_args, cls.source(task_args))
         if is_regression(task_args):
             for rows in parts.values():
@@ -110,11 +106,6 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def source(cls, task_args: Any) -> str:
-        """Where the rows come from, in words.
-
-        Raises:
-            InputError: nothing is named, the task is unknown, or --data_dir has no task.
-        """
         if task_args.task is not None:
             check_known(task_args.task, TASKS, f"unknown task {task_args.task!r}", "--task")
         if task_args.data_dir is not None and (task_args.task is None or task_args.train_file):
@@ -191,11 +182,7 @@ class ClassificationTask(DownstreamTask):
         loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
             return {**regression_metrics(logits, targets), **loss}
-        return {**classification_metrics(logits, targets, self._own_metrics()), **loss}
-
-    def _own_metrics(self) -> tuple[str, ...]:
-        """Names of the metrics of the task's benchmark."""
-        return TASKS[self.task_args.task].metrics if self.task_args.task else ()
+        return {**classification_metrics(logits, targets, self.metric_names(self.task_args)), **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -255,7 +242,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._reported_split()))
-        return Baselines(train, self.labels).metrics(judged, self._own_metrics())
+        return Baselines(train, self.labels).metrics(judged, self.metric_names(self.task_args))
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels

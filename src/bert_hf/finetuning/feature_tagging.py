@@ -78,8 +78,6 @@ class BiLstmTagger(BertPreTrainedModel):
         super().__init__(config)
         kind, size = config.tagger["features"], config.tagger["lstm_hidden_size"]
         self.layers = hidden_state_numbers(kind, config.num_hidden_layers)
-        names: Any = config.id2label
-        self.label_names = [names[number] for number in range(len(names))]
         self.bert = BertModel(config, add_pooling_layer=False)
 
         self.layer_scalars = nn.Parameter(torch.zeros(len(self.layers))) if kind.startswith("weighted") else None
@@ -90,7 +88,7 @@ class BiLstmTagger(BertPreTrainedModel):
             states * config.hidden_size, size, LSTM_LAYERS, batch_first=True, dropout=rate, bidirectional=True
         )
         # Not `classifier`: stock AutoModelForTokenClassification would take it for one on BERT's own states
-        self.tag_classifier = nn.Linear(2 * size, len(self.label_names))
+        self.tag_classifier = nn.Linear(2 * size, cast(int, config.num_labels))
         self.post_init()
         self.bert.requires_grad_(False)
 
@@ -178,11 +176,12 @@ def label_words(
     longest = tagger.config.tagger["max_seq_length"] - SPECIAL_TOKENS
     pieces = tokenize_words(sentences, tokenizer, longest)
     features = word_features(tagger, tokenizer, pieces, make_windows(pieces, longest, documents))
+    names: Any = tagger.config.id2label
 
     tagged = []
     for begin, end in itertools.pairwise(pieces.sentences):
         logits = tagger(features[None, begin:end].to(tagger.device), torch.tensor([end - begin])).logits[0]
-        tags = np.array(tagger.label_names, dtype=object)[logits.argmax(-1).numpy(force=True)]
+        tags = [names[number] for number in logits.argmax(-1).tolist()]
         tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())
     return tagged
 
