@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 LAUNCH := $(BIN)/accelerate launch --config_file accelerate_config.yaml
 TESTS := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks docs docs-links package test-newest clean
+.PHONY: help install pretrain spam test test-slow faults coverage lint format types hooks docs docs-links package test-newest test-lowest clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -78,6 +78,15 @@ package: .venv/release  ## build wheel and sdist, install the wheel into an empt
 test-newest: .venv/installed  ## upgrade transformers and accelerate beyond constraints.txt, then run the tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade transformers accelerate
 	$(TESTS)
+
+LOWEST := build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest.txt
+
+test-lowest:  ## run the tests with the lowest versions that pyproject.toml allows, in an environment of its own
+	$(PYTHON) -m venv build/lowest
+	sed -nE '/^dependencies/,/^\]/ s/^ *"([a-zA-Z0-9_-]+)>=([0-9.]+).*/\1==\2/p' pyproject.toml > build/lowest.txt
+	$(LOWEST) torch setuptools wheel
+	$(LOWEST) -e ".[streaming,test]"
+	build/lowest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 clean:  ## remove what was created here, checkpoints included
 	rm -rf .venv runs build dist
