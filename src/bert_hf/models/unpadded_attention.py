@@ -21,6 +21,7 @@ from bert_hf.models.functional import keep_mask, keep_scale, torch_dropout_p
 
 _CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB of fp32, about the cache of a core
 _SHORT_LENGTH = 256  # up to this length a CPU stores attention scores even where dropout does not need them
+_ROW_MULTIPLE = 16  # in 16 bit a CPU fills up queries and keys to a multiple of this
 
 _Groups = tuple[tuple[int, int, int], ...]
 
@@ -197,16 +198,22 @@ class _ChunkedAttention(Function):
     """dropout(softmax(query · keyᵀ · scaling)) · value, for a dense batch (B·A, n, D).
 
     Only as many scores are computed at a time as a cache holds. PyTorch's fast CPU attention has no dropout; with
-    dropout, it falls back to a form that keeps four (B, A, L, L) tensors.
+    dropout, it falls back to a form that keeps four (B, A, L, L) tensors. In 16 bit,
+    queries and keys are filled up to multiples of 16: oneDNN spends more time on compiling for a new shape than on the
+    product, and softmax is faster.
     """
 
     @staticmethod
     def forward(ctx, query: Tensor, key: Tensor, value: Tensor, p: float, scaling: float) -> Tensor:
-        context = query.new_empty(query.shape)
+        ctx.rows = query.shape[1], key.shape[1]
+        queries, length = ctx.rows
+        query, key, value = (_fill_up(x) for x in (query, key, value))
+        context = torch.empty_like(query)
         saved: list[Tensor | None] = []
 
         for chunk in _chunks(query, key):
             weights = torch.bmm(query[chunk], key[chunk].transpose(1, 2)).mul_(scaling)
+            weights[:, :, length:] = -torch.inf
             torch.softmax(weights, -1, out=weights)
             mask = keep_mask(weights.shape, p, torch.int8) if p else None
             torch.bmm(weights if mask is None else weights * mask, value[chunk], out=context[chunk])
@@ -216,6 +223,7 @@ class _ChunkedAttention(Function):
         ctx.p = p
         ctx.scaling = scaling
         ctx.save_for_backward(query, key, value, *saved)
+        context = context[:, :queries]
         return context.mul_(keep_scale(p)) if p else context
 
     @staticmethod
@@ -229,6 +237,7 @@ class _ChunkedAttention(Function):
         # output = scale · (mask ∘ weights) · value: scaling its gradient once scales the three others
         if ctx.p:
             grad_output = grad_output * keep_scale(ctx.p)
+        grad_output = _fill_up(grad_output)
 
         for index, chunk in enumerate(_chunks(query, key)):
             weights, mask = saved[2 * index : 2 * index + 2]  # as `forward` saved them, a pair a chunk
@@ -244,7 +253,14 @@ class _ChunkedAttention(Function):
             torch.bmm(grad_scores, key[chunk], out=grad_query[chunk])
             torch.bmm(grad_scores.transpose(1, 2), query[chunk], out=grad_key[chunk])
 
-        return grad_query, grad_key, grad_value, None, None
+        queries, length = ctx.rows
+        return grad_query[:, :queries], grad_key[:, :length], grad_value[:, :length], None, None
+
+
+def _fill_up(x: Tensor) -> Tensor:
+    """(B·A, n, D), in 16 bit with rows of zeros until n is a multiple of `_ROW_MULTIPLE`."""
+    missing = -x.shape[1] % _ROW_MULTIPLE if x.dtype.itemsize == 2 else 0
+    return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
