@@ -32,6 +32,7 @@ from transformers.utils.output_capturing import capture_outputs
 from bert_hf.models.functional import (
     IGNORE_INDEX,
     DropoutAdd,
+    linear,
     losses_and_correct,
     project,
     projected_cross_entropy,
@@ -188,6 +189,8 @@ class BertSelfAttention(nn.Module):
 class BertResidual(nn.Module):
     """Projection, dropout, sum with the residual, LayerNorm: the end of both halves of a layer (post-LN)."""
 
+    fast_path = True
+
     def __init__(self, config: BertConfig, input_size: int):
         super().__init__()
         self.dense = nn.Linear(input_size, config.hidden_size)
@@ -195,7 +198,8 @@ class BertResidual(nn.Module):
         self.dropout = DropoutAdd(config.hidden_dropout_prob)
 
     def forward(self, hidden: Tensor, residual: Tensor) -> Tensor:
-        return self.LayerNorm(self.dropout(self.dense(hidden), residual))
+        projected = linear(hidden, self.dense) if self.fast_path else self.dense(hidden)
+        return self.LayerNorm(self.dropout(projected, residual))
 
 
 class BertAttention(nn.Module):
@@ -215,13 +219,16 @@ class BertAttention(nn.Module):
 
 
 class BertIntermediate(nn.Module):
+    fast_path = True
+
     def __init__(self, config: BertConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACT2FN[config.hidden_act]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.activation(self.dense(hidden))  # (B, L, F)
+        projected = linear(hidden, self.dense) if self.fast_path else self.dense(hidden)
+        return self.activation(projected)  # (B, L, F)
 
 
 class BertLayer(GradientCheckpointingLayer):
@@ -438,7 +445,7 @@ class BertForPreTraining(BertPreTrainedModel):
         are those of `functional.py` and `unpadded_attention.py`. Off: the padded model, by PyTorch's own operations.
         """
         for module in self.modules():
-            if isinstance(module, BertForPreTraining | BertSelfAttention | DropoutAdd):
+            if hasattr(module, "fast_path"):
                 module.fast_path = on
 
     @can_return_tuple
