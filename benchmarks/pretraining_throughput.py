@@ -14,7 +14,7 @@ and the Trainer's own work.
 Non-padding tokens a second. MFU is the share of what a plain matrix product of the run's precision reaches here (the
 best of one a turn: noise only lowers it), with the operations that masked-only training cannot do without, for every
 side. Medians of `--pairs` turns; a ratio is the median of the turns' own ratios to the first side. `--profile true`
-adds where the time of a step goes, `--ablate true` what each of our ways is worth. Prints a table, then a JSON line.
+adds where the time of a step goes, `--ablate all` what each of our ways is worth. Prints a table, then a JSON line.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +56,7 @@ class ThroughputArguments:
     torch_compile: bool = option(False, "Compile ours, too.")
     compile_stock: bool = option(False, "Compile the stock side.")
     sides: str = option("stock,paper,fast", "Which sides run; still: stock without dropout, too.")
-    ablate: bool = option(False, "Instead of the stock side, ours without one of its ways at a time.")
+    ablate: str | None = option(None, "Instead of the sides, ours without these ways (comma-separated; all: each).")
     steps: int = option(2, "Steps of a turn that count.")
     warmup: int = option(1, "Steps of a turn that do not.")
     pairs: int = option(5, "Turns of every side.")
@@ -154,30 +154,32 @@ def _pytorch_attention(query, key, value, dropout, scaling):
     return context.transpose(1, 2).reshape(-1, *query.shape[2:])
 
 
-WAYS = {  # what `--ablate` takes away: (owner, name, the plain form)
+_EXACT_SHAPES = ((unpadded_attention, "_ROW_MULTIPLE", 1),)
+_BIAS_APART = ((functional, "_linear", F.linear), (functional, "_linear_without_gradient", F.linear))
+_WHOLE_SOFTMAX = ((functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),)
+
+WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each part
     "nothing": (),
-    "leaving out what is not read": (BertForPreTraining, "_unpad", lambda *_: None),
-    "one product for Q, K, V": (modeling_bert, "project", _separate),
-    "one buffer of logits": (modeling_bert, "projected_cross_entropy", _plain_head),
-    "softmax in the cache": (functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),
-    "cheap dropout": (functional.DropoutAdd, "forward", _plain_dropout),
-    "attention with dropout": (unpadded_attention, "_dense_attention", _pytorch_attention),
+    "leaving out what is not read": ((BertForPreTraining, "_unpad", lambda *_: None),),
+    "one product for Q, K, V": ((modeling_bert, "project", _separate),),
+    "one buffer of logits": ((modeling_bert, "projected_cross_entropy", _plain_head),),
+    "softmax in the cache": _WHOLE_SOFTMAX,
+    "few shapes of attention": _EXACT_SHAPES,
+    "bias in the product": _BIAS_APART,
+    "the last three": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART),
+    "cheap dropout": ((functional.DropoutAdd, "forward", _plain_dropout),),
+    "attention with dropout": ((unpadded_attention, "_dense_attention", _pytorch_attention),),
 }
 
 
 @contextmanager
 def without(way: str) -> Iterator[None]:
     """Ours with one optimization replaced by its plain form."""
-    if not WAYS[way]:
+    with ExitStack() as replaced:
+        for owner, name, plain in WAYS[way]:
+            replaced.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, plain)
         yield
-        return
-    owner, name, plain = WAYS[way]
-    kept = getattr(owner, name)
-    setattr(owner, name, plain)
-    try:
-        yield
-    finally:
-        setattr(owner, name, kept)
 
 
 class Side:
@@ -293,7 +295,8 @@ def main(argv: list[str] | None = None) -> int:
     # An own `PreTrainingExamples` for each side would draw the plan again; the numbers and draws are the same.
     examples = PreTrainingExamples(corpus, (Phase(options.max_seq_length, None),))
     if options.ablate:
-        sides = [Side(f"without {way}", config, examples, collator, options, way) for way in WAYS]
+        ways = list(WAYS) if options.ablate == "all" else ["nothing", *options.ablate.split(",")]
+        sides = [Side(f"without {way}", config, examples, collator, options, way) for way in ways]
     else:
         sides = [Side(names[word], config, examples, collator, options) for word in options.sides.split(",")]
     arguments("unused", options, False, PreTrainingArguments)  # sets the threads
@@ -303,7 +306,8 @@ def main(argv: list[str] | None = None) -> int:
         f"{torch.get_num_threads()} threads, {'bf16' if options.bf16 else 'fp32'}, torch {torch.__version__}"
     )
     peak = 0.0
-    for _ in range(options.pairs):
+    for turn in range(options.pairs):
+        examples.seed = turn  # new batches, as in a run: a CPU compiles kernels for their shapes
         peak = max(peak, matmul_rate(torch.device(options.device), dtype))  # noise only lowers it
         for side in sides:
             side.turn()
