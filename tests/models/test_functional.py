@@ -17,6 +17,7 @@ from bert_hf.models.functional import (
     DropoutAdd,
     are_plain_linear,
     keep_mask,
+    linear,
     project,
     projected_cross_entropy,
     token_losses,
@@ -148,6 +149,18 @@ def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, sco
         torch.testing.assert_close(mine, theirs)
 
 
+def test_attention_in_16_bit_fills_up_rows_and_is_the_same():
+    torch.manual_seed(0)
+    inputs = [torch.randn(6, n, 8, dtype=torch.bfloat16, requires_grad=True) for n in (4, 9, 9)]
+    query, key, value = (x.float() for x in inputs)
+    found = _ChunkedAttention.apply(*inputs, 0.0, 0.4)
+    expected = (query @ key.transpose(1, 2) * 0.4).softmax(-1) @ value
+    torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=2e-2)
+    gradients = [torch.autograd.grad(out.float().square().sum(), inputs) for out in (found, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=5e-2, atol=5e-2)
+
+
 # ---- the head
 
 
@@ -229,6 +242,23 @@ class TorchDispatchCounter(TorchDispatchMode):
 class Adapted(nn.Linear):
     def forward(self, x):
         return super().forward(x) + 1
+
+
+def test_a_linear_layer_in_bf16_is_as_exact_as_pytorch_s():
+    torch.manual_seed(0)
+    layer = nn.Linear(96, 160)
+    hidden = torch.randn(500, 96, requires_grad=True)
+    upstream = torch.randn(500, 160).bfloat16()
+    inputs = (hidden, layer.weight, layer.bias)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fast, plain = linear(hidden, layer), layer(hidden)
+    exact = layer(hidden)
+    found, by_pytorch, expected = (
+        (out, *torch.autograd.grad(out, inputs, upstream.to(out.dtype))) for out in (fast, plain, exact)
+    )
+    assert all(mine.dtype == theirs.dtype for mine, theirs in zip(found, by_pytorch, strict=True))
+    for mine, theirs, true in zip(found, by_pytorch, expected, strict=True):
+        assert (mine - true).norm() <= 1.05 * (theirs - true).norm()
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])
