@@ -444,8 +444,9 @@ class BertForPreTraining(BertPreTrainedModel):
         On: padding and outputs that no head uses are left out, and dropout, projections, attention and vocabulary loss
         are those of `functional.py` and `unpadded_attention.py`. Off: the padded model, by PyTorch's own operations.
         """
+        with_fast_path = (BertForPreTraining, BertSelfAttention, BertResidual, BertIntermediate, DropoutAdd)
         for module in self.modules():
-            if hasattr(module, "fast_path"):
+            if isinstance(module, with_fast_path):
                 module.fast_path = on
 
     @can_return_tuple
