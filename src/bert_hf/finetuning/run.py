@@ -26,7 +26,7 @@ from bert_hf.models.config_file import config_of_checkpoint
 from bert_hf.models.loading import check_positions, find_checkpoint, load_network
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
-from bert_hf.training.log_lines import trained_line, use_log_lines
+from bert_hf.training.log_lines import trained_line
 from bert_hf.training.optimization.optimizers import global_batch_size, optimizer_identity
 from bert_hf.training.optimization.schedules import check_schedule, schedule_identity
 from bert_hf.training.output_folder import RunStart, folder_of
@@ -230,9 +230,7 @@ def make_trainer(task: DownstreamTask, args: FineTuningArguments, model: PreTrai
     patience = task.task_args.early_stopping_patience
     callbacks: list[TrainerCallback] = [] if patience is None else [EarlyStop(patience)]
     facts = {"identity": identity_of(task, args, model)}
-    trainer = FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
-    use_log_lines(trainer)
-    return trainer
+    return FineTuner(model, args, collator, task, task.tokenizer, callbacks, facts)
 
 
 def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:

@@ -16,6 +16,7 @@ from bert_hf.config.finetuning_arguments import FineTuningArguments, resolve_by_
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
+from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
 
 
@@ -63,6 +64,7 @@ class FineTuner(ResumableTrainer):
             self._sorted_part("validation").features if "validation" in task.parts else None,
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
+        use_log_lines(self)
 
     # ---- loss
 
