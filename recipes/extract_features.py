@@ -16,6 +16,7 @@ from transformers.utils import logging
 from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
+from bert_hf.console import logger, progress
 from bert_hf.errors import InputError, one_line_errors
 from bert_hf.training.output_folder import release_lock, require_output_dir
 
@@ -44,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
     folder = open_folder(output_args, identity)
 
     # 3. Texts → hidden states → files
-    texts = write_features(folder, extractor, read_texts(feature_args), feature_args.dtype, print)
+    read = progress(read_texts(feature_args), "features", "texts")
+    texts = write_features(folder, extractor, read, feature_args.dtype, logger.info)
     release_lock()
     print(f"features: {folder}, {texts:,} texts")
     return 0

@@ -14,6 +14,7 @@ import os
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, NoReturn
 
 from bert_hf.config.package_files import COMMAND_VARIABLE, CONSOLE_COMMANDS, RECIPES, find_machine
 from bert_hf.config.short_help import answer, first_line
-from bert_hf.errors import InputError, did_you_mean, one_line_errors
+from bert_hf.errors import STOPPED, InputError, did_you_mean, one_line_errors
 
 
 @one_line_errors
@@ -128,6 +129,7 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int = 0
         The exit code of the rank that failed first; 0 where none did.
     """
     from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     options = ["--config_file", str(machine), *_deepspeed_file(machine)]
@@ -135,7 +137,10 @@ def launch(script: Path, words: Sequence[str], machine: Path, processes: int = 0
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     logging.disable(logging.ERROR)  # the failing rank has printed its error: the agent's report would follow it
     try:
-        launch_command(launch_command_parser().parse_args([*options, str(script), *words]))
+        with warnings.catch_warnings(action="ignore"):
+            launch_command(launch_command_parser().parse_args([*options, str(script), *words]))
+    except (SignalException, KeyboardInterrupt):
+        return STOPPED  # the ranks have saved, and said so
     except ChildFailedError as error:
         return abs(error.get_first_failure()[1].exitcode)
     except subprocess.CalledProcessError as error:

@@ -8,10 +8,13 @@ The logger writes plain lines to standard output, information on rank 0 alone an
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tqdm.auto import tqdm
+
+T = TypeVar("T")
 
 
 class _StandardOutput(logging.StreamHandler):
@@ -24,12 +27,8 @@ class _StandardOutput(logging.StreamHandler):
                 super().emit(record)
 
 
-def _is_not_cpu_notice(record: logging.LogRecord) -> bool:
-    """False for DeepSpeed's notice that it found no accelerator: the run's own banner names the device."""
-    return not record.getMessage().startswith("Setting accelerator to CPU")
-
-
-logging.getLogger("DeepSpeed").addFilter(_is_not_cpu_notice)
+# DeepSpeed's notices, such as that it found no accelerator: the run's own banner names the device
+logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
 def _is_warning_or_of_rank_0(record: logging.LogRecord) -> bool:
@@ -42,6 +41,12 @@ if not logger.handlers:
     logger.addHandler(_StandardOutput())
     logger.addFilter(_is_warning_or_of_rank_0)
     logger.setLevel(logging.INFO)
+
+
+def progress(items: Iterable[T], what: str, unit: str, total: int | None = None) -> Iterable[T]:
+    """The items, with a bar once they have taken five seconds; only on a terminal, and on rank 0."""
+    hidden = not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0"
+    return tqdm(items, desc=what, unit=f" {unit}", total=total, delay=5, leave=False, disable=hidden)
 
 
 def shorten_list(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 
 from bert_hf.config.arguments import CorpusArguments, ExampleArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
-from bert_hf.console import logger
+from bert_hf.console import logger, progress
 from bert_hf.data.corpus.report import corpus_findings, short_report
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.examples.collator import DataCollatorForPreTraining
@@ -138,7 +138,8 @@ def pretraining_baselines(
         examples: the held-out ones.
         corpus: the training text.
     """
-    features = [examples[index] for index in range(len(examples))]
+    indices = progress(range(len(examples)), "counting tokens", "examples")
+    features = [examples[index] for index in indices]
     labels = np.concatenate([collator.example(feature)["labels"] for feature in features])
 
     counts = corpus.unigram_counts(len(collator.tokenizer)) + 1

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def command(main: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(main)
     def guarded(*args, **kwargs) -> int:
+        warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # what libraries call in it
         try:
             with handle_signals():
                 return one_line_errors(main)(*args, **kwargs)  # prints the line before a second signal can end it

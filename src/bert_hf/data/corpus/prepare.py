@@ -12,6 +12,7 @@ import filelock
 from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.files import read_json_object
+from bert_hf.console import progress
 from bert_hf.data.corpus.shards import FORMAT, MANIFEST, InputShards, remove_leftovers, write_json, write_manifest
 from bert_hf.data.corpus.store import Corpus
 from bert_hf.data.corpus.worker_pool import map_ahead
@@ -156,10 +157,10 @@ def _make_shards(jobs: list[InputShards], folder: Path, recipe: dict, num_proc: 
     work = ((job, tokenizer, recipe["language"]) for job in jobs)
 
     def mapped(encode: Callable, groups: Iterable) -> Iterable:
-        return map_ahead(encode, ((group,) for group in groups), num_proc)
+        return progress(map_ahead(encode, ((group,) for group in groups), num_proc), "preparing text", "groups")
 
     if len(jobs) >= num_proc > 1:
-        made = map_ahead(InputShards.write, work, num_proc)
+        made = progress(map_ahead(InputShards.write, work, num_proc), "preparing text", "inputs", len(jobs))
     else:
         made = (InputShards.write(*each, mapped) for each in work)
     try:

@@ -61,8 +61,8 @@ def corpus_findings(
 def short_report(findings: list[Finding]) -> list[str]:
     """One line for everything that is good, and a line for each problem."""
     problems = [str(finding) for finding in findings if finding.remedy]
-    passed = f"{len(findings) - len(problems)} of {len(findings)} checks passed"
-    return [f"corpus: {findings[0].what}; {passed}", *problems]
+    size = "" if findings[0].remedy else f"{findings[0].what}; "
+    return [f"corpus: {size}{len(findings) - len(problems)} of {len(findings)} checks passed", *problems]
 
 
 def report_lines(

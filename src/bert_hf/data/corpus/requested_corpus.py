@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bert_hf.config.arguments import CorpusArguments, TextArguments, TokenizerArguments
 from bert_hf.config.files import check_writable
-from bert_hf.console import logger
+from bert_hf.console import logger, progress
 from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.corpus.prepare import RECIPE, prepare
 from bert_hf.data.corpus.remote_shards import RemoteShards
@@ -104,7 +104,7 @@ def sample(pieces: Iterable[Piece], limit: int) -> list[Piece]:
     """
     heap = []  # a heap: (-key, number, bytes, piece)
     size = read = 0
-    for number, piece in enumerate(pieces):
+    for number, piece in enumerate(progress(pieces, "reading text", "pieces")):
         length = len(piece.text.encode("utf-8", "surrogatepass"))
         heapq.heappush(heap, (-(number * _GOLDEN % 1), number, length, piece))
         size += length

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_hf.console import progress
 from bert_hf.data.corpus.worker_pool import map_ahead
 from bert_hf.data.text.sources import Source
 
@@ -51,7 +52,8 @@ def find_duplicates(inputs: Sequence[Source], kind: str, num_proc: int = 1) -> D
     row_bytes = 8 + (_VALUES if near else 0)  # of a document: its digest, its bands
     rows = bytearray()
     ends = []  # documents up to the end of each input
-    for part in map_ahead(document_rows, ((source, near) for source in inputs), num_proc):
+    parts = map_ahead(document_rows, ((source, near) for source in inputs), num_proc)
+    for part in progress(parts, "comparing documents", "inputs", len(inputs)):
         if rows:
             rows += part
         else:

@@ -16,6 +16,7 @@ from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerBase
 
 from bert_hf.config.files import read_input_text
+from bert_hf.console import progress
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.text.writing_systems import choose_accents, count_characters
 from bert_hf.errors import InputError, first_line
@@ -92,7 +93,8 @@ def _train_wordpiece(rust: Tokenizer, texts: Sequence[str], alphabet: list[str],
         show_progress=False,
     )
     _leave_out_long_words(rust, texts)
-    batches = (texts[begin : begin + _BATCH] for begin in range(0, len(texts), _BATCH))
+    begins = progress(range(0, len(texts), _BATCH), "training the vocabulary", "batches")
+    batches = (texts[begin : begin + _BATCH] for begin in begins)
     rust.train_from_iterator(batches, trainer)
     return _complete(rust.get_vocab(), vocab_size)
 
