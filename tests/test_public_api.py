@@ -22,7 +22,6 @@ def test_all_is_exactly_this():
         "TaskArguments",
         "TokenClassificationArguments",
         "TokenClassificationTask",
-        "load_tagger",
         "load_tokenizer",
         "predict",
         "print_summary",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bert_hf.errors import InputError
     from bert_hf.finetuning.choices import ChoiceTask
     from bert_hf.finetuning.classification import ClassificationTask
-    from bert_hf.finetuning.feature_tagging import load_tagger
     from bert_hf.finetuning.prediction import predict
     from bert_hf.finetuning.spans import SpanTask
     from bert_hf.finetuning.trainer import FineTuner
@@ -50,7 +49,6 @@ _HOMES = {
     "TaskArguments": "config.finetuning_arguments",
     "TokenClassificationArguments": "config.finetuning_arguments",
     "TokenClassificationTask": "finetuning.words",
-    "load_tagger": "finetuning.feature_tagging",
     "load_tokenizer": "data.text.tokenization",
     "predict": "finetuning.prediction",
     "print_summary": "training.log_lines",

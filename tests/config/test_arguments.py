@@ -61,12 +61,12 @@ def test_mistakes_are_one_line(tmp_path, text, words, line):
 def test_the_text_of_a_value_is_taken_as_it_is_written(tmp_path):
     """YAML 1.1 reads 32:0.2 as a number of base 60, 010 as 8, `no` as false, and 1.10 as 1.1."""
     text = (
-        "seq_length_warmup: [32:0.2, 64:0.5]\nlanguage: no\nmax_steps: 010\nrun_name: 1.10\noutput_dir: 2026-01-01\n"
+        "validation_file: [32:0.2, 64:0.5]\nlanguage: no\nmax_steps: 010\nrun_name: 1.10\noutput_dir: 2026-01-01\n"
         "nsp: No\nsave_strategy: no\nseed: ~\nfast_path: off\ndataset_source: '0x10'\n"
         "lr_scheduler_kwargs: {power: 2.0}\n"
     )
     corpus, shape, args = parse(CLASSES, ["--config", write(tmp_path, text), "--use_cpu", "--bf16", "false"])
-    assert shape.seq_length_warmup == ["32:0.2", "64:0.5"]
+    assert corpus.validation_file == ["32:0.2", "64:0.5"]
     assert (corpus.language, corpus.dataset_source, shape.nsp, args.max_steps) == ("no", "0x10", False, 10)
     assert (args.run_name, args.output_dir, args.seed, args.fast_path) == ("1.10", "2026-01-01", 42, "off")
     assert args.save_strategy == "no"
@@ -197,28 +197,10 @@ def test_freed_memory_is_kept_unless_the_user_configures_malloc(monkeypatch):
     assert len(calls) == 2
 
 
-def test_sequence_length_warmup():
-    shape = ExampleArguments(seq_length_warmup=["32:0.25", "64:.5"], long_seq_length=512, long_seq_fraction=0.1)
-    lengths, shares = zip(*shape.lengths(), strict=True)
-    assert lengths == (32, 64, 128, 512)
-    assert shares == pytest.approx((0.25, 0.5, 0.15, 0.1))
+def test_lengths_of_the_phases():
     assert ExampleArguments().lengths() == [(128, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        (["64"], "LENGTH:SHARE"),
-        (["64:x"], "LENGTH:SHARE"),
-        (["64:0.2", "32:0.2"], "ascending"),
-        (["128:0.2"], "below --max_seq_length"),
-        (["4:0.2"], "from 8"),
-        (["32:0.6", "64:0.5"], "at most 1"),
-    ],
-)
-def test_invalid_sequence_length_warmup(entries, message):
-    with pytest.raises(ValueError, match=message):
-        ExampleArguments(seq_length_warmup=entries)
+    shape = ExampleArguments(max_seq_length=64, long_seq_length=128, long_seq_fraction=0.25)
+    assert shape.lengths() == [(64, 0.75), (128, 0.25)]
 
 
 def test_the_help_of_a_negated_flag_says_that_it_negates(capsys):

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from helpers.tagged_words import asked_for, write_checkpoint
+from helpers.tagged_words import asked_for
 from tiny import tiny_config, tiny_tokenizer
 from transformers import AutoModelForTokenClassification, BertModel
 
-from bert_hf import load_tagger
+from bert_hf import predict
 from bert_hf.config.finetuning_arguments import FEATURES, FineTuningArguments
 from bert_hf.errors import InputError
 from bert_hf.finetuning import feature_tagging
 from bert_hf.finetuning.feature_tagging import (
+    BiLstmTagger,
     FeatureTaggingTask,
     hidden_state_numbers,
     label_words,
@@ -129,13 +130,13 @@ def test_a_saved_tagger_is_loaded_by_one_call(tmp_path):
     tiny_tokenizer().save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.bin"))
 
-    loaded = load_tagger(tmp_path)
+    loaded = BiLstmTagger.from_pretrained(tmp_path)
     expected = label_words(tagger.eval(), tiny_tokenizer(), SENTENCES)
-    assert loaded(SENTENCES) == expected
+    assert [row["labels"] for row in predict(tmp_path, SENTENCES)] == expected
     assert [len(tags) for tags in expected] == [2, 4, 1]
     assert expected[1][1] == expected[2][0] == "O"  # words without pieces
     for name, weight in tagger.state_dict().items():
-        assert torch.equal(loaded.args[0].state_dict()[name], weight), name
+        assert torch.equal(loaded.state_dict()[name], weight), name
     assert {tag for tags in expected for tag in tags} <= {"O", "B-X", "I-X"}
 
 
@@ -148,12 +149,6 @@ def test_the_stock_class_does_not_take_its_classifier(tmp_path, monkeypatch):
     tiny_tokenizer().save_pretrained(tmp_path)
     _, loaded = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert set(loaded["missing_keys"]) == {"classifier.weight", "classifier.bias"}
-
-
-def test_another_checkpoint_is_no_tagger(tmp_path):
-    write_checkpoint(tmp_path)
-    with pytest.raises(InputError, match=r"config\.json describes no tagger; give the output folder"):
-        load_tagger(tmp_path)
 
 
 # ---- training

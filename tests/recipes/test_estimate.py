@@ -68,11 +68,11 @@ def test_tokens_to_train_on_are_those_that_the_run_leaves(tmp_path, monkeypatch)
 
 def test_every_length_of_the_run_is_counted(capsys):
     words = ["--config_name", "configs/model/base.json", "--max_steps", "1001", "--per_device_train_batch_size", "32"]
-    words += ["--seq_length_warmup", "32:0.2", "64:0.3", "--long_seq_length", "512", "--long_seq_fraction", "0.1"]
+    words += ["--long_seq_length", "512", "--long_seq_fraction", "0.1"]
     assert estimate(*words) == 0
     said = capsys.readouterr().out
     lengths = [line.split(",")[0] for line in said.splitlines() if line.startswith("length ")]
-    example_args = ExampleArguments(seq_length_warmup=["32:0.2", "64:0.3"], long_seq_length=512)
+    example_args = ExampleArguments(long_seq_length=512)
     phases = phases_of_run(example_args.lengths(), 1001, global_batch=1)
     begins = [0, *(phase.end for phase in phases[:-1])]
     steps = np.diff([*begins, 1001]).tolist()

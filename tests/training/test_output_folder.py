@@ -119,7 +119,7 @@ def test_a_named_checkpoint_is_of_the_same_run_which_may_be_longer(tmp_path):
 
 
 def test_a_run_with_phases_does_not_become_longer(tmp_path):
-    examples = {"seq_length_warmup": ["64:0.5"]}
+    examples = {"long_seq_length": 64}
     recorded = {"seed": 3, "schedule": {"max_steps": 6, "warmup_steps": 2}, "examples": examples}
     (tmp_path / "temporary").mkdir()
     checkpoint_files.commit(

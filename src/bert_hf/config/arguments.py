@@ -225,9 +225,6 @@ class ModelArguments(CheckpointArguments):
 class ExampleArguments(LengthArguments):
     """How sentences become examples (Devlin et al. 2019, sections 3.1 and A.2)."""
 
-    seq_length_warmup: list[str] | None = option(
-        None, "Shorter examples first, as LENGTH:SHARE of the steps, ascending: 32:0.2 64:0.5."
-    )
     long_seq_length: int | None = option(
         None, "Length in the last part of the run (the paper: 512).", range="[8, inf)"
     )
@@ -246,14 +243,6 @@ class ExampleArguments(LengthArguments):
         if self.long_seq_length is not None and self.long_seq_length < self.max_seq_length:
             raise ValueError(f"--long_seq_length must be at least --max_seq_length ({self.max_seq_length})")
 
-        lengths = [length for length, _ in self.shorter_lengths()]
-        if lengths != sorted(set(lengths)) or not all(8 <= length < self.max_seq_length for length in lengths):
-            raise ValueError(
-                f"--seq_length_warmup takes ascending lengths from 8 to below --max_seq_length ({self.max_seq_length})"
-            )
-        if any(share < 0 for _, share in self.lengths()):
-            raise ValueError("the shares of --seq_length_warmup and --long_seq_fraction must sum to at most 1")
-
     def pairs(self) -> dict:
         """Arguments of `PreTrainingExamples`: how pairs are drawn."""
         return {name: getattr(self, name) for name in ("nsp", "short_seq_probability")}
@@ -264,24 +253,10 @@ class ExampleArguments(LengthArguments):
 
     def lengths(self) -> list[tuple[int, float]]:
         """(tokens, share of the steps) of all phases of the run, in order; the shares sum to 1."""
-        shorter = self.shorter_lengths()
-        longer = [(self.long_seq_length, self.long_seq_fraction)] if self.long_seq_length else []
-        rest = 1.0 - sum(share for _, share in [*shorter, *longer])
-        return [*shorter, (self.max_seq_length, rest), *longer]
-
-    def shorter_lengths(self) -> list[tuple[int, float]]:
-        """(tokens, share of the steps) of each phase before that of `max_seq_length`.
-
-        Raises:
-            ValueError: an entry is not LENGTH:SHARE.
-        """
-        phases = []
-        for entry in self.seq_length_warmup or []:
-            match = re.fullmatch(r"(\d+):(0?\.\d+|[01])", entry)
-            if match is None:
-                raise ValueError(f"--seq_length_warmup {entry!r} is not LENGTH:SHARE, as 64:0.5")
-            phases.append((int(match[1]), float(match[2])))
-        return phases
+        if self.long_seq_length is None:
+            return [(self.max_seq_length, 1.0)]
+        fraction = self.long_seq_fraction
+        return [(self.max_seq_length, 1.0 - fraction), (self.long_seq_length, fraction)]
 
 
 @dataclass

@@ -6,10 +6,8 @@ classification layer." The size is read as that of each direction, as for `torch
 The hidden states of all words are computed once and stay in memory.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, cast
 
 import datasets
@@ -23,13 +21,11 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.console import logger
 from bert_hf.data.examples.collator import pad_inputs
-from bert_hf.data.text.tokenization import load_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import IGNORE_INDEX
 from bert_hf.finetuning.tagging.entities import OUTSIDE
 from bert_hf.finetuning.tagging.windows import SPECIAL_TOKENS, Windows, WordPieces, make_windows, tokenize_words
 from bert_hf.finetuning.words import TokenClassificationTask
-from bert_hf.models.loading import find_checkpoint
 
 # B sentences, W words, K hidden states per word, H their size, C labels
 LSTM_LAYERS = 2
@@ -186,25 +182,6 @@ def label_words(
     return tagged
 
 
-def load_tagger(where: str | Path) -> Callable[..., list[list[str]]]:
-    """The tagger that `finetune_token_classification.py --feature_based …` wrote into a folder, or pushed to the Hub.
-
-    It takes sentences as lists of words: `load_tagger(folder)([["Anna", "lives", "in", "London"]])`.
-
-    Raises:
-        InputError: nothing can be loaded from there, or it is another model.
-    """
-    folder = find_checkpoint(where)
-    config = BertConfig.from_pretrained(folder)
-    if getattr(config, "tagger", None) is None:
-        what, remedy = "config.json describes no tagger", "give the output folder of a run with --feature_based"
-        raise InputError(what, where=where, remedy=remedy)
-
-    options: Any = {"use_safetensors": True, "dtype": torch.float32}
-    tagger = BiLstmTagger.from_pretrained(folder, config=config, **options).eval()
-    return functools.partial(label_words, tagger, load_tokenizer(where))
-
-
 # ---- task
 
 
@@ -291,10 +268,9 @@ class FeatureTaggingTask(TokenClassificationTask):
         return {**super().fingerprint(), "tagger": [self.task_args.feature_based, LSTM_HIDDEN_SIZE]}
 
     def usage(self, model: str) -> str:
-        return f"""from bert_hf import load_tagger
+        return f"""from bert_hf import predict
 
-tagger = load_tagger("{model}")
-tagger([["Anna", "Smith", "lives", "in", "London", "."]])"""
+predict("{model}", [["Anna", "Smith", "lives", "in", "London", "."]])"""
 
     def settings(self) -> dict:
         lstm = f"two layers, {LSTM_HIDDEN_SIZE} in each direction"

@@ -209,8 +209,7 @@ def _verified_requested_checkpoint(args: TrainingArguments, identity: dict) -> s
 
 def _has_phases(identity: dict) -> bool:
     """True for a pre-training run whose sequence length changes at a share of its steps."""
-    examples = identity.get("examples") or {}
-    return any(examples.get(name) for name in ("seq_length_warmup", "long_seq_length"))
+    return bool((identity.get("examples") or {}).get("long_seq_length"))
 
 
 def _without_length(identity: dict) -> dict:
