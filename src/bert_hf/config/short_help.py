@@ -7,6 +7,7 @@ takes the fields of `TrainingArguments`, whose names are read from the source. `
 import ast
 import difflib
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Collection
@@ -21,6 +22,7 @@ _TRAINING = ("pretrain", "finetune_", "estimate", "study")  # recipes that take 
 
 def answer_at_once(script: str) -> None:
     """Ends the process where its command line asks for help, or has an unknown option."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     if code := answer(Path(script).stem, sys.argv[1:]):
         sys.exit(code)
 
