@@ -1,7 +1,4 @@
-"""Configuration of the documentation site, which `make docs` builds with Sphinx.
-
-The source folder is that of the repository, so that a link between two pages is the same on the site and on GitHub.
-"""
+"""Configuration of the site that `make docs` builds; its source is the repository, so links work on GitHub too."""
 
 import sys
 from importlib import metadata
@@ -26,10 +23,8 @@ myst_heading_anchors = 3
 smartquotes = False  # "--" of an option is no dash
 default_role = "code"  # of docstrings: `name`
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # they are in the signature
+autodoc_typehints = "none"  # the docstrings say what is taken
 autodoc_inherit_docstrings = False
-autodoc_preserve_defaults = True
-napoleon_use_rtype = False
 
 nb_execution_mode = "force"
 nb_execution_timeout = 1200  # seconds per cell: the machine may be busy
