@@ -83,7 +83,15 @@ def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) ->
     rows = read_tagged(evaluation_args.test_file or [], evaluation_args.tag_names)
     unify_schemes({"test": rows})
     check_labels(rows, tuple(predictor.names))
-    return tagging_metrics(rows.tags, predictor.tags(rows.words, rows.documents))
+    if isinstance(predictor, FrozenFeaturesPredictor):
+        return tagging_metrics(rows.tags, predictor.tags(rows.words, rows.documents))
+
+    logits = predictor.logits(rows.words, rows.documents)
+    metrics = tagging_metrics(rows.tags, predictor.labels(logits, rows.words))
+    targets = torch.tensor([predictor.names.index(tag) for tags in rows.tags for tag in tags])
+    with_pieces = torch.from_numpy(~np.isnan(logits).any(1))
+    losses = cross_entropies(torch.from_numpy(logits)[with_pieces], targets[with_pieces])
+    return {**metrics, "loss": float(losses.mean())}
 
 
 def _of_answers(predictor: AnswerPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:

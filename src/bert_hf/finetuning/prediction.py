@@ -257,7 +257,10 @@ class WordPredictor(Predictor):
         Args:
             documents: the number of each sentence's document; read if the model was trained with document context.
         """
-        logits = self.logits(sentences, documents)
+        return self.labels(self.logits(sentences, documents), sentences)
+
+    def labels(self, logits: np.ndarray, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The labels of `tags` from the logits of `logits`."""
         empty = np.isnan(logits).any(1)
         labels = np.where(empty, OUTSIDE, np.array(self.names, dtype=object)[logits.argmax(1)])
         words = iter(labels.tolist())

@@ -243,8 +243,6 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": _final_evaluation(trainer), "test": {}}
-    for name, value in task.chosen_options().items():
-        setattr(trainer.network.config, name, value)
     for part in _other_parts(trainer):
         group = "test" if part.startswith("test") else "eval"
         metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))

@@ -147,9 +147,9 @@ class DownstreamTask(ABC):
         }
 
     def chosen_options(self) -> dict:
-        """Options of the network's configuration that the validation rows decide, such as a threshold.
+        """Options of the network's configuration for predictions: how rows become inputs, a threshold.
 
-        Called after the evaluation of the weights that are kept.
+        Called before the training and after each evaluation.
         """
         return {}
 

@@ -65,6 +65,13 @@ class FineTuner(ResumableTrainer):
             processing_class, callbacks=callbacks, facts=facts,
         )  # fmt: skip
         use_log_lines(self)
+        self._record_options()
+
+    def _record_options(self) -> None:
+        """Writes into the network's configuration how rows become inputs, for predictions."""
+        config: Any = getattr(self.network, "config", None)
+        if config is not None:
+            config.update(self.task.chosen_options())
 
     # ---- loss
 
@@ -132,6 +139,7 @@ class FineTuner(ResumableTrainer):
             total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
             labels = part.restored(output.label_ids)
             metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
+            self._record_options()  # the validation rows may have decided one
             order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
             metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
         prefixed = {f"{metric_key_prefix}_{name}": float(value) for name, value in metrics.items()}
