@@ -18,10 +18,12 @@ from helpers.corpora import Texts
 from tiny import tiny_config
 from transformers import BertForSequenceClassification, TrainingArguments
 
+import bert_hf
 from bert_hf import BertForPreTraining, train_tokenizer
 from bert_hf.config.package_files import CONSOLE_COMMANDS
 from bert_hf.data.corpus.prepare import prepare
 from bert_hf.data.text.tokenization import save_tokenizer
+from bert_hf.finetuning.feature_tagging import BiLstmTagger
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
@@ -112,7 +114,9 @@ def reader(tmp_path_factory):
         BertForPreTraining(config).save_pretrained(folder / "runs" / name)
     for name in CLASSIFIERS:
         BertForSequenceClassification(config).save_pretrained(folder / "runs" / name)
-    for name in (*CHECKPOINTS, *CLASSIFIERS, "tokenizer", "../wiki/tokenizer"):
+    tagger = {"features": "last", "lstm_hidden_size": 8, "max_seq_length": 128}
+    BiLstmTagger(tiny_config(vocab_size=len(tokenizer), tagger=tagger)).save_pretrained(folder / "runs/tagger")
+    for name in (*CHECKPOINTS, *CLASSIFIERS, "tagger", "tokenizer", "../wiki/tokenizer"):
         save_tokenizer(tokenizer, folder / "runs" / name)
     return folder
 
@@ -252,6 +256,17 @@ def test_recipe_commands_pass_their_check(command, reader, monkeypatch, capsys):
     place = line.removeprefix("error: ").partition(": ")[0]
     unreachable = place in [word for word in flags if "://" in word]
     assert code == 0 or unreachable or "--output_dir" in line, line
+
+
+def test_each_public_name_has_an_example():
+    code = "\n".join(block.body for block in BLOCKS if block.language == "python")
+    imported = {
+        name.name
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.ImportFrom) and node.module == "bert_hf"
+        for name in node.names
+    }
+    assert imported == set(bert_hf.__all__)
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "python"], ids=str)
