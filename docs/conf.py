@@ -14,7 +14,7 @@ copyright = "the authors of bert_hf, Apache-2.0"
 
 root_doc = "docs/index"
 pages = ["docs/*.md", "docs/reference/*.md", "configs/README.md", "benchmarks/README.md"]
-include_patterns = [*pages, "examples/*.ipynb", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+include_patterns = [*pages, "examples/*.ipynb", "[A-Z]*.md"]
 exclude_patterns = [".venv", "build", "dist", "runs", "src", "tests"]
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
