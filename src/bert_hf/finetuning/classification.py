@@ -35,7 +35,7 @@ from bert_hf.finetuning.metrics import (
     confusion,
     regression_metrics,
 )
-from bert_hf.finetuning.near_duplicates import describe_overlap
+from bert_hf.finetuning.near_duplicates import words_of
 from bert_hf.finetuning.splits import row_groups, row_strata
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 
@@ -81,8 +81,10 @@ class ClassificationTask(DownstreamTask):
             for name, rows in parts.items():
                 _check_labels(rows, names, name)
 
-        if others := {name: rows.joined() for name, rows in parts.items() if name != "train"}:
-            parts["train"].notes.append(describe_overlap(parts["train"].joined(), others))
+        train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
+        for name in parts.keys() - {"train"}:
+            if repeated := sum(tuple(words_of(text)) in train for text in parts[name].joined()):
+                parts[name].notes.append(f"{repeated:,} have the same words as a training row")
         return parts
 
     @classmethod

@@ -7,7 +7,7 @@ locality-sensitive hashing (Indyk and Motwani 1998).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -37,7 +37,7 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
         units: (N,) what else should stay together, such as the name of a row's document. Units are kept whole unless
             the near-duplicates link most of them, as where every document begins with the same sentence.
     """
-    words = [_WORD.findall(separate_words(_NORMALIZER.normalize_str(text))) for text in texts]
+    words = list(map(words_of, texts))
 
     # Each text is linked to the first one of the same words; one without any words equals itself alone
     first: dict[str, int] = {}
@@ -52,6 +52,11 @@ def near_duplicate_groups(texts: Sequence[str], units: Sequence | None = None) -
     representative[compared] = compared[first_of_equal(linked)]
     groups = np.unique(representative[groups], return_inverse=True)[1]
     return groups if units is None else _with_units(groups, units)
+
+
+def words_of(text: str) -> list[str]:
+    """The words by which texts are compared: runs of letters, after normalization."""
+    return _WORD.findall(separate_words(_NORMALIZER.normalize_str(text)))
 
 
 def _linked(signatures: np.ndarray) -> np.ndarray:
@@ -112,9 +117,6 @@ def _with_units(groups: np.ndarray, units: Sequence) -> np.ndarray:
     return linked if np.bincount(linked).max(initial=0) <= largest else groups
 
 
-# ---- reports
-
-
 def describe_groups(groups: np.ndarray) -> str:
     """One line about groups of near-duplicates."""
     sizes = np.bincount(groups)
@@ -122,19 +124,3 @@ def describe_groups(groups: np.ndarray) -> str:
     if not len(several):
         return "near-duplicates: none"
     return f"near-duplicates: {several.sum():,} rows in {len(several):,} groups, the largest of {several.max():,} rows"
-
-
-def describe_overlap(train: Sequence[str], others: Mapping[str, Sequence[str]]) -> str:
-    """One line: how many rows of other parts are near-duplicates of training rows.
-
-    Args:
-        train: the text of each row.
-        others: the texts of each other part, by name.
-    """
-    groups = near_duplicate_groups([*train, *(text for texts in others.values() for text in texts)])
-    of_train, *of_others = np.split(groups, np.cumsum([len(train), *map(len, others.values())])[:-1])
-    counts = [
-        f"{np.isin(own, of_train).sum():,} of {len(own):,} {name} rows"
-        for name, own in zip(others, of_others, strict=True)
-    ]
-    return f"near-duplicates of training rows: {', '.join(counts)}"

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import BertForPreTraining as StockForPreTraining
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.training_arguments import REFUSED_IN_PRETRAINING, check_supported, defaults_of
@@ -93,28 +93,11 @@ class PreTrainer(ResumableTrainer):
         self,
         model: PreTrainedModel | nn.Module | None = None,
         args: TrainingArguments | None = None,
-        data_collator: Callable | None = None,
-        train_dataset: Dataset | None = None,
-        eval_dataset: Dataset | dict[str, Dataset] | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
-        model_init: Callable[..., PreTrainedModel] | None = None,
-        compute_loss_func: Callable | None = None,
-        compute_metrics: Callable | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: tuple = (None, None),
-        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict] | None = None,
-        preprocess_logits_for_metrics: Callable | None = None,
-        *,
+        *more: Any,
         longer_eval_datasets: dict[str, Dataset] | None = None,
-        facts: dict | None = None,
+        **named: Any,
     ):
-        super().__init__(
-            model=model, args=args, data_collator=data_collator, train_dataset=train_dataset,
-            eval_dataset=eval_dataset, processing_class=processing_class, model_init=model_init,
-            compute_loss_func=compute_loss_func, compute_metrics=compute_metrics, callbacks=callbacks,
-            optimizers=optimizers, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
-            preprocess_logits_for_metrics=preprocess_logits_for_metrics, facts=facts,
-        )  # fmt: skip
+        super().__init__(model, args, *more, **named)
         self.longer_eval_datasets: dict[str, Any] = dict(longer_eval_datasets or {})
         self._longer_loaders: dict[str, dict] = {name: {} for name in self.longer_eval_datasets}
         self._has_own_losses = "losses_only" in inspect.signature(self.network.forward).parameters

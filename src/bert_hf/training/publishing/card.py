@@ -58,7 +58,6 @@ class Card:
     stock: bool = True  # whether stock transformers loads it; else the Hub is told of no library and no pipeline
     usage: Callable[[str], str] | None = None  # Python code that calls a model; by default a pipeline on the example
     held_out: str = "the held-out part of the same text"  # the data of the metrics
-    notes: list[str] = field(default_factory=list)  # options that change the numbers
     limits: list[str] = field(default_factory=list)  # what a user of the model has to know, one or two sentences each
 
 

@@ -55,7 +55,6 @@ def pretraining_card(
         held_out=held_out_text(
             corpus_args.validation_file, "--validation_file", "documents held out of the same text"
         ),
-        notes=_notes(args, config),
         limits=untrained_positions(example_args, config, tokenizer),
     )
 
@@ -80,19 +79,10 @@ def _settings(args: PreTrainingArguments, example_args: ExampleArguments, model:
         "learning rate": args.learning_rate,
         "warm-up": args.warmup_steps,
         "objective": OBJECTIVES[example_args.nsp].title,
+        "dropout": config.hidden_dropout_prob,
         "masking": f"{example_args.mlm_probability:.0%}{whole_words}, 80/10/10",
         "seed": args.seed,
     }
-
-
-def _notes(args: PreTrainingArguments, config: PreTrainedConfig) -> list[str]:
-    """Options that change the numbers."""
-    notes = []
-    if config.attention_probs_dropout_prob != 0.1 or config.hidden_dropout_prob != 0.1:
-        notes.append(f"Dropout {config.hidden_dropout_prob} in place of the paper's 0.1 changes the numbers.")
-    if args.bf16 or args.fp16:
-        notes.append("Trained under 16-bit autocast, with fp32 weights.")
-    return notes
 
 
 def untrained_positions(
