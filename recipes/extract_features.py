@@ -11,8 +11,6 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from transformers.utils import logging
-
 from bert_hf.analysis.features import FeatureArguments, open_extractor, open_folder, read_texts, write_features
 from bert_hf.config.arguments import OutputArguments
 from bert_hf.config.parser import parse
@@ -35,8 +33,6 @@ def main(argv: list[str] | None = None) -> int:
     if options is None:  # --check
         return 0
     feature_args, output_args = options
-    logging.set_verbosity_error()  # unused heads are expected
-    logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers
     extractor, identity = open_extractor(feature_args)

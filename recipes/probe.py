@@ -12,8 +12,6 @@ from bert_hf.config.short_help import answer_at_once
 if __name__ == "__main__":
     answer_at_once(__file__)  # --help or a mistyped option: before the imports below, which take seconds
 
-from transformers.utils import logging
-
 from bert_hf.analysis.probe import REPORT_FILES, ProbeArguments, open_subject, run_probe
 from bert_hf.analysis.study import recipe_main
 from bert_hf.config.arguments import OutputArguments
@@ -38,8 +36,6 @@ def main(argv: list[str] | None = None) -> int:
     probe_args, output_args = options
     overwrite = output_args.overwrite_output_dir
     folder = claim_output_dir(output_args.output_dir, overwrite=False, ours=REPORT_FILES, resumable=overwrite)
-    logging.set_verbosity_error()  # unused heads are expected
-    logging.disable_progress_bar()
 
     # 1. Checkpoint and tokenizer, through stock transformers
     subject = open_subject(probe_args)

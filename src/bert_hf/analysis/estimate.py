@@ -4,7 +4,7 @@ Parameters, FLOPs and the training state of a device are exact. Time is FLOPs ov
 (`expected_mfu`, from published numbers); communication, data loading and checkpoints are free.
 """
 
-from collections.abc import Iterator
+import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,6 @@ import torch
 from transformers import BertConfig
 
 from bert_hf.config.arguments import EstimateArguments
-from bert_hf.config.hardware import device_memory
 from bert_hf.config.precision import choose_on_cpu, cpu_units
 from bert_hf.console import format_table
 from bert_hf.data.corpus.requested_corpus import load_or_train_tokenizer, open_prepared
@@ -63,7 +62,8 @@ def find_device(name: str, half: bool = False) -> Device:
     cpu = torch.device("cpu")
     if name == "cpu":
         rate = matmul_rate(cpu, torch.bfloat16 if half else torch.float32)
-        return Device("this machine's CPU", rate, device_memory(cpu), cpu=True)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Device("this machine's CPU", rate, memory, cpu=True)
     check_known(name, [*DEVICES, "cpu"], f"unknown device {name!r}", "--device")
     return DEVICES[name]
 
@@ -159,22 +159,7 @@ def activation_bytes(plan: Plan, rows: int) -> float:
     return max(count * token_bytes(plan, length) for length, count in tokens.items())
 
 
-def device_bytes(plan: Plan, stage: int, devices: int, rows: int) -> float:
-    """Memory of each device at its peak, in bytes."""
-    return state_bytes(parameter_count(plan.config), stage, devices, plan.half) + activation_bytes(plan, rows)
-
-
 # ---- the run, from the options of pretrain.py
-
-
-def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
-    """The checks of `estimate.py`."""
-    if args.max_hours is not None:
-        what = "hours cannot be converted to steps without measuring speed"
-        raise InputError(what, where="--max_hours", remedy="give --max_steps")
-    trained_tokens(corpus_args, args)
-    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
-    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
 
 
 def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> BertConfig:
@@ -191,6 +176,9 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
 
 def trained_tokens(corpus_args, args) -> int:
     """Tokens of a prepared corpus that are trained on; 0 where --max_steps is given in place of a corpus."""
+    if args.max_hours is not None:
+        what = "hours cannot be converted to steps without measuring speed"
+        raise InputError(what, where="--max_hours", remedy="give --max_steps")
     if corpus_args.train_file:
         corpus = open_prepared(corpus_args, corpus_args.train_file[0])
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]
@@ -255,7 +243,8 @@ def report(plan: Plan, numbers: list[int], corpus_tokens: float) -> list[str]:
         seconds, micro = plan.seconds(devices), plan.micro(devices)
         row = [f"{devices:,}", f"{micro} × {plan.global_batch // devices // micro}", f"{seconds / 3600:,.2f}"]
         row += [f"{seconds / 3600 * devices:,.1f}", f"{tokens / seconds:,.0f}"]
-        row += [f"{device_bytes(plan, stage, devices, micro) / 1e9:,.2f}" for stage in range(4)]
+        states = [state_bytes(parameter_count(config), stage, devices, plan.half) for stage in range(4)]
+        row += [f"{(state + activation_bytes(plan, micro)) / 1e9:,.2f}" for state in states]
         table.append(row)
 
     title = f"time; memory in GB, of the {device.memory / 1e9:,.1f} of a device"

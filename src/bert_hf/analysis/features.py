@@ -66,15 +66,11 @@ def read_texts(feature_args: FeatureArguments) -> Iterator[Text]:
     """
     for path in expand(feature_args.train_file or []):
         if kind_of(path) in (".txt", ""):
-            yield from _lines(path)
+            for _, line in read_lines(path):
+                text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
+                yield (text, pair) if separator else (line, None)
         else:
             yield from _rows(path, feature_args.text_column, feature_args.text_pair_column)
-
-
-def _lines(path: str) -> Iterator[Text]:
-    for _, line in read_lines(path):
-        text, separator, pair = line.rpartition(_SEPARATOR)  # the last one, as in the 2018 code
-        yield (text, pair) if separator else (line, None)
 
 
 def _rows(path: str, text_column: str | None, pair_column: str | None) -> Iterator[Text]:

@@ -57,13 +57,6 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def device_memory(device: torch.device) -> int:
-    """Bytes of memory of a device; the CPU's is the machine's."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def device_name(device: torch.device) -> str:
     """The model of a GPU, or of the processor (Linux); elsewhere its type."""
     if device.type == "cuda":

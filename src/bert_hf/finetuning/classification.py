@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.data.corpus.checksums import text_checksum
 from bert_hf.data.text.sources import hub_rows
-from bert_hf.errors import InputError, check_known, did_you_mean
+from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.baselines import Baselines, cut_texts
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.labelled_texts import (
@@ -78,8 +78,8 @@ class ClassificationTask(DownstreamTask):
         else:
             parts["train"].check_classes(CLASSES if task_args.task else task_args.problem_type)
             names = cls.class_names(task_args, parts)
-            for name, rows in parts.items():
-                _check_labels(rows, names, name)
+            for rows in parts.values():
+                rows.check_labels(names)
 
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
@@ -237,14 +237,11 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
         longest = f"a text of more than {self.task_args.max_seq_length} tokens"
         return [f"Training and metrics read {text_parts} {longest}. The pipeline reads its beginning alone."]
 
-    def _reported_split(self) -> str:
-        """The split that is reported: test, or validation if test has no labels."""
-        return "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
-
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
-        train, judged = (cut_texts(self.parts[part], *how) for part in ("train", self._reported_split()))
-        return Baselines(train, self.labels).metrics(judged, self.metric_names(self.task_args))
+        judged = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
+        train, test = (cut_texts(self.parts[part], *how) for part in ("train", judged))
+        return Baselines(train, self.labels).metrics(test, self.metric_names(self.task_args))
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
@@ -300,14 +297,3 @@ def _read(task_args: ClassificationArguments, source: str) -> dict[str, Labelled
         parts[part] = without_empty(labelled)
         columns = parts["train"].columns
     return parts
-
-
-def _check_labels(rows: LabelledTexts, labels: tuple[str, ...], name: str) -> None:
-    """Checks that the training rows have every label."""
-    training_labels = set(labels)
-    for number, label in enumerate(rows.labels or ()):
-        if label not in training_labels:
-            where, line = rows.places[number] if rows.places else (name, None)
-            near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
-            remedy = f"{near}fix or remove the row"
-            raise InputError(f"label {label!r} is not in the training rows", where=where, line=line, remedy=remedy)

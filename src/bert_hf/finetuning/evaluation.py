@@ -69,12 +69,8 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
         losses = squared_errors(torch.from_numpy(logits), torch.from_numpy(numbers))
         return {**regression_metrics(logits, numbers), "loss": float(losses.mean())}
 
-    names = predictor.names
-    for label, (where, line) in zip(rows.class_names(), rows.places, strict=True):
-        if label not in names:
-            remedy = f"the model's labels: {', '.join(names[:10])}"
-            raise InputError(f"the model has no label {label!r}", where=where, line=line, remedy=remedy)
-    targets = rows.targets(names)
+    rows.check_labels(predictor.names)
+    targets = rows.targets(predictor.names)
     losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
     return {**classification_metrics(logits, targets), "loss": float(losses.mean())}
 

@@ -113,6 +113,13 @@ class LabelledTexts:
             remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"
             raise InputError("the labels look like measured numbers", where=self.file(), remedy=remedy)
 
+    def check_labels(self, names: Sequence[str]) -> None:
+        """Checks that each label is one of the training rows'."""
+        known = set(names)
+        for number, label in enumerate(self.labels or ()):
+            if label not in known:
+                raise unknown_label(label, names, *(self.places[number] if self.places else (self.file(), None)))
+
     def numbers(self) -> np.ndarray:
         """(N,) the labels of a regression, in float64.
 
@@ -166,6 +173,13 @@ def count_classes(labels: Sequence[str]) -> str:
         return f"{len(counts):,} classes of {min(counts.values()):,} to {max(counts.values()):,} rows"
     quoted = {name: name if as_number(name) is None else repr(name) for name in counts}
     return ", ".join(f"{quoted[name]} {count:,}" for name, count in counts.most_common())
+
+
+def unknown_label(label: str, labels: Sequence[str], where: str, line: int | None) -> InputError:
+    """An error about a label that no training row has."""
+    near = did_you_mean(label, labels) or f"the labels there: {', '.join(labels[:10])}; "
+    what = f"label {label!r} is not in the training rows"
+    return InputError(what, where=where, line=line, remedy=f"{near}fix or remove the row")
 
 
 def as_number(value: Any) -> float | None:

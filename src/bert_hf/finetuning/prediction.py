@@ -22,7 +22,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from bert_hf.config.hardware import cpu_threads
 from bert_hf.data.text.tables import Row, choose_column, text_of
@@ -405,15 +404,9 @@ def load_predictor(where: str | Path, tokenizer: PreTrainedTokenizerBase | None 
     Raises:
         InputError: nothing can be loaded from there, or the head is none of ours.
     """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # of transformers: its load report
-    logging.disable_progress_bar()
-    try:
-        folder = find_checkpoint(where)
-        kind = _kind_of(read_safe_json(folder / "config.json").get("architectures") or ["BertModel"], where)
-        model, new = load_network(kind.auto_class, folder, where, ("classifier.", "qa_outputs."), dtype=torch.float32)
-    finally:
-        logging.set_verbosity(verbosity)
+    folder = find_checkpoint(where)
+    kind = _kind_of(read_safe_json(folder / "config.json").get("architectures") or ["BertModel"], where)
+    model, new = load_network(kind.auto_class, folder, where, ("classifier.", "qa_outputs."), dtype=torch.float32)
     if new:
         raise InputError(f"not fine-tuned: it lacks {new[0]}", where=where, remedy="give a fine-tuned checkpoint")
 

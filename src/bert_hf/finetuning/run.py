@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback, set_seed
-from transformers.utils import logging
 
 from bert_hf.config.files import write_durably
 from bert_hf.config.finetuning_arguments import FineTuningArguments, TaskArguments, resolve_by_rows, resolve_by_width
@@ -50,9 +49,6 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     task_args = task.task_args
     where = str(task_args.model_name_or_path)
     set_seed(seed)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # of transformers: its load report; new layers are named below
-    logging.disable_progress_bar()
     try:
         folder = find_checkpoint(where, weights=not task_args.from_scratch)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **task.config_options())
@@ -67,8 +63,6 @@ def load_task_model(task: DownstreamTask, seed: int) -> tuple[PreTrainedModel, s
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         what = f"cannot load a model: {first_line(error)}"
         raise InputError(what, where=where, remedy="check the path or id") from None
-    finally:
-        logging.set_verbosity(verbosity)
 
     check_positions(task_args.max_seq_length, config.max_position_embeddings, where)
     return model, line

@@ -18,6 +18,7 @@ import huggingface_hub
 import torch
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError, safe_open
+from transformers.utils import logging
 
 from bert_hf.console import shorten_list
 from bert_hf.errors import InputError, first_line
@@ -294,12 +295,17 @@ def load_network(model_class: type, folder: Path, where: str | Path, heads: tupl
     Raises:
         InputError: it does not fit the model: other shapes, weights missing, layers that the configuration lacks.
     """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # of transformers: its load report; callers name the new layers
+    logging.disable_progress_bar()
     try:
         model, loaded = model_class.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **options
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
         raise InputError(f"cannot be loaded: {_reason(error)}", where=where, remedy="check the path or id") from None
+    finally:
+        logging.set_verbosity(verbosity)
     model.name_or_path = model.config.name_or_path = str(where)  # not a folder of the Hub's cache
 
     new = sorted(loaded["missing_keys"])

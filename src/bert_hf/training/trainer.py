@@ -74,16 +74,10 @@ class PreTrainer(ResumableTrainer):
     ranks. (The usual mean of means weights a token by the number of masked tokens in its micro-batch.)
 
     Args:
-        model: `BertForPreTraining`, ours or stock.
-        args: `TrainingArguments`, or `PreTrainingArguments`: the same with the paper's optimizer as default.
-        data_collator: makes batches; `DataCollatorForPreTraining` for `PreTrainingExamples`.
-        train_dataset, eval_dataset: `PreTrainingExamples`, or whatever the collator takes.
-        processing_class: the tokenizer, which is saved with the model.
-        callbacks, optimizers, optimizer_cls_and_kwargs, model_init: as for `Trainer`.
+        model, args, more, named: as for `Trainer`; `PreTrainingArguments` have the paper's optimizer as default.
         compute_metrics: gets the counts of each example (see `prediction_step`), and no logits; so
             preprocess_logits_for_metrics has no effect, nor has compute_loss_func: the loss is the one above.
         longer_eval_datasets: by name, examples of the longer phases of the run.
-        facts: recorded in the manifest of each checkpoint.
 
     Raises (from `train`, in addition to `ResumableTrainer`):
         InputError: the installed transformers or accelerate runs backward on another loss than that.

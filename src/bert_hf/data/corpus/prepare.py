@@ -84,10 +84,8 @@ def _shard_settings(tokenizer: PreTrainedTokenizerBase, language: str | None, op
 
 def _text_column(inputs: Sequence[Source]) -> dict:
     """The column that the sources read, if given: a corpus made without it keeps its fingerprint."""
-    columns = [getattr(source, "text_column", None) for source in inputs]
-    if not any(columns):
-        return {}
-    return {"text_column": columns[0] if len(set(columns)) == 1 else columns}
+    column = getattr(inputs[0], "text_column", None) if inputs else None
+    return {"text_column": column} if column else {}
 
 
 # ---- the folder

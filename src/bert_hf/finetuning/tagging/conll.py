@@ -15,6 +15,7 @@ from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.data.text.tables import Row, file_rows
 from bert_hf.errors import InputError, did_you_mean, mask_secrets
+from bert_hf.finetuning.labelled_texts import unknown_label
 from bert_hf.finetuning.tagging.entities import begins_with_inside, is_iob1, is_tag, to_iob2
 
 DOCUMENT_START = "-DOCSTART-"
@@ -266,9 +267,7 @@ def check_labels(rows: TaggedSentences, labels: tuple[str, ...]) -> None:
         for word, tag in enumerate(tags):
             if tag not in training_labels:
                 where, line = rows.place(sentence, word)
-                near = did_you_mean(tag, labels) or f"the labels there: {', '.join(labels[:10])}; "
-                remedy = f"{near}fix the label or remove the sentence"
-                raise InputError(f"label {tag!r} is not in the training rows", where=where, line=line, remedy=remedy)
+                raise unknown_label(tag, labels, where, line)
 
 
 # ---- writing

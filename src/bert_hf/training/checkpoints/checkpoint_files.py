@@ -30,10 +30,6 @@ class DamagedCheckpoint(InputError):
 
     def __init__(self, fault: str):
         super().__init__(fault, remedy="give an older checkpoint, or remove this one")
-        self.fault = " ".join(fault.split())
-
-    def __reduce__(self) -> tuple:
-        return DamagedCheckpoint, (self.fault,)
 
 
 def _digests(paths: list[Path]) -> list[str]:
@@ -226,7 +222,7 @@ def newest_verified(
             check(folder)
             return folder
         except DamagedCheckpoint as damage:
-            report(f"skipping an unusable checkpoint: {damage.fault}")
+            report(f"skipping an unusable checkpoint: {damage.what}")
     return None
 
 
