@@ -7,7 +7,6 @@ python recipes/estimate.py --config configs/pretrain/bert-base-paper.yaml --devi
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -16,6 +15,7 @@ if __name__ == "__main__":
 
 from bert_hf.analysis.estimate import (
     ESTIMATING_ARGUMENTS,
+    check_estimating,
     plan_run,
     planned_shape,
     report,
@@ -29,7 +29,9 @@ DEFAULT = Path(__file__).parents[1] / "configs/pretrain/bert-base-paper.yaml"
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    options: Any = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT))
+    options = parse(ESTIMATING_ARGUMENTS, argv, str(DEFAULT), check_estimating)
+    if options is None:  # --check
+        return 0
     tokenizer_args, corpus_args, model_args, example_args, args, estimate_args = options
 
     # 1. Corpus: a prepared one has a number of tokens; without one, --max_steps gives the length of the run

@@ -9,8 +9,9 @@ from sklearn.svm import LinearSVC
 from bert_hf.finetuning import baselines as module
 from bert_hf.finetuning.baselines import (
     Baselines,
-    TextFeatures,
     cut_texts,
+    text_features,
+    tfidf,
 )
 from bert_hf.finetuning.labelled_texts import LabelledTexts
 from bert_hf.finetuning.long_texts import encode_texts
@@ -63,7 +64,7 @@ def test_the_baselines_see_the_tokens_that_the_network_sees(tokenizer, rows, len
 
 def test_features_of_a_pair():
     rows = LabelledTexts(["red green", "red"], ["a", "b"], pairs=["green blue", "blue"])
-    features = TextFeatures("words").fit(rows).transform(rows).toarray()
+    features = text_features(tfidf("words").fit([*rows.texts, *(rows.pairs or [])]), rows).toarray()
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2)).fit([*rows.texts, *rows.pairs])
     first = vectorizer.transform(rows.texts).toarray()

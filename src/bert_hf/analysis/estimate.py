@@ -5,6 +5,7 @@ Parameters, FLOPs and the training state of a device are exact. Time is FLOPs ov
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -162,6 +163,16 @@ def activation_bytes(plan: Plan, rows: int) -> float:
 # ---- the run, from the options of pretrain.py
 
 
+def check_estimating(tokenizer_args, corpus_args, model_args, example_args, args, estimate_args) -> Iterator[str]:
+    """The checks of `estimate.py`."""
+    if args.max_hours is not None:
+        what = "hours cannot be converted to steps without measuring speed"
+        raise InputError(what, where="--max_hours", remedy="give --max_steps")
+    trained_tokens(corpus_args, args)
+    config = planned_shape(model_args, tokenizer_args, corpus_args, example_args)
+    yield f"model: {config.num_hidden_layers} layers × {config.hidden_size}"
+
+
 def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> BertConfig:
     """The configuration of the model; nothing of it is built."""
     if model_args.model_name_or_path:
@@ -176,9 +187,6 @@ def planned_shape(model_args, tokenizer_args, corpus_args, example_args) -> Bert
 
 def trained_tokens(corpus_args, args) -> int:
     """Tokens of a prepared corpus that are trained on; 0 where --max_steps is given in place of a corpus."""
-    if args.max_hours is not None:
-        what = "hours cannot be converted to steps without measuring speed"
-        raise InputError(what, where="--max_hours", remedy="give --max_steps")
     if corpus_args.train_file:
         corpus = open_prepared(corpus_args, corpus_args.train_file[0])
         train = corpus if corpus_args.validation_file else corpus.split(corpus_args.validation_split_percentage)[0]

@@ -54,17 +54,18 @@ def frozen_features(
     """Scores of logistic regression on the mean state of the last layer, and on TF-IDF, by number of labelled rows.
 
     Returns:
-        metric; scores {method: {labelled rows: mean over the folds}}; by_layer {network: score of each layer at the
-        largest number of rows}.
+        metric; scores {method: {labelled rows: mean over the folds}}.
     """
     folds = [_read_fold(folder / f"fold-{number}") for number in range(FOLDS)]
     names = sorted({label for rows in folds for _, label in (*rows["train"], *rows["test"])})
     texts = sorted({text for rows in folds for text, _ in (*rows["train"], *rows["test"])})
     place = {text: number for number, text in enumerate(texts)}
-    states = {name: _mean_states(model, tokenizer, texts, length) for name, model in networks.items()}
+    states = {}
+    for name, model in networks.items():
+        extractor = FeatureExtractor(model, tokenizer, [model.config.num_hidden_layers], "mean", length)
+        [states[name]] = extractor.states(extractor.encode(texts))
 
     scores: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    by_layer: dict[str, list[list[float]]] = {name: [] for name in networks}
     most = max(count for count in LABELS if count <= min(len(rows["train"]) for rows in folds))
     for number, rows in enumerate(folds):
         test = [place[text] for text, _ in rows["test"]]
@@ -74,17 +75,13 @@ def frozen_features(
         for count in (count for count in LABELS if count <= most):
             drawn = order[:count]
             train = [place[rows["train"][row][0]] for row in drawn]
-            for name, layers in states.items():
-                scores[name][count].append(_linear(layers[-1][train], classes[drawn], layers[-1][test], truth))
+            for name, vectors in states.items():
+                scores[name][count].append(_linear(vectors[train], classes[drawn], vectors[test], truth))
             for kind in ("words", "characters"):
-                vectors = tfidf(kind)
-                inputs = vectors.fit_transform([" ".join(texts[row]) for row in train])
-                others = vectors.transform([" ".join(texts[row]) for row in test])
+                vectorizer = tfidf(kind)
+                inputs = vectorizer.fit_transform([" ".join(texts[row]) for row in train])
+                others = vectorizer.transform([" ".join(texts[row]) for row in test])
                 scores[f"tfidf_{kind}"][count].append(_score(inputs, classes[drawn], others, truth, 10.0))
-
-        train = [place[rows["train"][row][0]] for row in order]
-        for name, layers in states.items():
-            by_layer[name].append([_linear(layer[train], classes[order], layer[test], truth) for layer in layers])
 
     return {
         "metric": "average precision" if len(names) == 2 else "macro F1",
@@ -92,7 +89,6 @@ def frozen_features(
             name: {count: statistics.fmean(found) for count, found in by_count.items()}
             for name, by_count in scores.items()
         },
-        "by_layer": {name: np.mean(found, axis=0).tolist() for name, found in by_layer.items()},
     }
 
 
@@ -103,15 +99,6 @@ def _read_fold(folder: Path) -> dict[str, list[tuple[Text, str]]]:
         rows = [json.loads(line) for line in json_lines(folder / f"{part}.jsonl")]
         parts[part] = [((row["text"], row.get("text_pair", "")), str(row["label"])) for row in rows]
     return {"train": parts["train"] + parts["validation"], "test": parts["test"]}
-
-
-def _mean_states(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: list[Text], length: int
-) -> list[np.ndarray]:
-    """(N, H) for the embeddings and each layer."""
-    layers = list(range(model.config.num_hidden_layers + 1))
-    extractor = FeatureExtractor(model, tokenizer, layers, "mean", length)
-    return extractor.states(extractor.encode(texts))
 
 
 def _linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, truth: np.ndarray) -> float:

@@ -87,33 +87,19 @@ def tfidf(kind: str) -> TfidfVectorizer:
     return TfidfVectorizer(sublinear_tf=True, **_VECTORS[kind])
 
 
-class TextFeatures:
-    """TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
+def text_features(vectorizer: TfidfVectorizer, rows: LabelledTexts) -> csr_matrix:
+    """(N, features) TF-IDF of n-grams. Of pairs: those of both texts next to each other, and their overlap.
 
     The overlap is the product of the two vectors, with one entry per n-gram that both texts have, and its sum, which
     is their cosine.
-
-    Args:
-        kind: see `tfidf`.
     """
+    first = cast(csr_matrix, vectorizer.transform(rows.texts))
+    if rows.pairs is None:
+        return csr_matrix(first)
 
-    def __init__(self, kind: str):
-        self.vectorizer = tfidf(kind)
-
-    def fit(self, rows: LabelledTexts) -> "TextFeatures":
-        """Learns n-grams and their document frequencies from the rows."""
-        self.vectorizer.fit([*rows.texts, *(rows.pairs or [])])
-        return self
-
-    def transform(self, rows: LabelledTexts) -> csr_matrix:
-        """(N, features) of the rows."""
-        first = cast(csr_matrix, self.vectorizer.transform(rows.texts))
-        if rows.pairs is None:
-            return csr_matrix(first)
-
-        second = self.vectorizer.transform(rows.pairs)
-        overlap = first.multiply(second)
-        return cast(csr_matrix, hstack([first, second, overlap, csr_matrix(overlap.sum(axis=1))], format="csr"))
+    second = vectorizer.transform(rows.pairs)
+    overlap = first.multiply(second)
+    return cast(csr_matrix, hstack([first, second, overlap, csr_matrix(overlap.sum(axis=1))], format="csr"))
 
 
 # ---- models
@@ -138,8 +124,8 @@ class Baselines:
         if self.labels and len(np.unique(self.targets)) < 2:  # nothing for an SVM to separate
             return
         for kind in _VECTORS:
-            vectorizer = TextFeatures(kind).fit(train)
-            features = vectorizer.transform(train)
+            vectorizer = tfidf(kind).fit([*train.texts, *(train.pairs or [])])
+            features = text_features(vectorizer, train)
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
     def metrics(self, rows: LabelledTexts, names: Sequence[str] = ()) -> dict[str, float]:
@@ -168,7 +154,7 @@ class Baselines:
             result = {"mean": np.full(len(rows), self.targets.mean())}
 
         for kind, (vectorizer, model) in self.models.items():
-            result[kind] = self._scores(model, vectorizer.transform(rows))
+            result[kind] = self._scores(model, text_features(vectorizer, rows))
         return result
 
     def _linear(self, strength: float) -> LinearSVC | Ridge:

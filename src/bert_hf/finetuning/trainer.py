@@ -12,7 +12,7 @@ from torch.utils.data import SequentialSampler
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from bert_hf.config.finetuning_arguments import FineTuningArguments, resolve_by_width
+from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.finetuning.losses import count_labels
 from bert_hf.finetuning.task import Arrays, DownstreamTask
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
@@ -55,7 +55,6 @@ class FineTuner(ResumableTrainer):
         self._part = "validation"  # of the next evaluation
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
-        resolve_by_width(args, getattr(getattr(model, "config", None), "hidden_size", None))
         args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
         processing_class.model_max_length = task.task_args.max_seq_length  # saved: longer inputs reach new positions
 

@@ -148,10 +148,8 @@ def held_out_examples(
 ) -> tuple[PreTrainingExamples, dict[str, PreTrainingExamples]]:
     """The fixed examples that are evaluated: of `max_seq_length`, and by name those of each longer length of the run.
 
-    The plain metrics (`eval_mlm_loss`, …) are those of `max_seq_length` from the first step to the last, so that they
-    can be compared along a run, between runs, and with the baselines. The longest length is called `long`, as in
-    `eval_long_mlm_loss`, a length in between by its number of tokens. There are fewer examples of a longer length, so
-    that an evaluation has about as many tokens as that of `max_seq_length`.
+    The longest length is called `long`, as in `eval_long_mlm_loss`, a length in between by its number of tokens. Each
+    evaluation has about as many tokens as that of `max_seq_length`.
 
     Args:
         phases: of the run; a length that gets no step is not evaluated.

@@ -1,9 +1,4 @@
-"""transformers' Trainer for BERT's two pre-training losses, exact for any layout of the global batch.
-
-`PreTrainer` adds to `ResumableTrainer` what pre-training needs: a loss that is the mean over the whole global batch;
-examples addressed by index; evaluation that keeps counts instead of logits; speed and model FLOPs utilisation (MFU) in
-the log.
-"""
+"""transformers' Trainer for BERT's two pre-training losses, exact for any layout of the global batch."""
 
 import contextlib
 import functools

@@ -3,18 +3,7 @@
 Source: Devlin et al. 2019, section 3.1 "Task #2" and appendix A.2, and the code of 2018 (google-research/bert@eedf571,
 create_pretraining_data.py): gather the sentences of a document up to a target length, cut between two of them into A
 and B, and in half of the cases replace B by a segment of another document. Label 0 (`IS_NEXT`) means that B follows A,
-label 1 (`NOT_NEXT`) that B comes from another document.
-
-Four things differ from 2018, on purpose:
-
-- A chunk has at least two sentences, so that a fair coin decides its label. In 2018 a chunk of one sentence
-  always got a random B.
-- A segment that was replaced becomes the B of another NOT_NEXT pair of the same epoch, so that every sentence is used
-  in every epoch. In 2018 B was drawn at random, and the replaced text was read again.
-- The lengths of A and B do not reveal the label: the segment that replaces B has B's length, as nearly as the text
-  allows.
-- A one-sentence document cannot be cut into A and B. Its sentence x is the B of one NOT_NEXT pair (A, x) an epoch,
-  and for each such pair there is one more IS_NEXT pair, whose B is as long as x.
+label 1 (`NOT_NEXT`) that B comes from another document. What differs on purpose: docs/data.md.
 
 Sentences are numbered through the whole text; a segment is a range [start, end) of such numbers (`segment_search`).
 """

@@ -28,11 +28,8 @@ def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     into [0.7, 1.2] and leaves U and V alone.
 
     Args:
-        matrix: (rows, columns).
-        dtype: precision of the products.
-
-    Returns:
-        (rows, columns), of `dtype`.
+        matrix: (rows, columns), as the result.
+        dtype: precision of the products and of the result.
     """
     rows, columns = matrix.shape
     x = matrix.to(dtype)
@@ -54,9 +51,7 @@ def orthogonalize_all(matrices: Iterable[Tensor], shapes: list[torch.Size], dtyp
     one, and all of them get the same bytes.
 
     Args:
-        matrices: taken one by one, so that they need not be in memory together.
-        shapes: theirs.
-        dtype: as that of `orthogonalize`.
+        matrices: of these shapes, taken one by one, so that they need not be in memory together.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         yield from (orthogonalize(matrix, dtype) for matrix in matrices)
