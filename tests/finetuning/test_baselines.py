@@ -132,9 +132,10 @@ def test_regression_sees_the_overlap_of_a_pair():
         for name in ("pearson", "spearmanr", "combined_score")
     }
 
-    features, model = fitted.models["words"]
-    exact = Ridge(alpha=model.alpha).fit(features.transform(train).toarray(), np.array(train.labels, float))
-    assert np.allclose(fitted.predict(test)["words"], exact.predict(features.transform(test).toarray()), atol=0.02)
+    vectorizer, model = fitted.models["words"]
+    of_train, of_test = (text_features(vectorizer, rows).toarray() for rows in (train, test))
+    exact = Ridge(alpha=model.alpha).fit(of_train, np.array(train.labels, float))
+    assert np.allclose(fitted.predict(test)["words"], exact.predict(of_test), atol=0.02)
 
 
 def test_noise_is_met_by_strong_regularisation():

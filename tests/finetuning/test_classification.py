@@ -9,6 +9,7 @@ from transformers import BertForSequenceClassification
 from bert_hf.config.finetuning_arguments import ClassificationArguments
 from bert_hf.finetuning.classification import ClassificationTask
 from bert_hf.finetuning.metrics import RANKING
+from bert_hf.finetuning.run import read_inputs
 
 
 def made_task(folder, pairs: bool = False, **options) -> ClassificationTask:
@@ -62,5 +63,5 @@ def test_the_card_says_what_the_pipeline_does_not_read(tmp_path):
 
 def test_a_check_names_columns_and_classes(tmp_path):
     task_args = made_task(tmp_path).task_args
-    line = ClassificationTask.check_rows(task_args)[0]
+    line = next(read_inputs(ClassificationTask, task_args, None))
     assert line.startswith("train: text: text, label: label, 40 rows; no 20, yes 20")

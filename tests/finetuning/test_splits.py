@@ -168,13 +168,13 @@ def test_too_few_rows_that_differ(rng):
 # ---- in a run
 
 
-def test_training_rows_in_given_files_are_noted(tmp_path):
+def test_training_rows_in_given_files_are_noted(tmp_path, caplog):
     (tmp_path / "train.tsv").write_text("".join(f"ham\tsee you at {i}\nspam\tprize number {i}\n" for i in range(9)))
     (tmp_path / "test.tsv").write_text("ham\tSee you at 77!\nspam\tquite another prize\n")
     files = {f"{name}_file": [str(tmp_path / f"{name}.tsv")] for name in ("train", "test")}
-    parts = ClassificationTask.read(ClassificationArguments(validation_file=files["test_file"], **files))
+    ClassificationTask.read(ClassificationArguments(validation_file=files["test_file"], **files))
     for part in ("validation", "test"):
-        assert parts[part].line().endswith("; 1 have the same words as a training row")
+        assert f"1 of 2 {part} rows have the same words as a training row" in caplog.text
 
 
 def test_the_manifest_of_a_split_names_no_secret_of_a_url(tmp_path, rng):

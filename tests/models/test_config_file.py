@@ -15,7 +15,7 @@ SHAPE = {"model_type": "bert", "vocab_size": 200, "hidden_size": 32, "num_hidden
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs/model").glob("*.json")), ids=lambda path: path.stem)
 def test_our_own_shapes_are_good(path):
-    assert read_checked_config(path, 512).max_position_embeddings == 512
+    assert read_checked_config(path).max_position_embeddings == 512
 
 
 @pytest.mark.parametrize(

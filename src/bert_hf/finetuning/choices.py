@@ -1,9 +1,7 @@
 """Multiple choice: each choice is a separate input, scored by one new vector on [CLS] (Devlin et al. 2019, 4.4)."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import datasets
 import numpy as np
@@ -16,8 +14,9 @@ from transformers import (
 )
 
 from bert_hf.config.finetuning_arguments import TaskArguments
-from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.choice_rows import ChoiceRow, read_choices
+from bert_hf.finetuning.long_texts import token_ids
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.task import Arrays, DownstreamTask
@@ -96,8 +95,8 @@ class ChoiceTask(DownstreamTask):
     # ---- identity, card, baseline
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[row[:4] for row in rows] for rows in self.parts.values()])
-        return {"data": text_checksum(rows)[:16], "choices": self.choices}
+        rows = [[row[:4] for row in rows] for rows in self.parts.values()]
+        return {"data": json_checksum(rows)[:16], "choices": self.choices}
 
     def usage(self, model: str) -> str:
         longest = self.task_args.max_seq_length
@@ -149,8 +148,8 @@ def encode_choices(
         and `labels` unless no row has one.
     """
     texts = [row.texts() for row in rows]
-    contexts = _token_ids(tokenizer, [context for context, _ in texts])
-    choices = _token_ids(tokenizer, [choice for _, several in texts for choice in several])
+    contexts = token_ids([context for context, _ in texts], tokenizer)
+    choices = token_ids([choice for _, several in texts for choice in several], tokenizer)
     count = len(rows[0].choices)
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     capacity = max_seq_length - 3
@@ -173,13 +172,6 @@ def encode_choices(
     if any(row.label is not None for row in rows):
         columns["labels"] = [IGNORE_INDEX if row.label is None else row.label for row in rows]
     return datasets.Dataset.from_dict(columns)
-
-
-def _token_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
-    encoded = tokenizer(
-        texts, add_special_tokens=False, return_token_type_ids=False, return_attention_mask=False, verbose=False
-    )
-    return cast(list[list[int]], encoded["input_ids"])
 
 
 class ChoiceCollator:

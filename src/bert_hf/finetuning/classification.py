@@ -1,6 +1,5 @@
 """Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from bert_hf.config.finetuning_arguments import ClassificationArguments
-from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.console import logger
+from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.baselines import Baselines, cut_texts
@@ -69,7 +69,7 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def read(cls, task_args: Any) -> dict[str, LabelledTexts]:
-        """The rows; `notes` of the training rows say what is worth knowing."""
+        """The rows, checked."""
         parts = _read(task_args, cls.source(task_args))
         if is_regression(task_args):
             for rows in parts.values():
@@ -84,7 +84,7 @@ class ClassificationTask(DownstreamTask):
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
             if repeated := sum(tuple(words_of(text)) in train for text in parts[name].joined()):
-                parts[name].notes.append(f"{repeated:,} have the same words as a training row")
+                logger.info(f"{repeated:,} of {len(parts[name]):,} {name} rows have the same words as a training row")
         return parts
 
     @classmethod
@@ -94,13 +94,6 @@ class ClassificationTask(DownstreamTask):
     @classmethod
     def strata(cls, task_args: Any, rows: LabelledTexts) -> np.ndarray:
         return row_strata(rows, is_regression(task_args))
-
-    @classmethod
-    def complete(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> dict[str, LabelledTexts]:
-        made = super().complete(task_args, parts)
-        for part in made.keys() - parts.keys():
-            made[part].notes = []  # they were those of the training rows
-        return made
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
@@ -210,9 +203,9 @@ class ClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        rows = json.dumps([[rows.joined(), rows.labels] for rows in self.parts.values()])
+        rows = [[rows.joined(), rows.labels] for rows in self.parts.values()]
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        return {"data": text_checksum(rows)[:16], "labels": list(self.labels), "long_texts": long_texts}
+        return {"data": json_checksum(rows)[:16], "labels": list(self.labels), "long_texts": long_texts}
 
     def usage(self, model: str) -> str:
         text = '"An example sentence."'

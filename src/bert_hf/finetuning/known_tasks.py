@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_hf.config.files import check_input_file, write_durably
+from bert_hf.console import logger
 from bert_hf.data.text.readers import read_lines
 from bert_hf.data.text.tables import Row
 from bert_hf.errors import InputError
@@ -169,7 +170,7 @@ def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
 
 
 def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
-    """The rows of a task by part; `notes` of the training rows say how many incomplete rows were skipped.
+    """The rows of a task by part; how many incomplete rows were skipped is logged.
 
     Args:
         task: a key of `TASKS` with `file_columns`.
@@ -200,7 +201,7 @@ def read_task_folder(task: str, folder: str) -> dict[str, LabelledTexts]:
         )
         parts[part] = _labelled(data, complete, path, labelled)
         if len(complete) < len(rows):
-            parts["train"].notes.append(f"{path}: skipped {len(rows) - len(complete):,} incomplete rows")
+            logger.info(f"{path}: skipped {len(rows) - len(complete):,} incomplete rows")
     return parts
 
 

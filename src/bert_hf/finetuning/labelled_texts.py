@@ -9,12 +9,13 @@ A folder has a subfolder for each class: mail/spam/1.txt, mail/ham/2.txt.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_hf.console import logger
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import KINDS, read_lines, whole_text
 from bert_hf.data.text.tables import LABEL_NAMES, Row, choose_column, file_rows, text_of, usual_column
@@ -56,7 +57,6 @@ class LabelledTexts:
         places: (N,) file (or Hub dataset) and line of each row; empty where they are not known.
         pairs: (N,) the second texts; None: the rows are single texts.
         columns: that were read.
-        notes: remarks for `line`, such as the number of empty texts.
     """
 
     texts: list[str]
@@ -64,7 +64,6 @@ class LabelledTexts:
     places: list[tuple[str, int | None]] = field(default_factory=list, compare=False)
     pairs: list[str] | None = None
     columns: Columns = field(default=Columns(), compare=False)
-    notes: list[str] = field(default_factory=list, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -77,7 +76,6 @@ class LabelledTexts:
             places=[self.places[row] for row in rows] if self.places else [],
             pairs=None if self.pairs is None else [self.pairs[row] for row in rows],
             columns=self.columns,
-            notes=list(self.notes),
         )
 
     def joined(self) -> list[str]:
@@ -150,7 +148,7 @@ class LabelledTexts:
         return self.places[0][0] if self.places else "--train_file"
 
     def line(self, problem_type: str | None = None) -> str:
-        """One line about the rows: columns, number, classes or the range of numbers, remarks.
+        """One line about the rows: columns, number, classes or the range of numbers.
 
         text: CONTENT, label: CLASS, 1,956 rows; spam 1,005, ham 951
         """
@@ -163,7 +161,7 @@ class LabelledTexts:
             parts.append(f"from {numbers.min():g} to {numbers.max():g}, mean {numbers.mean():.3g}")
         else:
             parts.append(count_classes(self.labels))
-        return "; ".join([*parts, *self.notes])
+        return "; ".join(parts)
 
 
 def count_classes(labels: Sequence[str]) -> str:
@@ -202,7 +200,7 @@ def read_labelled(
 ) -> LabelledTexts:
     """Reads labelled texts from tables and from folders with a subfolder of text files for each class.
 
-    White space at the ends of texts and labels is removed. Rows without a text are left out and counted in `notes`; of
+    White space at the ends of texts and labels is removed. Rows without a text are left out, which is logged; of
     rows without labels all are kept, so that each gets its prediction.
 
     Args:
@@ -331,5 +329,7 @@ def without_empty(rows: LabelledTexts) -> LabelledTexts:
     if not empty:
         return rows
     if rows.labels is None:
-        return replace(rows, notes=[*rows.notes, f"{empty:,} without a text"])
-    return replace(rows.take(complete), notes=[*rows.notes, f"{empty:,} without a text left out"])
+        logger.info(f"{empty:,} of {len(rows):,} rows have no text")
+        return rows
+    logger.info(f"{empty:,} of {len(rows):,} rows have no text and are left out")
+    return rows.take(complete)

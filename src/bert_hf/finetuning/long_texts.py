@@ -62,8 +62,8 @@ def encode_texts(
         what = f"{max_seq_length} tokens leave only {max(0, available)} for the text"
         raise InputError(what, where="--max_seq_length", remedy=f"give {special + 2} or more")
 
-    firsts = _token_ids(rows.texts, tokenizer)
-    seconds = [[]] * len(rows) if rows.pairs is None else _token_ids(rows.pairs, tokenizer)
+    firsts = token_ids(rows.texts, tokenizer)
+    seconds = [[]] * len(rows) if rows.pairs is None else token_ids(rows.pairs, tokenizer)
     cls, sep = cast(int, tokenizer.cls_token_id), cast(int, tokenizer.sep_token_id)
     ids: list[list[int]] = []
     types: list[list[int]] = []
@@ -87,7 +87,8 @@ def encode_texts(
     return EncodedTexts(datasets.Dataset.from_dict(features), np.array(row_of_feature, np.int64), note)
 
 
-def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """The tokens of each text, without special tokens."""
     if not texts:
         return []
     return tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]

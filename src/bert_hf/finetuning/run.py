@@ -92,7 +92,8 @@ def check_finetuning(task: type[DownstreamTask], task_args: TaskArguments, args:
 
 def read_inputs(task: type[DownstreamTask], task_args: TaskArguments, args: FineTuningArguments) -> Iterator[str]:
     """Reads rows, tokenizer and configuration, as the run does at its start; for `--check`."""
-    yield from task.check_rows(task_args)
+    for part, rows in task.complete(task_args, task.read(task_args)).items():
+        yield f"{part}: {task.describe_rows(rows, task_args)}"
 
     checkpoint = str(task_args.model_name_or_path)
     tokenizer = load_tokenizer(task_args.tokenizer_name or checkpoint)

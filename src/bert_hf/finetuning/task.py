@@ -88,16 +88,6 @@ class DownstreamTask(ABC):
         return made | {part: rows for part, rows in parts.items() if part != "train"}
 
     @classmethod
-    def check_rows(cls, task_args: TaskArguments) -> list[str]:
-        """Reads all rows as a run does; a line on each part, for `--check`.
-
-        Raises:
-            InputError: with file and line.
-        """
-        parts = cls.complete(task_args, cls.read(task_args))
-        return [f"{part}: {cls.describe_rows(rows, task_args)}" for part, rows in parts.items()]
-
-    @classmethod
     def describe_rows(cls, rows: Any, task_args: TaskArguments) -> str:
         """Describes the rows of a part: number, columns, classes."""
         return f"{len(rows):,} rows"

@@ -4,7 +4,6 @@ Devlin et al. 2019, section 5.3: "we use the representation of the first sub-tok
 classifier over the NER label set", without a CRF.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification
 
 from bert_hf.config.finetuning_arguments import TokenClassificationArguments
-from bert_hf.data.corpus.checksums import text_checksum
+from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.finetuning.losses import IGNORE_INDEX, cross_entropies
 from bert_hf.finetuning.near_duplicates import near_duplicate_groups
 from bert_hf.finetuning.tagging.conll import (
@@ -90,7 +89,6 @@ class TokenClassificationTask(DownstreamTask):
     def describe(self) -> str:
         lines = [f"labels {', '.join(self.labels)}"]
         for part, rows in self.parts.items():
-            lines += rows.notes
             pieces, windows = self.windows(part)
             counted = f"{len(pieces.starts) - 1:,} words in {len(windows):,} windows"
             if empty := int(pieces.empty.sum()):
@@ -184,9 +182,9 @@ class TokenClassificationTask(DownstreamTask):
     # ---- identity, card, report
 
     def fingerprint(self) -> dict:
-        data = json.dumps([[rows.words, rows.tags, rows.documents] for rows in self.parts.values()])
+        data = [[rows.words, rows.tags, rows.documents] for rows in self.parts.values()]
         return {
-            "data": text_checksum(data)[:16],
+            "data": json_checksum(data)[:16],
             "labels": list(self.labels),
             "document_context": self.task_args.document_context,
         }

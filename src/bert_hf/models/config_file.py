@@ -13,7 +13,7 @@ from transformers.activations import ACT2FN
 from bert_hf.config.files import parse_json, read_input_text
 from bert_hf.config.package_files import find_config
 from bert_hf.errors import InputError, did_you_mean, first_line
-from bert_hf.models.loading import check_positions, find_checkpoint, foreign_architecture, read_safe_json
+from bert_hf.models.loading import find_checkpoint, foreign_architecture, read_safe_json
 
 _SIZES = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
@@ -22,14 +22,11 @@ _SIZES = (
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
+def read_checked_config(path: str | Path) -> BertConfig:
     """The configuration in a JSON file: of a model to be made, or of a checkpoint.
 
-    Args:
-        longest: tokens of the longest sequence that the model will see.
-
     Raises:
-        InputError: a value is wrong (with its line), or `longest` is beyond the positions.
+        InputError: a value is wrong; with its line.
     """
     path = Path(path)
     text = read_input_text(path, "give a BERT's configuration, e.g. configs/model/mini.json")
@@ -39,10 +36,7 @@ def read_checked_config(path: str | Path, longest: int = 0) -> BertConfig:
         name, what = problem
         raise InputError(what, where=path, line=_line_of(text, name), remedy="fix the file")
     with _config_errors(path, "fix the file"):
-        config = BertConfig(**values)
-
-    check_positions(longest, config.max_position_embeddings, path, _line_of(text, "max_position_embeddings"))
-    return config
+        return BertConfig(**values)
 
 
 def config_from_json(path: str | None, vocab_size: int | None = None, dropout: float | None = None) -> BertConfig:

@@ -1,7 +1,4 @@
-"""Compares the fast path with the plain path on the first batch of a run, and takes the plain one if they differ.
-
-The fast path runs other kernels on each kind of device and with each version of torch; the authors could not try all.
-"""
+"""Compares the fast path with the plain path on the first batch of a run, and takes the plain one if they differ."""
 
 import copy
 from collections.abc import Callable

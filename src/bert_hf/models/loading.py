@@ -273,12 +273,12 @@ def _all_finite(tensor: torch.Tensor) -> bool:
 # ---- loading
 
 
-def check_positions(length: int, positions: int, where: str | Path | None, line: int | None = None) -> None:
+def check_positions(length: int, positions: int, where: str | Path | None) -> None:
     """Rejects inputs that are longer than a model's table of position embeddings."""
     if length > positions:
         problem = f"sequence length {length} is beyond the model's {positions} positions"
         hint = "lower --max_seq_length / --long_seq_length, or raise max_position_embeddings in the model JSON"
-        raise InputError(problem, where=where, line=line, remedy=hint)
+        raise InputError(problem, where=where, remedy=hint)
 
 
 def load_network(model_class: type, folder: Path, where: str | Path, heads: tuple[str, ...], **options):

@@ -1,8 +1,5 @@
 """transformers' Trainer with verified checkpoints, exact resume and graceful shutdown.
 
-Whatever interrupts a run (a signal, a dead rank, a full disk, a loss that is not finite), no finished
-checkpoint is lost, one line tells why, and the same command resumes with the same numbers.
-
 What a checkpoint holds is in `trainer_state.py`, how it becomes a directory in `checkpoint_files.py`, signals and lost
 processes in `preemption.py`, the non-finite guard in `nonfinite.py`, and agreement of ranks in `distributed.py`.
 The private methods of Trainer that are overridden or called are listed in `tests/training/test_transformers_hooks.py`.

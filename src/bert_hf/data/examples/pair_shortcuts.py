@@ -61,11 +61,7 @@ def length_leak(length_a: np.ndarray, length_b: np.ndarray, label: np.ndarray) -
 
 
 def shortcuts(examples: PreTrainingExamples, collator: DataCollatorForPreTraining) -> list[Finding]:
-    """The accuracy reached from the lengths alone (`length_leak`), and from the words of A and of B, not compared.
-
-    A bag of words is measured by a logistic regression that is trained on one half of the pairs and tested on the
-    other.
-    """
+    """The accuracy reached from the lengths alone (`length_leak`), and from the words of A and of B, not compared."""
     number = min(MAX_PAIRS, len(examples))
     if number < MIN_PAIRS:
         return [Finding(f"{number} pairs: too few to look for label leaks")]

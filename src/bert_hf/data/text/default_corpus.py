@@ -60,9 +60,8 @@ def default_versions() -> dict[str, str]:
 def default_documents() -> tuple[str, ...]:
     """Documentation found on this machine, as documents: each help topic of Python, each module's docstrings.
 
-    Docstrings are read with `ast`: no module is imported, nothing is downloaded. Only prose is kept, paragraph by
-    paragraph, and a paragraph that begins or reads like an earlier one is dropped, so that held-out modules are not
-    copies of others. About 9 MB.
+    Only prose is kept, paragraph by paragraph, and a paragraph that begins or reads like an earlier one is dropped, so
+    that held-out modules are not copies of others. About 9 MB.
     """
     seen = set()
     documents = []

@@ -42,10 +42,8 @@ def train_tokenizer(
 ) -> BertTokenizer:
     """Trains a WordPiece vocabulary with BERT's normalisation (Devlin et al. 2019, section 3).
 
-    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, so
-    that every word can be split into pieces, if need be into characters. [UNK] is left for characters outside the
-    alphabet: those never seen, and beyond the `limit_alphabet` most frequent ones. The same texts and options give the
-    same vocabulary.
+    Every character of the alphabet is in the vocabulary both as the start and as the continuation (##) of a word, and
+    only others become [UNK]. The same texts and options give the same vocabulary.
 
     Args:
         texts: a bounded sample of the corpus, in pieces of moderate length (sentences, paragraphs, documents).

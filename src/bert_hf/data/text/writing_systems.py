@@ -1,10 +1,7 @@
 """Decides from the scripts of a text whether an uncased tokenizer strips its accents.
 
-BERT's uncased normalizer decomposes characters and removes every nonspacing mark (Unicode category Mn). In Latin,
-Greek and Cyrillic text that removes accents, as in the published English model. In other scripts the same category
-contains vowels (Devanagari, Thai, Arabic, Hebrew), vowel killers and voicing (が becomes か), and without them a word
-becomes another. The tokenizer file has one switch for all scripts, `strip_accents`; `choose_accents` sets it from the
-text.
+BERT's uncased normalizer removes every nonspacing mark. In Latin, Greek and Cyrillic text these are accents; in other
+scripts they are also vowels and voicing (docs/languages.md). The tokenizer file has one switch for all scripts.
 """
 
 import functools

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_hf.config.files import write_durably
+from bert_hf.console import logger
 from bert_hf.data.text.input_files import expand, kind_of
 from bert_hf.data.text.readers import read_lines, whole_text
 from bert_hf.data.text.sources import hub_rows
@@ -34,7 +35,6 @@ class TaggedSentences:
         documents: the number of each sentence's document; sentences of a document follow each other.
         files: the file of each sentence, or the Hub dataset.
         lines: the line of each word (of a row: of its sentence); empty for a Hub dataset.
-        notes: remarks on how the data were read, one per line.
     """
 
     words: list[list[str]] = field(default_factory=list)
@@ -42,7 +42,6 @@ class TaggedSentences:
     documents: list[int] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     lines: list[list[int]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -60,7 +59,7 @@ class TaggedSentences:
 
         Of sentences 0 to 4, of the documents 0 0 0 0 1, 0 1 3 4 are of the documents 0 0 3 4 (their first sentences).
         """
-        subset = TaggedSentences(notes=list(self.notes))
+        subset = TaggedSentences()
         document, previous = -1, -2
         for row in map(int, rows):
             if row != previous + 1 or self.documents[row] != self.documents[previous]:
@@ -95,7 +94,7 @@ def read_tagged(files: list[str], names: Sequence[str] | None = None) -> TaggedS
     tagged = TaggedSentences()
     for path in expand(files):
         if kind_of(path) in (".jsonl", ".json", ".parquet"):
-            _add(tagged, path, _sentences_of_rows(file_rows([path]), names, tagged.notes))
+            _add(tagged, path, _sentences_of_rows(file_rows([path]), names))
         else:
             _check_no_names(names)
             _add(tagged, path, _read_conll(path))
@@ -119,7 +118,7 @@ def read_tagged_hub(name: Any, config: str | None, names: Sequence[str] | None =
     parts = {}
     for split, rows in hub_rows(name, config).items():
         parts[split] = TaggedSentences()
-        _add(parts[split], rows[0].where, _sentences_of_rows(rows, names, parts[split].notes))
+        _add(parts[split], rows[0].where, _sentences_of_rows(rows, names))
     return parts
 
 
@@ -143,13 +142,13 @@ def _add(tagged: TaggedSentences, where: str, sentences: Iterator[_Sentence]) ->
 def unify_schemes(parts: dict[str, TaggedSentences]) -> None:
     """Turns IOB1 into IOB2, if the tags of all parts together follow IOB1: one decision for training and metrics."""
     iob1 = is_iob1(tags for rows in parts.values() for tags in rows.tags)
-    for rows in parts.values():
+    for part, rows in parts.items():
         inside = sum(map(begins_with_inside, rows.tags))
         if iob1:
             rows.tags = [to_iob2(tags) for tags in rows.tags]
-            rows.notes.append(f"IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
+            logger.info(f"{part}: IOB1 labels, turned into IOB2: {inside:,} entities that begin with I- get B-")
         elif inside:
-            rows.notes.append(f"{inside:,} entities begin with I-, which is read as conlleval does")
+            logger.info(f"{part}: {inside:,} entities begin with I-, which is read as conlleval does")
 
 
 def _read_conll(path: str) -> Iterator[_Sentence]:
@@ -194,8 +193,8 @@ def _columns(line: str) -> list[str]:
 # ---- rows
 
 
-def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None, notes: list[str]) -> Iterator[_Sentence]:
-    """The sentences of rows that have words; the others are counted in `notes`."""
+def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None) -> Iterator[_Sentence]:
+    """The sentences of rows that have words; how many have none is logged."""
     word_column = _column(rows[0], WORD_COLUMNS)
     tag_column = _column(rows[0], TAG_COLUMNS)
     document_column = next((column for column in DOCUMENT_COLUMNS if column in rows[0].values), "")
@@ -210,7 +209,7 @@ def _sentences_of_rows(rows: list[Row], names: Sequence[str] | None, notes: list
         if words:
             yield words, tags, document, [] if row.line is None else [row.line] * len(words)
     if empty:
-        notes.append(f"{rows[0].where}: {empty:,} rows have no words and are left out")
+        logger.info(f"{rows[0].where}: {empty:,} rows have no words and are left out")
 
 
 def _column(row: Row, usual: tuple[str, ...]) -> str:
