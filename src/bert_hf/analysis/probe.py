@@ -85,11 +85,7 @@ class Subject:
 
 
 def open_subject(probe_args: ProbeArguments) -> Subject:
-    """Loads the checkpoint by stock `BertForPreTraining`.
-
-    Raises:
-        InputError: see `open_network`.
-    """
+    """Loads the checkpoint by stock `BertForPreTraining`."""
     set_seed(0)  # of the heads that the checkpoint lacks
     heads = ("cls.", "bert.pooler.")
     where = probe_args.model_name_or_path

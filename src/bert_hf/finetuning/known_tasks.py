@@ -272,9 +272,6 @@ def write_submission(folder: Path, task: str, part: str, predictions: np.ndarray
     Args:
         folder: the output folder of the run.
         predictions: (N,) class ids; or of a regression (N,) scores, which are clipped to the task's range.
-
-    Returns:
-        The file, whose name is the benchmark's (`TaskData.submissions`).
     """
     data = TASKS[task]
     if data.regression:

@@ -133,11 +133,7 @@ class LabelledTexts:
         return np.array(numbers, np.float64)
 
     def targets(self, names: Sequence[str]) -> np.ndarray:
-        """(N,) class ids, where `names` are the classes by id; without names the numbers of a regression.
-
-        Raises:
-            InputError: see `class_names` and `numbers`.
-        """
+        """(N,) class ids, where `names` are the classes by id; without names the numbers of a regression."""
         if not names:
             return self.numbers()
         ids = {name: number for number, name in enumerate(names)}

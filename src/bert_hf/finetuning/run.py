@@ -137,11 +137,7 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 
 
 def require_trained(task: DownstreamTask, about: str) -> None:
-    """Checks that the layers were trained, and that the classes have the same names as in the checkpoint.
-
-    Args:
-        about: the line on the model's new weights.
-    """
+    """Checks that the layers were trained, and that the classes have the same names as in the checkpoint."""
     where = task.task_args.model_name_or_path
     if new := about.partition("newly initialized: ")[2]:
         raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
@@ -323,11 +319,7 @@ def _next_line(task: DownstreamTask, args: FineTuningArguments) -> str:
 
 
 def card_of(task: DownstreamTask, args: FineTuningArguments, *, tested: bool) -> Card:
-    """The model card, without its metrics. It quotes none of the user's rows.
-
-    Args:
-        tested: there are metrics of the test rows.
-    """
+    """The model card, without its metrics. It quotes none of the user's rows."""
     task_args: TaskArguments = task.task_args
     base = str(task_args.model_name_or_path)
 

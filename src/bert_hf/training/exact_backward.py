@@ -23,11 +23,7 @@ _ACCUMULATION = 4  # accumulation steps that the trial step claims to be one of
 
 
 def exact_training_step(trainer: Trainer, stock_step: Callable[..., Tensor], *inputs) -> Tensor:
-    """`stock_step(*inputs)`, with `accelerator.backward` given exactly what `compute_loss` returned.
-
-    Returns:
-        that loss, detached.
-    """
+    """`stock_step(*inputs)`, with `accelerator.backward` given exactly what `compute_loss` returned."""
     vars(trainer).setdefault("current_gradient_accumulation_steps", 1)  # Trainer sets it in `train` alone
     computed: list[Tensor] = []
     compute_loss: Callable[..., Any] = trainer.compute_loss

@@ -269,9 +269,6 @@ def write_record(folder: Path, identity: dict, finished: bool, pushed: dict | No
 def check_no_foreign_files(folder: Path, overwrite: bool, marker: str = RUN_RECORD) -> None:
     """Raises an error unless the folder is empty; called for a folder without a record of ours.
 
-    Args:
-        marker: the file that identifies a folder of ours.
-
     Raises:
         InputError: the folder is not empty, or is a file.
     """

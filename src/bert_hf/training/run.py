@@ -53,9 +53,6 @@ def start_run(args: RunArguments, identity: dict, *options: Any) -> output_folde
     """Inspects the output folder (see `output_folder.start`), and takes the push over from Trainer.
 
     A run that is already complete is pushed here, as it was saved.
-
-    Args:
-        options: the recipe's other dataclasses of options, which name the inputs of the run.
     """
     run_start = output_folder.start(args, identity, options)
     if args.push_to_hub:

@@ -17,11 +17,7 @@ from bert_hf.training.run_fingerprint import weights_checksum
 
 
 def check_run(args: RunArguments, metrics: tuple[str, ...]) -> Iterator[str]:
-    """Checks output folder, optimizer, schedule, device and Hub, and yields one line per successful check.
-
-    Args:
-        metrics: names of the metrics of an evaluation.
-    """
+    """Checks output folder, optimizer, schedule, device and Hub, and yields one line per successful check."""
     # Folders
     folder = Path(args.output_dir or "")
     yield check_writable(str(folder))

@@ -259,9 +259,6 @@ class InputShards:
         Args:
             tokenizer: the arguments of `encoding.load_encoder`.
             mapped: a `map` that encodes the groups, of one process or several.
-
-        Returns:
-            The records of all shards.
         """
         pieces = leave_out(self.source.read(), self.without)
         done = sum(entry["groups"] for entry in self.entries)

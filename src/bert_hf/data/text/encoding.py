@@ -119,9 +119,6 @@ class Encoder:
         tokens of the words 1, 2, 1, 2, which end at 1, 3, 4, 6
         places in _ids      0,  1, 2,  3,  1, 2           start of the word + distance from the word's first token
         result              5,  7, 8,  6,  7, 8           and 3, 3 tokens
-
-    Args:
-        tokenizer: from the `tokenizers` library.
     """
 
     def __init__(self, tokenizer: Tokenizer):

@@ -73,11 +73,7 @@ def expand(patterns: list[str], folders: bool = False) -> list[str]:
 
 
 def check_disjoint(**named: list[str] | None) -> None:
-    """Checks that no file is given to two options: its rows would be trained on and tested.
-
-    Args:
-        named: paths and globs by the name of their option.
-    """
+    """Checks that no file is given to two options: its rows would be trained on and tested."""
     options: dict[str, str] = {}
     for option, patterns in named.items():
         for path in expand(patterns or [], folders=True):

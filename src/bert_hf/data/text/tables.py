@@ -94,11 +94,7 @@ def file_rows(files: list[str], encoding: str | None = None, like: Sequence[str]
 
 
 def read_texts(path: str, text_column: str | None) -> Iterator[str]:
-    """The text of each row of a table; rows without text are skipped.
-
-    Raises:
-        InputError: see `read_rows` and `choose_column`.
-    """
+    """The text of each row of a table; rows without text are skipped."""
     kind = kind_of(path)
     if kind == ".parquet":  # of the other columns only the first row is read
         for _, first in itertools.islice(_parquet_rows(path), 1):
@@ -298,11 +294,7 @@ def _parquet_rows(path: str, columns: list[str] | None = None, class_names: bool
 
 
 def with_class_names(row: dict[str, Any], features: Any) -> dict[str, Any]:
-    """The row with names of classes in place of their numbers; -1, which marks an unlabelled row, becomes None.
-
-    Args:
-        features: `datasets.Features`.
-    """
+    """The row with names of classes in place of their numbers; -1, which marks an unlabelled row, becomes None."""
     row_with_names = dict(row)
     for column, feature in features.items():
         class_label = getattr(feature, "feature", feature)  # of a list: of its elements

@@ -245,9 +245,6 @@ def check_tokenizer(
 ) -> None:
     """Checks that the tokenizer has BERT's special tokens and that the model has an embedding for each of its ids.
 
-    Args:
-        where: file, folder or Hub id of the tokenizer, for the message.
-
     Raises:
         InputError: a special token is missing, or an id is not below `model_vocab_size`.
     """

@@ -109,9 +109,6 @@ def _check_no_names(names: Sequence[str] | None) -> None:
 def read_tagged_hub(name: Any, config: str | None, names: Sequence[str] | None = None) -> dict[str, TaggedSentences]:
     """The splits train, validation and test, as far as they exist, of a tagged Hub dataset or a folder of its files.
 
-    Args:
-        names: see `read_tagged`.
-
     Raises:
         InputError: it cannot be loaded, has no columns of words and tags, or a split has no words.
     """

@@ -100,9 +100,6 @@ def schedule_identity(args: Any) -> dict[str, Any]:
 def check_schedule(args: Any, kwargs: dict | None) -> None:
     """Makes the schedule for a long run, to find an unknown name and arguments that it does not take.
 
-    Args:
-        kwargs: --lr_scheduler_kwargs, parsed.
-
     Raises:
         InputError: names the option.
     """

@@ -26,11 +26,7 @@ def pretraining_card(
     machine: str,
     command: str,
 ) -> Card:
-    """The card without its metrics.
-
-    Args:
-        machine: device, threads and precision. command: the one that started the run.
-    """
+    """The card without its metrics."""
     named = corpus_args.train_file or corpus_args.dataset_name
     config = model.config
 
