@@ -56,8 +56,10 @@ class ThroughputArguments:
 def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, tokenizer, options) -> tuple:
     """(seconds an epoch takes, share of padding in it)."""
     clock, seen = Clock(), []
-    kind = FineTuningArguments if side == OURS else TrainingArguments
-    if side != OURS:
+    kind, options_of_side = TrainingArguments, {}
+    if side == OURS:
+        kind, options_of_side = FineTuningArguments, {"train_sampling_strategy": "group_by_length"}
+    else:
         stock_memory()
     pad = DataCollatorWithPadding(tokenizer)
 
@@ -72,7 +74,7 @@ def measure(side: str, model, rows: datasets.Dataset, padded: datasets.Dataset, 
             output_dir=folder, per_device_train_batch_size=options.batch_size, max_steps=options.warmup + steps,
             seed=1,
             use_cpu=not torch.cuda.is_available(), logging_steps=10_000, save_strategy="no", report_to="none",
-            disable_tqdm=True, bf16=options.bf16, eval_strategy="no", learning_rate=5e-5,
+            disable_tqdm=True, bf16=options.bf16, eval_strategy="no", learning_rate=5e-5, **options_of_side,
         )  # fmt: skip
         data = padded if side == STOCK else rows
         (ResumableTrainer if side == OURS else Trainer)(model, args, collator, data, callbacks=[clock]).train()

@@ -198,5 +198,5 @@ def test_a_short_run_prints_its_loss_and_a_summary(tmp_path, documents, trained,
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[:4]] == [f"step {step} of 4" for step in range(1, 5)]
     assert all(" left" in line for line in lines[:4])
-    assert lines[-2].startswith("trained: 4 steps in ")
+    assert lines[-2].startswith("trained: 4 steps, ")
     assert f"MLM loss  {metrics['eval_mlm_loss']:.3f}" in lines[-1]

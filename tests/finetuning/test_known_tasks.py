@@ -238,7 +238,13 @@ def test_the_nine_tasks_of_the_benchmark():
     ],
 )
 def test_label_order(names, task, expected):
-    assert order_labels(names, task) == expected
+    assert order_labels(dict.fromkeys(names, 1), task) == expected
+
+
+def test_the_rare_one_of_two_unknown_labels_is_positive():
+    assert order_labels({"ok": 900, "junk": 120}) == ("ok", "junk")
+    assert order_labels({"ok": 500, "junk": 400}) == ("junk", "ok")
+    assert order_labels({"junk": 100, "spam": 900}) == ("junk", "spam")
 
 
 # ---- submissions

@@ -89,7 +89,7 @@ def decode_utf8(raw: bytes, where: str | Path, line: int = 1, column: int = 0) -
             where=where,
             line=line + before.count(b"\n"),
             column=column + error.start - before.rfind(b"\n"),
-            remedy="convert the file, e.g. with iconv -t UTF-8",
+            remedy="convert the file to UTF-8, or pass --encoding where rows are read",
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
-        return () if is_regression(task_args) else order_labels(set(parts["train"].class_names()), task_args.task)
+        return () if is_regression(task_args) else order_labels(Counter(parts["train"].class_names()), task_args.task)
 
     @classmethod
     def source(cls, task_args: Any) -> str:

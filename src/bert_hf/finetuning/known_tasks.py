@@ -10,7 +10,7 @@ is part of a text. Test files have no labels.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -151,18 +151,26 @@ TASKS = {
 _POSITIVE_NAMES = ("spam", "1", "yes", "true", "positive", "pos")  # of the positive one of two labels, without a task
 
 
-def order_labels(names: set[str], task: str | None = None) -> tuple[str, ...]:
+def order_labels(counts: Mapping[str, int], task: str | None = None) -> tuple[str, ...]:
     """Label names by id: the task's order, else sorted, with the positive one of two last.
 
-    Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2.
+    Numbers are sorted by value: of 0 and 1 the positive one is last, but 1 is not the positive one of 1 and 2. Of two
+    other names the rare one is positive, if it has less than a third of the rows.
+
+    Args:
+        counts: training rows of each label.
     """
-    if task is not None and names <= set(TASKS[task].labels):
+    if task is not None and counts.keys() <= set(TASKS[task].labels):
         return TASKS[task].labels
-    ordered = sorted(names)
-    if all(as_number(name) is not None for name in names):
+    ordered = sorted(counts)
+    if all(as_number(name) is not None for name in counts):
         ordered.sort(key=float)
-    if len(ordered) == 2 and ordered[0].lower() in _POSITIVE_NAMES and as_number(ordered[1]) is None:
-        ordered.reverse()
+        return tuple(ordered)
+
+    if len(ordered) == 2:
+        is_rare = 2 * counts[ordered[0]] < counts[ordered[1]] and ordered[1].lower() not in _POSITIVE_NAMES
+        if is_rare or ordered[0].lower() in _POSITIVE_NAMES:
+            ordered.reverse()
     return tuple(ordered)
 
 

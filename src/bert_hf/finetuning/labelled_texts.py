@@ -106,6 +106,9 @@ class LabelledTexts:
         if len(labels) < 2:
             raise InputError(f"only one label: {min(labels)}", where=self.file(), remedy="give rows of two labels")
 
+        if len({label.casefold() for label in labels}) < len(labels):
+            logger.info("! some labels differ only in case, and are different classes: make them equal in the file")
+
         numbers = [as_number(label) for label in labels]
         if problem_type is None and None not in numbers and any(number != round(number or 0) for number in numbers):
             remedy = f"pass --problem_type {REGRESSION}, or --problem_type {CLASSES} if they are classes"

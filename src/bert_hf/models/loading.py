@@ -79,6 +79,8 @@ def find_tokenizer(where: str | Path) -> Path:
     """
     folder = _folder(where, (*TOKENIZER, CONFIG), "tokenizer")
     check_files(folder)
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        raise InputError("no tokenizer there", where=where, remedy="give a finished run, or a checkpoint-N of one")
 
     for name in (TOKENIZER_CONFIG, CONFIG):
         if not os.path.lexists(folder / name):

@@ -98,9 +98,10 @@ def metric_label(name: str) -> str:
 
 
 def trained_line(steps: int, trained: dict) -> str:
-    """`trained: 1,500 steps in 3.4 min, 41,000 tokens/s`; a resumed run counts its last part's time."""
+    """`trained: 1,500 steps, 3.4 min since the last start, 41,000 tokens/s`: the speed is that of the whole run."""
     seconds = trained["train_runtime"]
-    text = f"trained: {steps:,} steps in " + (f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s")
+    time = f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.0f} s"
+    text = f"trained: {steps:,} steps, {time} since the last start"
     if "train_tokens_per_second" in trained:
         text += f", {trained['train_tokens_per_second']:,.0f} tokens/s"
     return text
