@@ -11,8 +11,8 @@ from helpers.studies import FakeRecipe, Killed, make_study, write_folds
 from PIL import Image
 
 from bert_hf.analysis import study_report
-from bert_hf.analysis.study import nested_order, split_argv
-from bert_hf.analysis.study_report import collect, draw, mean_and_deviation, paired_difference
+from bert_hf.analysis.study import Cell, Model, nested_order, split_argv
+from bert_hf.analysis.study_report import Row, collect, draw, mean_and_deviation, paired_difference
 from bert_hf.errors import InputError
 
 MODELS = ["--models", "one=there/one", "random=there/one:from_scratch"]
@@ -305,3 +305,13 @@ def test_the_picture_is_drawn(argv, tmp_path, sizes):
     draw({metric: collect(study.rows, metric) for metric in ("f1", "average_precision")}, tmp_path / "curve.png")
     with Image.open(tmp_path / "curve.png") as picture:
         assert picture.size[0] > 1000
+
+
+def test_models_that_read_other_texts_have_baselines_of_their_own():
+    cells = [Cell(Model(name, name), fold, None, 1) for name in "ab" for fold in (0, 1)]
+    words = (0.5, 0.6, 0.5, 0.7)
+    metrics = [{"test_f1": 0.9, "baseline_majority_f1": 0.4, "baseline_words_f1": value} for value in words]
+    scores = collect([Row(cell, 10, own) for cell, own in zip(cells, metrics, strict=True)], "f1")
+    assert list(scores) == ["a", "b", "baseline_majority", "baseline_words (a)", "baseline_words (b)"]
+    assert scores["baseline_words (a)"][None] == {0: [0.5], 1: [0.6]}
+    assert scores["baseline_words (b)"][None] == {0: [0.5], 1: [0.7]}

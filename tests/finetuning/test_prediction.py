@@ -219,12 +219,16 @@ def test_lines_of_text_and_tagged_words(tmp_path):
     (tmp_path / "lines.txt").write_text("w1 w2\n\nw3\n")
     assert write(tmp_path / "model", [tmp_path / "lines.txt"], tmp_path / "out.jsonl") == 3
 
-    save(tmp_path / "tagger", "TokenClassification", num_labels=2)
-    (tmp_path / "words.conll").write_text("w1 O\nw2 O\n\nw3 O\n")
-    write(tmp_path / "tagger", [tmp_path / "words.conll"], tmp_path / "tags.jsonl")
-    first, second = map(json.loads, (tmp_path / "tags.jsonl").read_text().splitlines())
-    assert first["tokens"] == ["w1", "w2"]
-    assert [len(row["labels"]) for row in (first, second)] == [2, 1]
+    save(tmp_path / "tagger", "TokenClassification", num_labels=2, id2label={0: "O", 1: "B-X"})
+    for name in ("words.conll", "words.txt", "words.tsv"):
+        (tmp_path / name).write_text("-DOCSTART- O\n\nw1 O\nw2 B-X\n\nw3 O\n".replace(" ", "\t"))
+        write(tmp_path / "tagger", [tmp_path / name], tmp_path / "tags.jsonl")
+        first, second = map(json.loads, (tmp_path / "tags.jsonl").read_text().splitlines())
+        assert first["tokens"] == ["w1", "w2"]
+        assert [len(row["labels"]) for row in (first, second)] == [2, 1]
+
+    (tmp_path / "texts.txt").write_text("w1 w2\nw3\n")
+    assert write(tmp_path / "tagger", [tmp_path / "texts.txt"], tmp_path / "tags.jsonl") == 2
 
 
 # ---- windows and resume

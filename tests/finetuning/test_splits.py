@@ -39,7 +39,7 @@ def rows_of(rng, counts):
 # ---- one part
 
 
-@pytest.mark.parametrize("percentage", [1, 5, 10, 12.5, 15, 20, 30, 50])
+@pytest.mark.parametrize("percentage", [1, 3, 4, 5, 10, 12.5, 15, 20, 30, 50])
 def test_the_share_of_each_class_is_held_out(percentage):
     strata = np.repeat([0, 1, 2], [2000, 600, 200])
     held = held_out(np.arange(2800), percentage, seed=0, strata=strata)

@@ -84,7 +84,7 @@ def test_no_pickle_is_written(tmp_path, tokenizer):
 def test_a_missing_optimizer_is_an_error(tmp_path, tokenizer):
     make(tmp_path, tokenizer, steps=3).train()
     (tmp_path / "checkpoint-3/optimizer.safetensors").unlink()
-    with pytest.raises(InputError, match="checkpoint-3/optimizer.safetensors: missing"):
+    with pytest.raises(InputError, match=r"checkpoint-3/optimizer\.safetensors: missing"):
         make(tmp_path, tokenizer, steps=6).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
 
 

@@ -99,15 +99,27 @@ Scores = dict[str, dict[int | None, Values]]
 
 
 def collect(rows: list[Row], metric: str) -> Scores:
-    """The values of a metric, models first. A baseline has one value per fold: it is the same for models and seeds."""
+    """The values of a metric, models first. A baseline has one value per fold, the same for all seeds.
+
+    Where models read different parts of the texts, their baselines do, too: `baseline_words (MODEL)`.
+    """
     scores: Scores = {row.cell.model.name: {} for row in rows}
+    baselines: dict[str, Scores] = {}
     for row in rows:
         cell = row.cell
         by_fold = scores[cell.model.name].setdefault(cell.size, {})
         by_fold.setdefault(cell.fold, []).append(row.metrics[prefix_of(rows) + metric])
         for name in baseline_names(row):
             if (value := row.metrics.get(f"{name}_{metric}")) is not None:
-                scores.setdefault(name, {}).setdefault(cell.size, {})[cell.fold] = [value]
+                own = baselines.setdefault(name, {}).setdefault(cell.model.name, {})
+                own.setdefault(cell.size, {})[cell.fold] = [value]
+
+    for name, by_model in baselines.items():
+        first, *others = by_model.values()
+        if all(other == first for other in others):
+            scores[name] = first
+        else:
+            scores |= {f"{name} ({model})": own for model, own in by_model.items()}
     return scores
 
 

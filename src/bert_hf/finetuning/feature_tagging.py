@@ -176,6 +176,9 @@ def label_words(
 
     tagged = []
     for begin, end in itertools.pairwise(pieces.sentences):
+        if begin == end:  # an LSTM reads at least one word
+            tagged.append([])
+            continue
         logits = tagger(features[None, begin:end].to(tagger.device), torch.tensor([end - begin])).logits[0]
         tags = [names[number] for number in logits.argmax(-1).tolist()]
         tagged.append(np.where(pieces.empty[begin:end], OUTSIDE, tags).tolist())

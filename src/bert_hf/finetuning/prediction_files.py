@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -94,7 +94,8 @@ def check_prediction(prediction_args: PredictionArguments) -> Iterator[str]:
 def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterator[Row]:
     """The rows of the files, one at a time.
 
-    A line of a .txt without tabs is a text, unless words are tagged: then tables and CoNLL files are read.
+    A line of a .txt without tabs is a text. Where words are tagged, a file whose first line ends with one of the
+    model's labels is a CoNLL file, whatever its name.
 
     Raises:
         InputError: with file and line.
@@ -104,12 +105,20 @@ def rows_of(predictor: Predictor, prediction_args: PredictorArguments) -> Iterat
         kind = kind_of(path)
         if kind == ".json":
             yield from json_rows(path)
-        elif isinstance(predictor, WordPredictor) and kind in _CONLL:
+        elif isinstance(predictor, WordPredictor) and _is_conll(path, kind, predictor.names):
             yield from _tagged_rows(path)
         elif kind in (".txt", "") and "\t" not in next((line for _, line in read_lines(path, encoding)), ""):
             yield from (Row({"text": line}, path, number) for number, line in read_lines(path, encoding))
         else:
             yield from read_rows(path, encoding)
+
+
+def _is_conll(path: str, kind: str, labels: Sequence[str]) -> bool:
+    if kind in _CONLL or kind not in (".txt", ".tsv", ""):
+        return kind in _CONLL
+    lines = (line for _, line in read_lines(path) if line.strip() and not line.startswith(("-DOCSTART-", "# ")))
+    columns = next(lines, "").split()
+    return len(columns) > 1 and columns[-1] in labels
 
 
 def _tagged_rows(path: str) -> Iterator[Row]:
@@ -217,8 +226,8 @@ def _added_columns(predictor: Predictor, prediction_args: PredictionArguments) -
         total += 1
 
     names = {name: name for name in predictor.columns}
-    if "label" in names and "label" in columns:
-        names["label"] = "prediction"
+    if (main := predictor.columns[0]) in columns:
+        names[main] = "prediction"
     where = (prediction_args.test_file or [""])[0]
     if not total:
         raise InputError("no rows in it", where=where, remedy="give a file with rows")
@@ -233,6 +242,7 @@ def _request(predictor: Predictor, prediction_args: PredictionArguments) -> byte
     request = {
         "weights": weights_checksum(str(prediction_args.model_name_or_path)),
         "tokenizer": tokenizer_checksum(predictor.tokenizer)[:16],
+        "config": predictor.model.config.to_json_string(),
         "settings": {**predictor.settings, "length": predictor.length, "encoding": prediction_args.encoding},
         "device": predictor.model.device.type,
         "window": WINDOW,

@@ -65,7 +65,9 @@ def held_out(
         parts: that will have rows of every class: 3 where the rest will be split again.
     """
     strata = np.zeros(len(groups), np.int64) if strata is None else strata
-    share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS) or Fraction(1, round(100 / percentage))
+    share = Fraction(percentage / 100).limit_denominator(_MAX_FOLDS)
+    if percentage < 100 / _MAX_FOLDS:
+        share = Fraction(1, round(100 / percentage))
     most = min(len(np.unique(groups)), int(np.bincount(strata).max()))  # folds that can be made
     count = min(share.denominator, most)
     if count < 2:

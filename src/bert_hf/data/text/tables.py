@@ -208,9 +208,10 @@ def _names_without_header(rows: Iterator[tuple[int, list[str]]], like: Sequence[
     for _, fields in rows:
         for column, value in enumerate(fields[:2]):
             again[column] += value == first[column]
-    if again[0] == again[1]:
+    text = int(again[0] > again[1])  # the column whose values repeat less
+    if again[0] == again[1] or first[text].lower() in TEXT_NAMES:  # a header may name its label column like a class
         return []
-    return ["label", "text"] if again[0] > again[1] else ["text", "label"]
+    return ["label", "text"] if text else ["text", "label"]
 
 
 def _quotes_are_quoting(path: str, encoding: str | None) -> bool:
