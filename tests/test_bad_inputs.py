@@ -238,5 +238,6 @@ GOOD = {
 def test_check_reports_what_is_good_and_writes_nothing(name, place, capsys):
     before = contents(place)
     assert main_of(name)([*shlex.split(GOOD[name]), "--output_dir", "out", "--check", "true"]) == 0
-    assert all(line.startswith("  ") for line in capsys.readouterr().out.splitlines())
+    printed = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("  ") for line in printed if "same words" not in line)  # of rows that are given twice
     assert contents(place) == before
