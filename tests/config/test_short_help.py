@@ -89,3 +89,8 @@ def test_the_whole_list_leaves_out_what_is_refused(capsys):
     shown = capsys.readouterr().out
     assert "--adam_beta2" in shown
     assert "--hub_token" not in shown
+
+
+@pytest.mark.parametrize("name", CONSOLE_COMMANDS.values())
+def test_help_all_is_left_to_the_recipe(name):
+    assert answer(name, ["--help", "all"]) == 0

@@ -35,7 +35,7 @@ def answer(recipe: str, words: list[str]) -> int:
         print(page, end="")
         sys.exit(0)
 
-    names = option_names(page)
+    names = option_names(page) | {"help"}
     if recipe.startswith(_TRAINING):
         names |= _names_of_training()
     for word in words:
