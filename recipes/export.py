@@ -1,4 +1,4 @@
-"""Export a finished model to ONNX, to serve it without torch: network, tokenizer, labels and threshold.
+"""Export a finished model to ONNX, to serve it without torch: network, tokenizer and labels.
 
 bert-hf export runs/spam --format onnx --output_dir runs/spam-onnx
 bert-hf export runs/spam --output_dir runs/spam-int8 --quantize dynamic --validation_file messages.csv
@@ -7,7 +7,6 @@ The exported network is compared with the original first; if their logits differ
 """
 
 import sys
-from pathlib import Path
 
 from bert_hf.config.short_help import answer_at_once
 
@@ -18,7 +17,7 @@ from bert_hf.config.parser import parse, with_flags
 from bert_hf.errors import one_line_errors
 from bert_hf.finetuning.onnx_export import ONNX, ExportArguments, agreement, check_export, export_onnx, run_in_session
 from bert_hf.finetuning.prediction import load_predictor
-from bert_hf.finetuning.prediction_files import rows_of
+from bert_hf.finetuning.prediction_files import PredictorArguments, rows_of
 from bert_hf.training.output_folder import claim_output_dir
 
 
@@ -43,9 +42,9 @@ def main(argv: list[str] | None = None) -> int:
 
     # 3. What the 8 bits change
     if export_args.validation_file:
-        rows = list(rows_of(predictor, export_args.validation_file))
+        rows = list(rows_of(predictor, PredictorArguments(test_file=export_args.validation_file)))
         before = predictor(rows)
-        run_in_session(predictor, Path(folder / ONNX))
+        run_in_session(predictor, folder / ONNX)
         print(f"same prediction on {agreement(before, predictor(rows)):.2%} of {len(rows):,} rows")
     return 0
 

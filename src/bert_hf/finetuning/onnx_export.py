@@ -71,7 +71,7 @@ class _Logits(nn.Module):
 def export_onnx(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int, quantize: bool = False
 ) -> float:
-    """Writes `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
+    """Writes `model.onnx`, the tokenizer and config.json, with the labels, into a folder; all or nothing.
 
     The inputs are (batch, length), or (batch, choices, length) of a model for multiple choice, of any size.
 
