@@ -1,8 +1,10 @@
+import time
+
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import prepare_data_loader, skip_first_batches
-from torch.utils.data import DataLoader
+from accelerate.data_loader import BatchSamplerShard, prepare_data_loader, skip_first_batches
+from torch.utils.data import BatchSampler, DataLoader
 
 from bert_hf.data.examples.samplers import (
     MASK,
@@ -64,6 +66,26 @@ def test_example_of_a_walk():
 def test_a_sampler_that_starts_late_gives_the_same_remainder(start):
     assert list(sampler(start)) == list(sampler())[start:]
     assert len(sampler(start)) == 100  # the length of the run, not of the remainder
+
+
+@pytest.mark.parametrize("start", [0, 60])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_each_rank_is_given_the_batches_that_accelerate_deals_it(start, ranks):
+    total = 60 * ranks
+    for rank in range(ranks):
+        share = RunSampler(PHASES, length, total, 7, start, rank=rank, ranks=ranks, batch_size=5)
+        whole = BatchSampler(RunSampler(PHASES, length, total, 7, start), 5, drop_last=False)
+        dealt = BatchSamplerShard(whole, ranks, rank)
+        assert list(BatchSampler(share, 5, drop_last=False)) == list(dealt)
+        assert len(share) == 5 * len(BatchSamplerShard(BatchSampler(range(total), 5, False), ranks, rank))
+
+
+def test_a_rank_of_many_spends_its_time_on_its_own_numbers():
+    share = RunSampler((Phase(128, None),), lambda *_: 500_000, 65_536 * 32, 7, rank=511, ranks=512, batch_size=128)
+    begin = time.process_time()
+    numbers = list(share)
+    assert len(numbers) == 128 * 32
+    assert (time.process_time() - begin) / 32 < 0.005  # seconds in a step of 65,536 examples
 
 
 def test_a_generator_is_a_function_of_its_key():

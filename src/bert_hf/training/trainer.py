@@ -170,7 +170,17 @@ class PreTrainer(ResumableTrainer):
             return super()._get_train_sampler(train_dataset)
         dataset = self.train_dataset
         total = self.args.max_steps * self.global_batch
-        return RunSampler(dataset.phases, dataset.window_length, total, dataset.seed, self._consumed)
+        return RunSampler(
+            dataset.phases, dataset.window_length, total, dataset.seed, self._consumed,
+            rank=self.args.process_index, ranks=self.args.world_size, batch_size=self.args.train_batch_size,
+        )  # fmt: skip
+
+    def get_train_dataloader(self) -> DataLoader:
+        loader = super().get_train_dataloader()
+        if self._numbered and self.args.world_size > 1:
+            shard: Any = loader.batch_sampler  # accelerate's, that of one rank: the sampler gives this rank's numbers
+            shard.num_processes, shard.process_index = 1, 0
+        return loader
 
     def is_last_step_of_epoch(self) -> bool:
         if not self._numbered:

@@ -160,7 +160,10 @@ def set_epoch(batch_sampler: Any, epoch: int) -> None:
 
 
 class RunSampler(Sampler[ExampleNumber]):
-    """All examples of a run in order, starting anywhere.
+    """The examples of a run that one rank trains on, in order, starting anywhere.
+
+    Ranks take turns, a micro-batch at a time. The numbers of other ranks are never made: of 512 ranks each would make
+    511 times as many in vain.
 
     Its length is that of the whole run and does not shrink when it starts late: transformers' Trainer then sees one
     epoch of `total` examples, and resuming at position N reads none of the N examples before it.
@@ -169,9 +172,10 @@ class RunSampler(Sampler[ExampleNumber]):
         phases: the run's phases; only the last has no end.
         window_length: (phase, epoch, window) → number of examples, None where the epoch has no such window. It may
             depend on the run's seed, and on nothing else.
-        total: examples in the run.
+        total: examples in the run, over all ranks.
         seed: seed of the run.
         start: examples already consumed by the whole run (all ranks).
+        rank, ranks, batch_size: this rank, their number, and sequences in a micro-batch of each.
     """
 
     def __init__(
@@ -181,21 +185,40 @@ class RunSampler(Sampler[ExampleNumber]):
         total: int,
         seed: int,
         start: int = 0,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        batch_size: int = 1,
     ):
         self.phases = phases
         self.window_length = window_length
         self.total = total
         self.seed = seed
         self.start = start
+        self.rank = rank
+        self.ranks = ranks
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
-        return self.total
+        return self.total // self.ranks
 
     def __iter__(self) -> Iterator[ExampleNumber]:
         begin = 0
         for place, taken, length in walk(self.phases, self.window_length, self.total):
-            if self.start < begin + taken:
+            end = begin + taken
+            if self.start < end:
                 order = generator(self.seed, ORDER, *place).permutation(length)
-                for index in order[max(0, self.start - begin) : taken].tolist():
+                own = self._own_positions(max(self.start, begin), end) - begin
+                for index in order[own].tolist():
                     yield ExampleNumber(*place, index)
-            begin += taken
+            begin = end
+
+    def _own_positions(self, first: int, end: int) -> np.ndarray:
+        """The positions in [first, end) that this rank trains on.
+
+        Example: rank 1 of 2, micro-batches of 3, a run that starts at 0. In [4, 16) it has 4, 5 and 9, 10, 11 and 15.
+        """
+        turn = self.batch_size * self.ranks
+        turns = np.arange(first - (first - self.start) % turn, end, turn)
+        own = turns[:, None] + self.rank * self.batch_size + np.arange(self.batch_size)
+        return own[(own >= first) & (own < end)]
