@@ -214,6 +214,20 @@ class ClassificationArguments(LabelledColumns, TaskArguments):
         "How to read texts that are too long: head, head_tail, or windows (everything; logits are averaged).",
         ("head", "head_tail", "windows"),
     )
+    max_false_positive_rate: float | None = option(
+        None,
+        "Of two classes: choose the threshold at which at most this share of the negative validation rows is "
+        "predicted to be positive.",
+        range="(0, 1)",
+        not_with=("min_precision", "best_f1_threshold"),
+    )
+    min_precision: float | None = option(
+        None,
+        "The same with at least this precision of the positive class.",
+        range="(0, 1]",
+        not_with="best_f1_threshold",
+    )
+    best_f1_threshold: bool = option(False, "The same with the best F1.")
 
 
 FEATURES = ("embeddings", "second_to_last", "last", "weighted_last_4", "concat_last_4", "weighted_all")

@@ -7,7 +7,8 @@ Character n-grams are hard to beat on short messages: benchmarks/README.md. Noth
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -128,22 +129,30 @@ class Baselines:
             features = text_features(vectorizer, train)
             self.models[kind] = vectorizer, self._linear(self._strength(features)).fit(features, self.targets)
 
-    def metrics(self, rows: LabelledTexts, names: Sequence[str] = ()) -> dict[str, float]:
+    def metrics(
+        self, rows: LabelledTexts, names: Sequence[str] = (), thresholds: Mapping[str, float] = MappingProxyType({})
+    ) -> dict[str, float]:
         """Metrics of labelled rows, named `baseline_<kind>_<metric>`.
 
         Args:
             rows: cut like the training rows.
             names: of the metrics of the task's benchmark (see `classification_metrics`).
+            thresholds: of `thresholds`.
         """
         references = rows.targets(self.labels)
         result = {}
         for kind, scores in self.predict(rows).items():
             if self.labels:
-                metrics = classification_metrics(scores, references, names)
+                metrics = classification_metrics(scores, references, names, thresholds.get(kind))
             else:
                 metrics = regression_metrics(scores, references)
             result |= {f"baseline_{kind}_{name}": value for name, value in metrics.items()}
         return result
+
+    def thresholds(self, rows: LabelledTexts, choose: Callable[[np.ndarray, np.ndarray], float]) -> dict[str, float]:
+        """The threshold of each model by validation rows, as if its scores were logits; see `choose_threshold`."""
+        scores = self.predict(rows)
+        return {kind: choose(scores[kind], rows.targets(self.labels)) for kind in self.models}
 
     def predict(self, rows: LabelledTexts) -> dict[str, np.ndarray]:
         """Scores of rows by kind of baseline: (N, classes), the highest for the predicted class; or (N,) numbers."""

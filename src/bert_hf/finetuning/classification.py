@@ -1,5 +1,6 @@
 """Classification of texts and of pairs of texts, and regression: one new layer on [CLS] (Devlin et al. 2019, 4.1)."""
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,23 @@ from bert_hf.finetuning.metrics import (
     CLASSIFICATION,
     CORRELATION,
     RANKING,
+    THRESHOLD_METRICS,
     classification_metrics,
     confusion,
+    predicted_classes,
     regression_metrics,
 )
 from bert_hf.finetuning.near_duplicates import words_of
 from bert_hf.finetuning.splits import row_groups, row_strata
 from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
+from bert_hf.finetuning.threshold import (
+    check_two_classes,
+    choose_threshold,
+    describe_threshold,
+    draw_precision_recall,
+    threshold_option,
+    too_few_negatives,
+)
 
 _FEW_CLASSES = 10  # up to which the confusion matrix is printed
 
@@ -81,6 +92,7 @@ class ClassificationTask(DownstreamTask):
             names = cls.class_names(task_args, parts)
             for rows in parts.values():
                 rows.check_labels(names)
+        check_two_classes(task_args, cls.class_names(task_args, parts))
 
         train = {tuple(words_of(text)) for text in parts["train"].joined()} - {()}
         for name in parts.keys() - {"train"}:
@@ -123,9 +135,10 @@ class ClassificationTask(DownstreamTask):
     def describe(self) -> str:
         parts_with_files = dict.fromkeys(["train", *self.task_args.files()])
         lines = [f"{part}: {self.describe_rows(self.parts[part], self.task_args)}" for part in parts_with_files]
-        return "\n".join([*lines, *filter(None, [self.inputs("train").note])])
+        notes = self.inputs("train").note, too_few_negatives(self.task_args, self.targets("validation"), self.labels)
+        return "\n".join([*lines, *filter(None, notes)])
 
-    def targets(self, part: str) -> np.ndarray | None:
+    def targets(self, part: str) -> Any:
         """(N,) class ids or numbers of a part's rows; None where it has no labels."""
         rows: LabelledTexts = self.parts[part]
         return None if rows.labels is None else rows.targets(self.labels)
@@ -156,7 +169,8 @@ class ClassificationTask(DownstreamTask):
     def chosen_options(self) -> dict:
         columns = self.parts["train"].columns
         names = {"text_column": columns.text, "text_pair_column": columns.pair, "label_column": columns.label}
-        return {TRAINED_ON: {**names, "long_texts": self.task_args.long_texts}}
+        trained_on = {**names, "long_texts": self.task_args.long_texts}
+        return {TRAINED_ON: trained_on, "decision_threshold": self.threshold}
 
     def losses(self, inputs: dict[str, Tensor], outputs, label_smoothing: float = 0.0) -> Tensor:
         if self.regression:
@@ -174,11 +188,11 @@ class ClassificationTask(DownstreamTask):
 
     def evaluate(self, part: str, predictions: Arrays, labels: np.ndarray | None) -> dict[str, float]:
         logits, targets = self.logits(part, predictions), self.targets(part)
-        assert targets is not None
         loss = self._loss_of_rows(logits, targets) if len(logits) < len(predictions) else {}
         if self.regression:
             return {**regression_metrics(logits, targets), **loss}
-        return {**classification_metrics(logits, targets, self.metric_names(self.task_args)), **loss}
+        names = self.metric_names(self.task_args)
+        return {**classification_metrics(logits, targets, names, self.threshold), **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -191,9 +205,24 @@ class ClassificationTask(DownstreamTask):
         assert isinstance(predictions, np.ndarray)
         return average_windows(predictions, self.inputs(part).row_of_feature)
 
+    def decide(self, predictions: Arrays) -> list[str]:
+        if threshold_option(self.task_args) is None:
+            return []
+        logits, targets = self.logits("validation", predictions), self.targets("validation")
+        self.threshold = choose_threshold(logits, targets, self.task_args)
+        return [f"threshold: {self.labels[1]!r} from a probability of {self.threshold:.4f}, by the validation rows"]
+
+    def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
+        targets, logits = self.targets(part), self.logits(part, predictions[part])
+        if len(self.labels) == 2:
+            draw_precision_recall(logits, targets, self.threshold).savefig(folder / "precision_recall.png", dpi=120)
+        if self.threshold is None:
+            return []
+        return [describe_threshold(logits, targets, self.threshold, self.labels)]
+
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)
-        values = logits[:, 0] if self.regression else np.argmax(logits, axis=-1)
+        values = logits[:, 0] if self.regression else predicted_classes(logits, self.threshold)
         if self.task_args.task and part in TASKS[self.task_args.task].submissions:
             write_submission(folder, self.task_args.task, part, values)
             return
@@ -206,7 +235,13 @@ class ClassificationTask(DownstreamTask):
     def fingerprint(self) -> dict:
         rows = [[rows.joined(), rows.labels] for rows in self.parts.values()]
         long_texts = None if self.task_args.long_texts == "head" else self.task_args.long_texts
-        return {"data": json_checksum(rows)[:16], "labels": list(self.labels), "long_texts": long_texts}
+        option = threshold_option(self.task_args)
+        return {
+            "data": json_checksum(rows)[:16],
+            "labels": list(self.labels),
+            "long_texts": long_texts,
+            "threshold": option and [option, getattr(self.task_args, option)],
+        }
 
     def usage(self, model: str) -> str:
         text = '"An example sentence."'
@@ -226,16 +261,20 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
             "head_tail": "the beginning and the end of",
             "windows": "all of, in several windows whose logits are averaged,",
         }.get(self.task_args.long_texts)
-        if text_parts is None:
-            return []
-        longest = f"a text of more than {self.task_args.max_seq_length} tokens"
-        return [f"Training and metrics read {text_parts} {longest}. The pipeline reads its beginning alone."]
+        limits = [f"{finding}." for finding in self.findings]
+        if text_parts is not None:
+            longest = f"a text of more than {self.task_args.max_seq_length} tokens"
+            limits.append(f"Training and metrics read {text_parts} {longest}. The pipeline reads its beginning alone.")
+        return limits
 
     def baselines(self) -> dict[str, float]:
         how = (self.tokenizer, self.task_args.max_seq_length, self.task_args.long_texts)
         judged = "test" if "test" in self.parts and self.parts["test"].labels is not None else "validation"
-        train, test = (cut_texts(self.parts[part], *how) for part in ("train", judged))
-        return Baselines(train, self.labels).metrics(test, self.metric_names(self.task_args))
+        train, validation, test = (cut_texts(self.parts[part], *how) for part in ("train", "validation", judged))
+        choose = functools.partial(choose_threshold, task_args=self.task_args)
+        baselines = Baselines(train, self.labels)
+        thresholds = baselines.thresholds(validation, choose) if threshold_option(self.task_args) else {}
+        return baselines.metrics(test, self.metric_names(self.task_args), thresholds)
 
     def report(self, metrics: dict, baselines: dict, predictions: Arrays | None) -> str:
         judged = "test" if "test_loss" in metrics else "validation"  # test rows may have no labels
@@ -244,7 +283,7 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
 
         # One row per metric: the model's and the baselines'
         lines = [judged.ljust(24) + "this model".rjust(12) + "".join(kind.rjust(12) for kind in kinds if baselines)]
-        for name in self.metric_names(self.task_args):
+        for name in (*self.metric_names(self.task_args), *THRESHOLD_METRICS):
             if f"{prefix}_{name}" not in metrics:
                 continue
             values = [metrics[f"{prefix}_{name}"], *(baselines.get(f"baseline_{kind}_{name}") for kind in kinds)]
@@ -254,8 +293,9 @@ classify({text}, truncation=True)  # to {self.task_args.max_seq_length} tokens, 
 
         if baselines:
             lines.append(f"The baselines read what the model reads, at most {self.task_args.max_seq_length} tokens.")
+        lines += self.findings
         if predictions is not None and 0 < len(self.labels) <= _FEW_CLASSES:
-            guesses = np.argmax(self.logits(judged, predictions), axis=-1)
+            guesses = predicted_classes(self.logits(judged, predictions), self.threshold)
             lines.append(confusion(self.targets(judged), guesses, self.labels))
         return "\n".join(lines)
 

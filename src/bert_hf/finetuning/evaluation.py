@@ -72,7 +72,7 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
     rows.check_labels(predictor.names)
     targets = rows.targets(predictor.names)
     losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
-    return {**classification_metrics(logits, targets), "loss": float(losses.mean())}
+    return {**classification_metrics(logits, targets, (), predictor.threshold), "loss": float(losses.mean())}
 
 
 def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:

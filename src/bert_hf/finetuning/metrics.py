@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, average_precision_score, confusion_matrix, f1_score, matthews_corrcoef
 
@@ -16,10 +17,26 @@ from bert_hf.console import format_table
 # The names of a task's metrics; the first selects a model, and `combined_score` is the mean of the others
 CLASSIFICATION = ("f1", "accuracy", "matthews_correlation")
 RANKING = "average_precision"  # of two classes, from scores
+THRESHOLD_METRICS = ("false_positive_rate", "recall", "precision")  # of two classes and a threshold
 CORRELATION = ("combined_score", "pearson", "spearmanr")  # STS-B, any regression
 
 
-def classification_metrics(logits: np.ndarray, references: np.ndarray, names: Sequence[str] = ()) -> dict[str, float]:
+def positive_scores(logits: np.ndarray) -> np.ndarray:
+    """(N,) the probability of class 1 of two, in float64."""
+    logits = logits.astype(np.float64)
+    return expit(logits[:, 1] - logits[:, 0])
+
+
+def predicted_classes(logits: np.ndarray, threshold: float | None = None) -> np.ndarray:
+    """(N,) class ids: of the highest logit; with a threshold, class 1 where its probability reaches that."""
+    if threshold is None:
+        return np.argmax(logits, axis=-1)
+    return (positive_scores(logits) >= threshold).astype(np.int64)
+
+
+def classification_metrics(
+    logits: np.ndarray, references: np.ndarray, names: Sequence[str] = (), threshold: float | None = None
+) -> dict[str, float]:
     """Accuracy, F1, Matthews correlation; of two classes also the average precision.
 
     F1 is that of class 1 (two classes), or macro F1 over the classes that occur in the references or the predictions.
@@ -28,9 +45,10 @@ def classification_metrics(logits: np.ndarray, references: np.ndarray, names: Se
         logits: (N, classes).
         references: (N,) class ids.
         names: of the metrics of the task's benchmark; `combined_score` adds the mean of accuracy and F1.
+        threshold: of the probability of class 1; adds precision, recall and false-positive rate.
     """
     classes = logits.shape[-1]
-    predictions = np.argmax(logits, axis=-1)
+    predictions = predicted_classes(logits, threshold)
     averaging: Any = {"average": "macro" if classes > 2 else "binary", "zero_division": 0}
     metrics = {
         "accuracy": float(accuracy_score(references, predictions)),
@@ -43,7 +61,16 @@ def classification_metrics(logits: np.ndarray, references: np.ndarray, names: Se
     if classes == 2:
         scores = logits[:, 1] - logits[:, 0]
         metrics[RANKING] = float(average_precision_score(references, scores)) if np.any(references) else 0.0
+    if threshold is not None:
+        metrics |= _rates(predictions == 1, references == 1)
     return metrics
+
+
+def _rates(predicted: np.ndarray, positive: np.ndarray) -> dict[str, float]:
+    """False-positive rate, recall and precision; 0 where there are no rows to count."""
+    pairs = [(predicted, ~positive), (predicted, positive), (positive, predicted)]
+    shares = [float(hits[rows].sum() / max(1, rows.sum())) for hits, rows in pairs]
+    return dict(zip(THRESHOLD_METRICS, shares, strict=True))
 
 
 def regression_metrics(scores: np.ndarray, references: np.ndarray) -> dict[str, float]:

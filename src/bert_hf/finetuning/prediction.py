@@ -33,6 +33,7 @@ from bert_hf.finetuning.feature_tagging import BiLstmTagger, label_words
 from bert_hf.finetuning.labelled_texts import Columns, LabelledTexts, find_columns
 from bert_hf.finetuning.long_texts import average_windows, encode_texts
 from bert_hf.finetuning.losses import span_cross_entropies
+from bert_hf.finetuning.metrics import predicted_classes
 from bert_hf.finetuning.squad.decoding import best_spans, decode
 from bert_hf.finetuning.squad.files import Question
 from bert_hf.finetuning.squad.windows import WindowCollator, Windows, WindowShape, make_windows
@@ -143,6 +144,7 @@ class TextPredictor(Predictor):
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options: dict[str, Any]):
         super().__init__(model, tokenizer, options)
         self.regression = model.config.problem_type == "regression"
+        self.threshold: float | None = getattr(model.config, "decision_threshold", None)
         self.columns = ("score",) if self.regression else ("label", "score")
         self._columns: Columns | None = None
 
@@ -188,7 +190,7 @@ class TextPredictor(Predictor):
             scores = 1 / (1 + np.exp(-logits))
         else:
             scores = torch.from_numpy(logits).softmax(-1).numpy()
-        best = scores.argmax(-1)
+        best = predicted_classes(logits, self.threshold)
         return [{"label": self.names[int(n)], "score": float(row[n])} for n, row in zip(best, scores, strict=True)]
 
 

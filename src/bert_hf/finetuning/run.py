@@ -139,10 +139,12 @@ def start_finetuning(task: DownstreamTask, args: FineTuningArguments, model: Pre
 def require_trained(task: DownstreamTask, about: str) -> None:
     """Checks that the layers were trained, and that the classes have the same names as in the checkpoint."""
     where = task.task_args.model_name_or_path
+    config = config_of_checkpoint(str(where))
     if new := about.partition("newly initialized: ")[2]:
         raise InputError(f"not fine-tuned: it has no {new}", where=where, remedy="give a fine-tuned checkpoint")
 
-    names = tuple((config_of_checkpoint(str(where)).id2label or {}).values())
+    task.threshold = getattr(config, "decision_threshold", None)
+    names = tuple((config.id2label or {}).values())
     if task.labels and names != task.labels:
         what = f"its classes are {', '.join(names)}, but the rows have {', '.join(task.labels)}"
         raise InputError(what, where=where, remedy="give the rows that it was trained on")
@@ -234,6 +236,9 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": _final_evaluation(trainer), "test": {}}
+    if decisions := task.decide(trainer.kept["validation"]):
+        logger.info("\n".join(decisions))
+        metrics["eval"] = trainer.predict_part("validation", "eval")
     for part in _other_parts(trainer):
         group = "test" if part.startswith("test") else "eval"
         metrics[group] |= trainer.predict_part(part, part.replace("validation", "eval"))
@@ -248,6 +253,9 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         write_durably(folder_of(args) / SENTENCE_CONFIG, json.dumps(sizes) + "\n")
 
     tested = "test_loss" in metrics["test"]
+    judged = "test" if tested else "validation"
+    if args.process_index == 0:
+        task.findings = task.analyse(folder_of(args), judged, trainer.kept)
     baselines = task.baselines() if args.process_index == 0 and args.do_predict else {}
     metrics = {name: values for name, values in metrics.items() if values}
     if trained is None:
@@ -266,7 +274,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
         )
     if args.process_index == 0:
         together = {**metrics["eval"], **metrics.get("test", {})}
-        report = task.report(together, baselines, trainer.kept["test" if tested else "validation"])
+        report = task.report(together, baselines, trainer.kept[judged])
         lines = [report, selected_step_line(trainer)]
         if trained is not None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]

@@ -43,7 +43,6 @@ class SpanTask(DownstreamTask):
 
     def __init__(self, task_args: QuestionAnsweringArguments, tokenizer):
         super().__init__(task_args, tokenizer)
-        self.threshold: float | None = None
 
         # Here, so that invalid data are reported before the run begins
         shape = WindowShape(task_args.max_seq_length, task_args.doc_stride, task_args.max_query_length)

@@ -28,6 +28,8 @@ class DownstreamTask(ABC):
     Attributes:
         parts: the rows of "train" and "validation", and of "test" and other parts, if any.
         labels: class names by id; empty for a task without classes.
+        threshold: of a prediction, as the validation rows decided, or as it is given; None: there is none.
+        findings: sentences of `analyse`, for the report and the card.
     """
 
     auto_class: ClassVar[Any]  # the stock class: AutoModelForSequenceClassification, …
@@ -41,6 +43,8 @@ class DownstreamTask(ABC):
     def __init__(self, task_args: TaskArguments, tokenizer: PreTrainedTokenizerBase):
         self.task_args = task_args
         self.tokenizer = tokenizer
+        self.threshold: float | None = None
+        self.findings: list[str] = []
         parts = self.read(task_args)
         self.labels = self.class_names(task_args, parts)
         self.parts = limited(self.complete(task_args, parts), task_args)
@@ -175,6 +179,19 @@ class DownstreamTask(ABC):
                 are padded with -100 where the batches differed in width.
             labels: one per feature, padded in the same way.
         """
+
+    def decide(self, predictions: Arrays) -> list[str]:
+        """After the training: decides by the predictions for the validation rows, and says what in some lines."""
+        return []
+
+    def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
+        """Writes what a person looks at before a model is used, and says the most important in some sentences.
+
+        Args:
+            part: of the reported metrics: "test", or "validation".
+            predictions: of every part that was predicted.
+        """
+        return []
 
     @abstractmethod
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:

@@ -1,0 +1,198 @@
+"""The threshold of a two-class model: chosen on validation rows, saved in the model, used by all that label rows."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipe_runs import recipe
+from scipy.special import expit
+from scipy.stats import beta
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForPreTraining
+
+from bert_hf.errors import InputError
+from bert_hf.finetuning.metrics import classification_metrics
+from bert_hf.finetuning.threshold import (
+    check_two_classes,
+    choose_threshold,
+    describe_threshold,
+    draw_precision_recall,
+    too_few_negatives,
+)
+
+RULES = [("max_false_positive_rate", 0.1), ("max_false_positive_rate", 0.004), ("min_precision", 0.9)]
+RULES += [("min_precision", 1.0), ("best_f1_threshold", True)]
+
+
+def asked(option: str = "", value: float = 0.0) -> SimpleNamespace:
+    options = {"max_false_positive_rate": None, "min_precision": None, "best_f1_threshold": False}
+    return SimpleNamespace(**(options | ({option: value} if option else {})))
+
+
+def drawn(seed: int, rows: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and targets; many scores are equal."""
+    random = np.random.default_rng(seed)
+    targets = random.integers(0, 2, rows)
+    margins = np.round(random.normal(2.0 * targets, 1.5), 1)
+    return np.stack([np.zeros(rows), margins], 1).astype(np.float32), targets
+
+
+def counts(logits, targets, threshold: float) -> tuple[int, int]:
+    """True and false positives."""
+    predicted = expit(logits[:, 1].astype(np.float64)) >= threshold
+    return int(predicted[targets == 1].sum()), int(predicted[targets == 0].sum())
+
+
+@pytest.mark.parametrize(("option", "value"), RULES)
+@pytest.mark.parametrize("seed", range(5))
+def test_no_other_threshold_is_better(option, value, seed):
+    logits, targets = drawn(seed)
+    positives, negatives = int(targets.sum()), int((targets == 0).sum())
+    scores = np.unique(expit(logits[:, 1].astype(np.float64)))
+    every = [counts(logits, targets, each) for each in [*scores, 1.0]]
+    hits, alarms = counts(logits, targets, choose_threshold(logits, targets, asked(option, value)))
+
+    if option == "max_false_positive_rate":
+        assert (hits, alarms) == max((pair for pair in every if pair[1] / negatives <= value), key=lambda pair: pair)
+    elif option == "min_precision":
+        precisions = {pair: pair[0] / max(1, sum(pair)) for pair in every}
+        goal = min(value, max(precisions.values()))
+        assert hits == max(pair[0] for pair, precision in precisions.items() if precision >= goal)
+        assert precisions[hits, alarms] >= goal
+    else:
+        f1 = {pair: 2 * pair[0] / (sum(pair) + positives) for pair in every}
+        assert f1[hits, alarms] == max(f1.values())
+
+
+def test_it_lies_between_two_scores():
+    logits = np.log([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
+    targets = np.array([1, 1, 0, 1, 0])
+    assert choose_threshold(logits, targets, asked("max_false_positive_rate", 0.5)) == pytest.approx(0.3)
+    assert choose_threshold(logits, targets, asked("max_false_positive_rate", 0.4)) == pytest.approx(0.75)
+    assert choose_threshold(logits, 1 - targets, asked("max_false_positive_rate", 0.1)) == pytest.approx(0.95)
+
+
+def test_the_rates_and_their_exact_intervals():
+    logits, targets = drawn(7)
+    metrics = classification_metrics(logits, targets, threshold=0.6)
+    hits, alarms = counts(logits, targets, 0.6)
+    negatives = int((targets == 0).sum())
+    assert metrics["recall"] == hits / targets.sum()
+    assert metrics["false_positive_rate"] == alarms / negatives
+    assert metrics["precision"] == hits / (hits + alarms)
+
+    low, high = beta.ppf([0.025, 0.975], [alarms, alarms + 1], [negatives - alarms + 1, negatives - alarms])
+    line = describe_threshold(logits, targets, 0.6, ("ham", "spam"))
+    assert f"{alarms:,} of {negatives:,}; {low:.4f} to {high:.4f}" in line
+    assert "no such rows" in describe_threshold(logits, np.ones(200, int), 0.6, ("ham", "spam"))
+
+
+def test_the_point_of_the_curve_is_the_threshold():
+    logits, targets = drawn(3)
+    [point] = draw_precision_recall(logits, targets, 0.6).axes[0].lines[1:]
+    metrics = classification_metrics(logits, targets, threshold=0.6)
+    assert [point.get_xdata()[0], point.get_ydata()[0]] == pytest.approx([metrics["recall"], metrics["precision"]])
+
+
+def test_a_rate_that_the_rows_cannot_show():
+    targets = np.repeat([0, 1], [99, 50])
+    assert "! 99 validation rows of 'ham'" in too_few_negatives(
+        asked("max_false_positive_rate", 0.01), targets, ("ham",)
+    )
+    assert not too_few_negatives(asked("max_false_positive_rate", 0.02), targets, ("ham",))
+    assert not too_few_negatives(asked("min_precision", 0.01), targets, ("ham",))
+
+
+@pytest.mark.parametrize("labels", [("a", "b", "c"), ()])
+def test_three_classes_or_numbers_have_no_threshold(labels):
+    check_two_classes(asked(), labels)
+    with pytest.raises(InputError, match="two classes"):
+        check_two_classes(asked("min_precision", 0.9), labels)
+
+
+# ---- a run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("threshold")
+    torch.manual_seed(0)
+    BertForPreTraining(tiny_config()).save_pretrained(folder / "bert")
+    tiny_tokenizer().save_pretrained(folder / "bert")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 80), ("validation", 60), ("test", 70)):
+        lines = ["label,text"]
+        for _ in range(count):
+            spam = random.random() < 0.4
+            words = random.integers(0, 40, 6) + (12 if spam else 0)
+            lines.append(f"{'spam' if spam else 'ham'},{' '.join(f'w{word}' for word in words)}")
+        (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
+
+    files = [
+        word for part in ("train", "validation", "test") for word in (f"--{part}_file", str(folder / f"{part}.csv"))
+    ]
+    words = ["--model_name_or_path", str(folder / "bert"), "--output_dir", str(folder / "run"), *files]
+    words += [
+        "--max_steps",
+        "20",
+        "--learning_rate",
+        "3e-3",
+        "--per_device_train_batch_size",
+        "8",
+        "--use_cpu",
+        "true",
+    ]
+    words += ["--bf16", "false", "--disable_tqdm", "true", "--max_seq_length", "16", "--write_predictions", "true"]
+    assert recipe("finetune_classification")([*words, "--max_false_positive_rate", "0.05"]) == 0
+    return folder, words
+
+
+def results(folder) -> dict:
+    return json.loads((folder / "test_results.json").read_text())
+
+
+def test_the_run_saves_what_it_decided(run):
+    folder, _ = run
+    threshold = json.loads((folder / "run/config.json").read_text())["decision_threshold"]
+    assert 0 < threshold < 1
+    assert threshold != 0.5
+    metrics = json.loads((folder / "run/all_results.json").read_text())
+    assert metrics["eval_false_positive_rate"] <= 0.05
+    assert {"test_recall", "baseline_characters_recall"} <= metrics.keys()
+    assert f"from a probability of {threshold:.4f}" in (folder / "run/README.md").read_text()
+    assert (folder / "run/precision_recall.png").stat().st_size > 1000
+
+
+def test_predict_and_evaluate_use_it(run):
+    folder, words = run
+    rows = folder / "test.csv"
+    assert (
+        recipe("evaluate")([str(folder / "run"), "--test_file", str(rows), "--output_dir", str(folder / "again")]) == 0
+    )
+    own, metrics = results(folder / "run"), results(folder / "again")
+    assert {"test_false_positive_rate", "test_f1", "test_loss"} <= metrics.keys()
+    assert metrics == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
+
+    assert recipe("predict")([str(folder / "run"), str(rows), "--output", str(folder / "out.jsonl")]) == 0
+    lines = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    written = (folder / "run/test_predictions.tsv").read_text().splitlines()[1:]
+    assert [line["prediction"] for line in lines] == [line.split("\t")[1] for line in written]
+    threshold = json.loads((folder / "run/config.json").read_text())["decision_threshold"]
+    spam = [line["score"] if line["prediction"] == "spam" else 1 - line["score"] for line in lines]
+    assert [line["prediction"] == "spam" for line in lines] == [score >= threshold for score in spam]
+
+    # The recipe itself, without training
+    again = ["--output_dir", str(folder / "third"), "--do_train", "false"]
+    again = [word for word in words if word != str(folder / "run") and word != "--output_dir"] + again
+    again[again.index(str(folder / "bert"))] = str(folder / "run")
+    assert recipe("finetune_classification")(again) == 0
+    third = results(folder / "third")
+    assert {name: third[name] for name in metrics} == pytest.approx({name: own[name] for name in metrics}, abs=1e-5)
+
+
+def test_another_rule_is_another_run(run, capsys):
+    _, words = run
+    assert recipe("finetune_classification")([*words, "--min_precision", "0.9"]) == 2
+    assert "threshold" in capsys.readouterr().err
