@@ -225,7 +225,7 @@ def test_a_save_that_fails_ends_the_run_and_loses_nothing(tmp_path, tokenizer, m
     trainer = make(tmp_path, tokenizer)
     commit = checkpoint_files.commit
 
-    def full(temporary, final, facts):
+    def full(temporary, final, facts, others):
         if final.name == "checkpoint-6":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(temporary))
         commit(temporary, final, facts)

@@ -3,7 +3,7 @@
 import contextlib
 import datetime
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from transformers import TrainingArguments
 
 from bert_hf.config.hardware import engine, shards_weights
 from bert_hf.errors import BAD_INPUT, InputError, RunInterrupted, error_line
+
+T = TypeVar("T")
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
@@ -93,21 +95,23 @@ class Ranks:
         dist.all_gather_object(values, mine, group=self._group)
         return values
 
-    def run_on_all_ranks(self, action: Callable[[], None]) -> None:
-        """Runs `action` on all ranks and raises everywhere if it fails on one.
+    def run_on_all_ranks(self, action: Callable[[], T]) -> list[T]:
+        """Runs `action` on all ranks, returns what it returns on each, and raises everywhere if it fails on one.
 
         So no rank waits in a collective call for a rank that has already failed.
         """
         failure: BaseException | None = None
-        mine = None
+        mine = value = None
         try:
-            action()
+            value = action()
         except (Exception, RunInterrupted) as error:
             failure = error
             mine = (error_line(error) or repr(error), getattr(error, "code", BAD_INPUT))
-        failures = {rank: each for rank, each in enumerate(self.gather(mine)) if each is not None}
+        outcomes = self.gather((mine, value))
+        failures = {rank: each for rank, (each, _) in enumerate(outcomes) if each is not None}
 
         if failure is not None and (self.rank == 0 or error_line(failure) is None):
             raise failure
         for rank, (text, code) in failures.items():  # the first one; rank 0 prints it
             raise RunInterrupted(f"rank {rank}: {text}", code, report=None if self.rank == 0 else False)
+        return [value for _, value in outcomes]

@@ -3,6 +3,9 @@
 Everything is written into a temporary folder, recorded in a manifest (sizes and SHA-256) and flushed; one rename makes
 it a checkpoint. So a folder named `checkpoint-N` is complete or was damaged later, and the manifest tells which. State
 is stored as safetensors and JSON: nothing here writes or reads a pickle.
+
+A shared file system may show what one host wrote to the others up to a minute later (NFS caches folders): each rank
+records its own files, and whoever needs them waits until they are visible.
 """
 
 import contextlib
@@ -10,7 +13,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from bert_hf.training.run_fingerprint import differences
 
 MANIFEST = "checkpoint_manifest.json"
 TEMPORARY = "saving-"  # prefix of a checkpoint that is being written
+VISIBLE_WITHIN = 75.0  # seconds to wait for what another host wrote: NFS caches a folder for 60
 
 
 class DamagedCheckpoint(InputError):
@@ -38,29 +43,72 @@ def _digests(paths: list[Path]) -> list[str]:
         return list(pool.map(file_checksum, paths))
 
 
-def commit(temporary: Path, final: Path, facts: dict) -> None:
+def _record(folder: Path, files: list[Path]) -> dict[str, dict]:
+    """Flushes files of a checkpoint, and returns their entries in its manifest: sizes and checksums."""
+    entries = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": digest}
+        for path, digest in zip(files, _digests(files), strict=True)
+    }
+    for path in files:
+        flush_to_disk(path)
+    return entries
+
+
+def record_of_rank(folder: Path, rank: int) -> dict[str, dict]:
+    """Entries of what a rank other than the first wrote: `rank_1.safetensors`, DeepSpeed's `zero_pp_rank_1_mp_…`."""
+    return _record(folder, sorted(folder.rglob(f"*rank_{rank}[._]*")))
+
+
+def wait_for_files(folder: Path, sizes: Mapping[str, int | None], seconds: float) -> list[str]:
+    """Waits until files that other ranks wrote are visible; returns the names of those that are not.
+
+    Args:
+        sizes: by name, in bytes; None: any.
+    """
+    end = time.monotonic() + seconds
+    while missing := [name for name, size in sizes.items() if not _has_size(folder / name, size)]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.5)
+        for place in {(folder / name).parent for name in missing}:
+            with contextlib.suppress(OSError):  # it may not be visible itself
+                os.listdir(place)  # asks the server for its changes
+    return missing
+
+
+def _has_size(path: Path, size: int | None) -> bool:
+    try:
+        return size in (None, path.stat().st_size)
+    except OSError:
+        return False
+
+
+def commit(temporary: Path, final: Path, facts: dict, others: Mapping[str, dict] | None = None) -> None:
     """Records what `temporary` holds, flushes it, and renames it to `final`. Called by one rank, after all wrote.
 
     Args:
         facts: step, fingerprints, versions; recorded in the manifest.
+        others: entries of the files that other ranks wrote.
 
     Raises:
+        InputError: a file of another rank does not become visible here.
         OSError: the disk is full or not writable; `temporary` is removed then, and an earlier `final` is kept.
     """
+    others = others or {}
+    sizes = {name: entry["bytes"] for name, entry in others.items()}
+    if missing := wait_for_files(temporary, sizes, VISIBLE_WITHIN):
+        problem = f"{', '.join(missing)}: written by another rank, but not visible here after {VISIBLE_WITHIN:g} s"
+        raise InputError(problem, where=temporary, remedy="use an --output_dir that all hosts share")
+
     try:
         # Record sizes and checksums
-        files = sorted(path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST)
-        entries = {
-            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": digest}
-            for path, digest in zip(files, _digests(files), strict=True)
-        }
-        manifest = {**facts, "files": entries}
+        paths = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
+        own = sorted(path for path in paths if str(path.relative_to(temporary)) not in others)
+        manifest = {**facts, "files": {**_record(temporary, own), **others}}
         write_durably(temporary / MANIFEST, json.dumps({**manifest, "sha256": _digest(manifest)}, indent=2) + "\n")
 
-        # Flush every file and folder before the rename
-        for path in files:
-            flush_to_disk(path)
-        for folder in sorted({path.parent for path in files} | {temporary}):
+        # Flush every folder before the rename
+        for folder in sorted({path.parent for path in paths} | {temporary}):
             flush_to_disk(folder)
     except OSError:
         discard(temporary)
@@ -287,6 +335,7 @@ class RunCheckpoints:
 
             self._ranks.run_on_all_ranks(verify_on_rank_0)
 
+        self._wait_for(chosen)
         self._resume_dir = chosen.parent
         self._verified.add(chosen.name)
         return str(chosen)
@@ -303,8 +352,14 @@ class RunCheckpoints:
         """
         folder = self.find(name) or self.folder / name
         if name not in self._verified:
+            self._wait_for(folder)
             verify(folder)
         return folder
+
+    def _wait_for(self, checkpoint: Path) -> None:
+        """Waits until a checkpoint that rank 0 knows is visible on this host; what uses it reports a missing one."""
+        if self._ranks.rank:
+            wait_for_files(checkpoint, {MANIFEST: None}, VISIBLE_WITHIN)
 
     def write(
         self, final: Path, parts: Iterable[Callable[[str], None]], *, facts: dict, keep: int | None, spared: str | None
@@ -325,9 +380,12 @@ class RunCheckpoints:
                 discard(temporary)
                 temporary.mkdir(parents=True)
 
-        def finish() -> None:
+        def record() -> dict[str, dict]:
+            return {} if self._writes else record_of_rank(temporary, self._ranks.rank)
+
+        def finish(others: dict[str, dict]) -> None:
             if self._writes:
-                commit(temporary, final, facts)
+                commit(temporary, final, facts, others)
                 self._verified.add(final.name)
                 rotate(final.parent, keep, self._verified, spared=spared)
 
@@ -336,7 +394,9 @@ class RunCheckpoints:
             self._ranks.run_on_all_ranks(begin)
             for write_part in parts:
                 self._ranks.run_on_all_ranks(lambda write=write_part: write(str(temporary)))
-            self._ranks.run_on_all_ranks(finish)
+            records = self._ranks.run_on_all_ranks(record)
+            others = {name: entry for files in records for name, entry in files.items()}
+            self._ranks.run_on_all_ranks(lambda: finish(others))
         except (Exception, RunInterrupted):
             if self._writes:
                 discard(temporary)

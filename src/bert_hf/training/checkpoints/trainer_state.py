@@ -200,6 +200,7 @@ def save_rank(folder: str | Path, rank: int, log: dict) -> None:
     generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.random.get_rng_state()
+    Path(folder).mkdir(parents=True, exist_ok=True)  # that of rank 0 may not be visible on this host yet
     save_state(rank_file(folder, rank), {"generators": generators, "log": log})
 
 
