@@ -4,36 +4,42 @@
 
 Writes OUT/rank_R.safetensors: the first dropout mask, the rows of two shuffled epochs in each of two `train`, and of a
 run with activation checkpointing, with pairs and without, whether DDP looks for unused weights, and the update; the
-weights after three steps of Muon, and how many matrices this rank has orthogonalised.
+weights after three steps of Muon, and how many matrices this rank has orthogonalised; how a run ends of which one rank
+is asked to.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import transformers
 from safetensors.torch import save_file
 from tiny import TinyStore, tiny_config, tiny_tokenizer
 from torch import nn
+from transformers import TrainerCallback
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer, ResumableTrainer
 from bert_hf.config.finetuning_arguments import FineTuningArguments
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
+from bert_hf.errors import RunInterrupted
 from bert_hf.models import functional
+from bert_hf.training import preemption
 from bert_hf.training.optimization import muon
 
 COMMON = {"save_strategy": "no", "disable_tqdm": True, "report_to": "none", "bf16": False, "max_grad_norm": 0.0}
 LARGE = 4096.0  # learning rate of one step, so that the update is the gradient
 
 
-def pretrainer(out: Path, dropout: float, nsp: bool) -> PreTrainer:
-    """One plain SGD step on 16 examples, whatever the number of ranks."""
+def pretrainer(out: Path, dropout: float, nsp: bool, steps: int = 1, rate: float = LARGE) -> PreTrainer:
+    """Plain SGD steps on 16 examples each, whatever the number of ranks."""
     args = PreTrainingArguments(
         fast_path="on",  # its check would draw the first masks
-        output_dir=str(out), max_steps=1, per_device_train_batch_size=16, learning_rate=LARGE, warmup_steps=0,
+        output_dir=str(out), max_steps=steps, per_device_train_batch_size=16, learning_rate=rate, warmup_steps=0,
         lr_scheduler_type="constant", gradient_checkpointing=True, use_cpu=torch.accelerator.is_available(), **COMMON,
     )  # fmt: skip
     args.per_device_train_batch_size //= args.world_size
@@ -41,7 +47,7 @@ def pretrainer(out: Path, dropout: float, nsp: bool) -> PreTrainer:
     model = BertForPreTraining(tiny_config(dropout))
     examples = PreTrainingExamples(TinyStore(longest=12), (Phase(48, None),), nsp=nsp, seed=3)
     collator = DataCollatorForPreTraining(tiny_tokenizer(), nsp=nsp)
-    return PreTrainer(model, args, collator, examples, optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": LARGE}))
+    return PreTrainer(model, args, collator, examples, optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": rate}))
 
 
 def update_of(out: Path, nsp: bool) -> dict[str, torch.Tensor]:
@@ -63,6 +69,39 @@ def first_mask(out: Path) -> torch.Tensor:
     pretrainer(out, 0.5, True).train()
     functional.keep_mask = keep_mask
     return masks[0].flatten()[:256].float().clone()
+
+
+class AskToEnd(TrainerCallback):
+    """Counts the host collectives of each step, and asks the last rank to end the run during the second one."""
+
+    def __init__(self):
+        self.collectives: list[int] = []
+        self.reduce, self.gather = dist.all_reduce, dist.all_gather_object
+        dist.all_reduce = lambda *a, group=None, **k: self.count(group) or self.reduce(*a, group=group, **k)
+        dist.all_gather_object = lambda *a, group=None: self.count(group) or self.gather(*a, group=group)
+
+    def count(self, group: object) -> None:
+        if group is not None and self.collectives:  # the default group is the device's
+            self.collectives[-1] += 1
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:
+        self.collectives.append(0)
+        if state.global_step == 1 and args.process_index == args.world_size - 1:
+            preemption._requested_by = "SIGTERM"
+
+    def restore(self) -> None:
+        dist.all_reduce, dist.all_gather_object = self.reduce, self.gather
+        preemption._requested_by = None
+
+
+def stopped_run(out: Path) -> torch.Tensor:
+    """The host collectives of a run's first step, and the step after which it ends."""
+    trainer = pretrainer(out, 0.0, True, steps=9, rate=0.1)
+    trainer.add_callback(asking := AskToEnd())
+    with contextlib.suppress(RunInterrupted):
+        trainer.train()
+    asking.restore()
+    return torch.tensor([asking.collectives[0], trainer.state.global_step])
 
 
 def rows_read(out: Path) -> torch.Tensor:
@@ -116,6 +155,7 @@ def main(out: str) -> None:
     tensors |= {f"alone/{name}": value for name, value in update_of(folder / "alone", False).items()}
     if "alone/failed" not in tensors:  # the ranks are still in step
         tensors |= {"mask": first_mask(folder / "mask"), "rows": rows_read(folder / "rows")}
+        tensors["stopped"] = stopped_run(folder / "stopped")
     tensors |= {f"muon/{name}": value for name, value in steps_of_muon().items()}
     rank = os.environ.get("RANK", "0")
     save_file(

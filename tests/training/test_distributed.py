@@ -177,6 +177,13 @@ def test_ranks_draw_dropout_masks_of_their_own(single, ranks):
     assert torch.equal(masks[0], single["mask"])  # the first rank's are those of one process
 
 
+def test_ranks_agree_once_a_step_and_end_after_the_same_one(single, ranks):
+    collectives, last_step = zip(*(rank["stopped"].tolist() for rank in ranks), strict=True)
+    assert collectives == (1, 1)
+    assert last_step == (3, 3)  # asked during the second step
+    assert single["stopped"].tolist() == [0, 2]
+
+
 def test_the_order_of_the_rows_is_one_order(ranks):
     """In each epoch every row once, also in a second `train`, when the ranks' generators differ."""
     rows = torch.stack([rank["rows"] for rank in ranks])  # (rank, train, epoch, row)

@@ -2,7 +2,7 @@
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,17 +75,27 @@ class Ranks:
         timeout = datetime.timedelta(seconds=timeout_seconds)
         self._group = dist.new_group(backend="gloo", timeout=timeout) if count > 1 else None
 
-    def all_reduce_max(self, *mine: float) -> list[float]:
-        """The maximum over all ranks of each value."""
+    def begin_agreement(self, requests: Callable[[], Sequence[float]]) -> Callable[[], Sequence[float]]:
+        """Begins to agree on the maximum over all ranks of each request; what it returns gives the result.
+
+        Ranks read their requests now, so that the result is there when it is asked for a step later. A single rank
+        agrees with nobody: its requests are read when the result is.
+        """
         if self._group is None:
-            return list(mine)
-        values = torch.tensor(mine, dtype=torch.float64)
-        dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group)
-        return values.tolist()
+            return requests
+
+        values = torch.tensor(requests(), dtype=torch.float64)
+        reduction: Any = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._group, async_op=True)
+
+        def result() -> list[float]:
+            reduction.wait()
+            return values.tolist()
+
+        return result
 
     def any(self, mine: bool) -> bool:
         """True if it is true on any rank."""
-        return bool(self.all_reduce_max(float(mine))[0])
+        return bool(self.begin_agreement(lambda: [mine])()[0])
 
     def gather(self, mine: object) -> list:
         """The values of all ranks, in the order of ranks."""

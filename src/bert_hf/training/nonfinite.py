@@ -43,11 +43,8 @@ class NonFiniteGuard:
         Raises:
             RunInterrupted: the step is bad.
         """
-        if scaler is not None and scaler.is_enabled():
-            bad = self.has_bad_loss()
-        else:
-            bad = norm is not None and not math.isfinite(norm)
-        if bad:
+        bad = norm is not None and not math.isfinite(norm)
+        if bad and (scaler is None or not scaler.is_enabled() or self.has_bad_loss()):
             self.abort(step)
         self.forget()
 

@@ -7,10 +7,10 @@ The private methods of Trainer that are overridden or called are listed in `test
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import transformers
@@ -88,6 +88,7 @@ class ResumableTrainer(Trainer):
         self._checkpoints = RunCheckpoints(folder, self._ranks, self.args.should_save)
         self._finite = NonFiniteGuard(self._ranks)
         self._time_limit = TimeLimit(getattr(self.args, "max_hours", None))
+        self._agreement = self._requests  # of the ranks, on the present step
         self._events = _EpochEvents(self._begin_training)
         self.add_callback(self._events)
 
@@ -157,7 +158,8 @@ class ResumableTrainer(Trainer):
             replaced_attributes(self.args, eval_on_start=eval_on_start),
         ):
             result = super().train(checkpoint, *args, **kwargs)
-            self._end_if_asked(None)
+            if self._ranks.any(preemption.shutdown_requested() is not None):
+                self._save_and_end(None)
         return result
 
     def _explain_errors(self) -> AbstractContextManager:
@@ -211,6 +213,14 @@ class ResumableTrainer(Trainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> Any:
+        """The micro-batches of a step. Before it, ranks begin the only agreement of the step, which is read after it.
+
+        So no rank waits for the others; what one asks for during a step, all do after the next.
+        """
+        self._agreement = self._ranks.begin_agreement(self._requests)
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
+
     # ---- losses and gradients that are not finite
 
     def training_step(self, model: nn.Module, inputs: dict, num_items_in_batch=None) -> Tensor:
@@ -232,8 +242,9 @@ class ResumableTrainer(Trainer):
         loss, *outputs = result if isinstance(result, tuple) else (result,)
         loss = self._finite.record_loss(loss)
 
-        # DeepSpeed updates the weights within its backward, so all ranks check before it
-        if self.is_deepspeed_enabled and self._finite.has_bad_loss():
+        # DeepSpeed updates the weights within the last backward of a step, so all ranks check before it
+        updates = self.is_deepspeed_enabled and self.accelerator.sync_gradients
+        if updates and self._finite.has_bad_loss():
             self._finite.abort(self.state.global_step + 1)
         return (loss, *outputs) if outputs else loss
 
@@ -249,7 +260,7 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(
         self, tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate=None
     ) -> None:
-        """Logs, evaluates and saves as Trainer does; all ranks agree on whether the run ends here.
+        """Logs, evaluates and saves as Trainer does, and ends the run where the ranks have agreed to (`_requests`).
 
         After the last step of an epoch Trainer calls it twice: before and after it reports the end of the epoch, which
         may ask for an evaluation. Saving and ending wait for the second call, so that no checkpoint lies between both.
@@ -258,13 +269,7 @@ class ResumableTrainer(Trainer):
             super()._maybe_log_save_evaluate,
             tr_loss, grad_norm, model, trial, epoch, ignore_keys_for_eval, start_time, learning_rate,
         )  # fmt: skip
-        shutdown, save, out_of_time = map(
-            bool,
-            self._ranks.all_reduce_max(
-                preemption.shutdown_requested() is not None, self._save_is_due(), self._time_limit.is_over()
-            ),
-        )
-
+        shutdown, save, out_of_time = map(bool, self._agreement())
         if out_of_time and not self.control.should_training_stop:
             done, planned = self.state.global_step, self.state.max_steps
             logger.info(
@@ -281,22 +286,28 @@ class ResumableTrainer(Trainer):
             self.control.should_save = save
             return
 
-        if (shutdown or save) and not self._is_saved():
+        minutes = getattr(self.args, "save_minutes", 0)
+        ends = minutes and self.state.global_step >= self.state.max_steps
+        if (shutdown or save or ends) and not self._is_saved():
             self.control.should_save = True
         finish_step()
-        self._end_if_asked(trial)  # the signal may have come during evaluation or saving
 
-    def _end_if_asked(self, trial) -> None:
-        """Saves and ends the run if a signal asked one of the ranks to. Called by all of them."""
-        if self._ranks.any(preemption.shutdown_requested() is not None):
-            if not self._is_saved():
-                self._save_checkpoint(self.model_wrapped, trial)
-            raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
+        # A single rank ends at once if the signal came during evaluation or saving, several after the next step
+        if shutdown or (self._ranks.count == 1 and preemption.shutdown_requested()):
+            self._save_and_end(trial)
 
-    def _save_is_due(self) -> bool:
+    def _requests(self) -> tuple[bool, bool, bool]:
+        """What this rank asks of all: to end the run because of a signal, to save, to stop because time is over."""
         minutes = getattr(self.args, "save_minutes", 0)
         waited = (time.monotonic() - self._saved_at) / 60
-        return bool(minutes) and (waited >= minutes or self.state.global_step >= self.state.max_steps)
+        save = bool(minutes) and waited >= minutes
+        return preemption.shutdown_requested() is not None, save, self._time_limit.is_over()
+
+    def _save_and_end(self, trial) -> NoReturn:
+        """Ends the run because a signal asked one of the ranks to. Called by all of them."""
+        if not self._is_saved():
+            self._save_checkpoint(self.model_wrapped, trial)
+        raise preemption.interruption(self.state.global_step, self._checkpoints.folder)
 
     def _is_saved(self) -> bool:
         return self._saved_step == self.state.global_step
