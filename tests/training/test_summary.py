@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,8 +27,8 @@ from bert_hf.config.arguments import (
 from bert_hf.config.parser import parse
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.corpus.store import Corpus
-from bert_hf.training import command_line, run
-from bert_hf.training.pretraining_report import perplexity, report_heldout
+from bert_hf.training import command_line, pretraining_report, run
+from bert_hf.training.pretraining_report import PreTrainingReport, perplexity, report_heldout
 from bert_hf.training.publishing.pretraining_card import pretraining_card, untrained_positions
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,16 @@ def tokenizer():
 
 def reference(majority, pairs):
     return {"unigram_mlm_loss": 6.5, "majority_nsp_accuracy": majority, "nsp_pairs": pairs}
+
+
+def test_ranks_take_the_baselines_of_rank_0(monkeypatch):
+    monkeypatch.setattr(pretraining_report, "rank0_value", lambda mine, args: mine or {"measured": "elsewhere"})
+    monkeypatch.setattr(pretraining_report, "pretraining_baselines", lambda *args: {"measured": "here"})
+    monkeypatch.setattr(PreTrainingReport, "_banner", lambda self: "")
+    for rank, measured in enumerate(("here", "elsewhere")):
+        report = PreTrainingReport(Mock(), SimpleNamespace(process_index=rank), *[Mock()] * 7)
+        report.print_start(resumed=True)
+        assert report.baselines == {"measured": measured}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from bert_hf.models.functional import IGNORE_INDEX
 from bert_hf.models.modeling_bert import BertForPreTraining
 from bert_hf.training import run
 from bert_hf.training.command_line import command_line, program
+from bert_hf.training.distributed import rank0_value
 from bert_hf.training.log_lines import format_metrics, metric_label, trained_line
 from bert_hf.training.optimization.optimizers import format_batch_size, global_batch_size
 from bert_hf.training.output_folder import folder_of
@@ -42,12 +43,14 @@ class PreTrainingReport:
     baselines: dict = field(default_factory=dict)  # measured by `print_start`
 
     def print_start(self, *, resumed: bool) -> None:
-        """Prints banner and corpus report, and measures the baselines. Called by all ranks."""
+        """Prints banner and corpus report, and measures the baselines, on rank 0 alone. Called by all ranks."""
         logger.info(self._banner())
         if self.args.process_index == 0 and not resumed:
             print(*short_report(corpus_findings(self.corpus, self.collator.tokenizer)), sep="\n", flush=True)
 
-        self.baselines = pretraining_baselines(self.evaluation, self.collator, self.corpus)
+        first = self.args.process_index == 0
+        measured = pretraining_baselines(self.evaluation, self.collator, self.corpus) if first else {}
+        self.baselines = rank0_value(measured, self.args)
         self.trainer.add_callback(HeldOutBefore(self.baselines))
 
     def _banner(self) -> str:
