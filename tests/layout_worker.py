@@ -17,7 +17,7 @@ from tiny import TinyStore, tiny_config, tiny_tokenizer
 from torch.distributed.tensor import DTensor
 
 from bert_hf import BertForPreTraining, DataCollatorForPreTraining, PreTrainer
-from bert_hf.config.hardware import shards_weights
+from bert_hf.config.hardware import engine
 from bert_hf.config.training_arguments import PreTrainingArguments
 from bert_hf.data.examples.dataset import PreTrainingExamples
 from bert_hf.data.examples.samplers import Phase
@@ -96,7 +96,7 @@ def main(out: str, micro: str, accumulation: str, family: str = "ours") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {}
     parts = [("gradient", 1, LARGE, "sgd"), ("update", 20, 0.05, "sgd")]
-    if not shards_weights() and family == "ours":
+    if engine() != "deepspeed" and family == "ours":
         parts.append(("muon", 2, 0.002, "muon"))
     for name, steps, lr, optim in parts:
         update, losses = train(folder, int(micro), int(accumulation), steps, lr, family == "stock", optim)

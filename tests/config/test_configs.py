@@ -83,7 +83,7 @@ def check_style(path):
 @files("configs/accelerate/*.yaml")
 def test_machines_are_known_to_accelerate(path):
     config = load_config_from_file(str(path))
-    assert config.num_processes >= 1
+    assert config.num_processes == (2 if path.stem.startswith("cpu_") else "auto")  # auto: of torchrun, one per GPU
     engine = getattr(config, "deepspeed_config", None) or {}
     if engine:
         settings = json.loads((ROOT / engine["deepspeed_config_file"]).read_text())

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import DistributedType, broadcast_object_list
 from torch.distributed.fsdp import FSDPModule
 from transformers import TrainingArguments
 
@@ -45,22 +45,37 @@ def same_order_on_all_ranks(seed: int, ranks: int) -> Iterator[None]:
         yield
 
 
-def engine_of(model: Any) -> str:
-    """The engine that distributes a model, by the class that wraps it: DDP, FSDP2 or DeepSpeed.
+def engine_of(model: Any, ranks: int) -> str:
+    """The engine that distributes a model, by the class that wraps it: DDP, FSDP2, ZeRO 1, 2 or 3, or none.
 
     Raises:
-        InputError: the launcher asks for FSDP, and accelerate has ignored that, as it does on CPU ranks.
+        InputError: the launcher asks for another engine, which accelerate has ignored without a word.
     """
     model = getattr(model, "_orig_mod", model)  # of torch.compile
+    kind = type(model).__name__
     if isinstance(model, FSDPModule):
-        return "FSDP2"
-    if shards_weights() and engine() != "deepspeed":
+        actual = "FSDP2"
+    elif kind == "DeepSpeedEngine":
+        actual = f"ZeRO {model.zero_optimization_stage()}"
+    else:
+        actual = "DDP" if kind == "DistributedDataParallel" else "none"
+
+    sharded = "ZeRO" if engine() == "deepspeed" else "FSDP2"
+    asked = sharded if shards_weights() else "DDP" if ranks > 1 else "none"
+    if not actual.startswith(asked):
         raise InputError(
-            f"accelerate ignores FSDP here: the model is wrapped by {type(model).__name__}",
-            where="distributed_type: FSDP",
-            remedy="use it on GPUs with fsdp_version: 2, or use DDP (configs/accelerate/cpu_ddp.yaml)",
+            f"accelerate ignores {asked} here: the class of the model is {kind}",
+            where="distributed_type",
+            remedy="start with a file of configs/accelerate (FSDP needs fsdp_version: 2)",
         )
-    return {"DistributedDataParallel": "DDP", "DeepSpeedEngine": "DeepSpeed"}.get(type(model).__name__, "one rank")
+    return actual
+
+
+def shard_on_cpu(args: TrainingArguments) -> None:
+    """Makes accelerate shard on CPU ranks as it does on GPUs; it ignores the settings of FSDP there."""
+    state: Any = args.distributed_state
+    if shards_weights() and state.distributed_type == DistributedType.MULTI_CPU:
+        state.distributed_type = DistributedType.MULTI_GPU  # the engines that FSDP may replace
 
 
 class Ranks:

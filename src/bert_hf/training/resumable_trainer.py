@@ -28,7 +28,13 @@ from bert_hf.data.examples.samplers import LengthGroups, set_epoch
 from bert_hf.training import preemption
 from bert_hf.training.checkpoints import trainer_state
 from bert_hf.training.checkpoints.checkpoint_files import RunCheckpoints
-from bert_hf.training.distributed import Ranks, engine_of, same_order_on_all_ranks, seed_of_rank
+from bert_hf.training.distributed import (
+    Ranks,
+    engine_of,
+    same_order_on_all_ranks,
+    seed_of_rank,
+    shard_on_cpu,
+)
 from bert_hf.training.exact_backward import replaced_attributes
 from bert_hf.training.nonfinite import NonFiniteGuard
 from bert_hf.training.optimization.optimizers import check_optimizer, make_optimizer
@@ -77,6 +83,7 @@ class ResumableTrainer(Trainer):
                 resolve_precision(args, hidden_size)
             if args.learning_rate is None or args.num_train_epochs is None:
                 resolve_by_width(args, hidden_size)
+            shard_on_cpu(args)
         super().__init__(model, args, *more, **named)
         keep_fp32_outputs(self.accelerator.state)
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
@@ -171,8 +178,9 @@ class ResumableTrainer(Trainer):
         Seeds every rank except the first differently: Trainer seeds all alike, so dropout would draw the same
         masks on each. A resumed run restores the generators of its checkpoint after that.
         """
-        if self.args.world_size > 1:
-            logger.info(f"engine: {engine_of(self.model_wrapped)}, {self.args.world_size} ranks")
+        engine = engine_of(self.model_wrapped, self.args.world_size)
+        if engine != "none":
+            logger.info(f"engine: {engine}, {self.args.world_size} ranks")
         if self.args.process_index:
             transformers.set_seed(seed_of_rank(self.args.seed, self.args.process_index))
         self.before_first_step()

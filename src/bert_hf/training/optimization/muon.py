@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 # Coefficients of the quintic iteration (Jordan et al. 2024): steep at zero, singular values end in about [0.7, 1.2].
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -69,6 +70,18 @@ def orthogonalize_all(matrices: Iterable[Tensor], shapes: list[torch.Size], dtyp
     for result, work in zip(results, sent, strict=True):
         work.wait()
         yield result
+
+
+def _whole(matrix: Tensor) -> Tensor:
+    """A matrix that FSDP2 shards, gathered on every rank."""
+    return matrix.full_tensor() if isinstance(matrix, DTensor) else matrix
+
+
+def _sharded_as(weight: Tensor, update: Tensor) -> Tensor:
+    """This rank's part of an update that all ranks have."""
+    if not isinstance(weight, DTensor):
+        return update
+    return distribute_tensor(update.to(weight.dtype), weight.device_mesh, weight.placements, src_data_rank=None)
 
 
 def share_out(costs: list[int], ranks: int) -> list[int]:
@@ -152,13 +165,13 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _step_matrices(self, group: dict) -> None:
         rate = group["lr"]
         weights = [weight for weight in group["params"] if weight.grad is not None]
-        averages = (self._averaged_gradient(weight, group["momentum"]) for weight in weights)
+        averages = (_whole(self._averaged_gradient(weight, group["momentum"])) for weight in weights)
         updates = orthogonalize_all(averages, [weight.shape for weight in weights], self._dtype)
 
         for weight, update in zip(weights, updates, strict=True):
             scale = 0.2 * math.sqrt(max(weight.shape))
             weight.mul_(1 - rate * group["weight_decay"])
-            weight.add_(update, alpha=-rate * scale)
+            weight.add_(_sharded_as(weight, update), alpha=-rate * scale)
 
     def _averaged_gradient(self, weight: Any, momentum: float) -> Tensor:
         """The gradients of a matrix, averaged with Nesterov's momentum; updates the momentum buffer."""

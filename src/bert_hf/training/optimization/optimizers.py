@@ -12,7 +12,7 @@ from torch.optim.adamw import adamw
 from transformers import Trainer, TrainingArguments
 from transformers.training_args import OptimizerNames
 
-from bert_hf.config.hardware import shards_weights
+from bert_hf.config.hardware import engine
 from bert_hf.errors import InputError, check_known
 from bert_hf.training.optimization.muon import MuonWithAdamW, encoder_matrices
 from bert_hf.training.run_fingerprint import settings
@@ -132,7 +132,7 @@ class Entry:
         options: arguments that it reads besides the learning rate and the weight decay; part of a run's identity.
         optim_args: keys of --optim_args that it takes.
         card: arguments → its line on the model card; by default its name.
-        whole_matrices: it cannot work on the parts of weights that DeepSpeed and FSDP leave on a rank.
+        whole_matrices: it cannot work on the flattened parts of weights that DeepSpeed leaves on a rank.
     """
 
     make: Callable[[nn.Module, Any], torch.optim.Optimizer]
@@ -235,9 +235,9 @@ def check_optimizer(args: Any) -> None:
             hint = f"arguments: {', '.join(entry.optim_args) or 'none'}"
             raise InputError(f"{name} has no argument {key!r}", where="--optim_args", remedy=hint)
 
-    if entry.whole_matrices and shards_weights(args):
-        what = f"{name} needs whole matrices; DeepSpeed and FSDP shard them"
-        raise InputError(what, where="--optim", remedy="use DDP (configs/accelerate/ddp.yaml) or another optimizer")
+    if entry.whole_matrices and engine(args) == "deepspeed":
+        what = f"{name} needs whole matrices; DeepSpeed divides them among the ranks"
+        raise InputError(what, where="--optim", remedy="use DDP or FSDP2 (configs/accelerate) or another optimizer")
 
     is_stock = name in [each.value for each in OptimizerNames]
     values = {**vars(args), "optim": OptimizerNames(name) if is_stock else name}
