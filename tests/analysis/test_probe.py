@@ -1,5 +1,6 @@
 """The probe against literal examples and plain loops over the stock model; all parts on a tiny checkpoint."""
 
+import itertools
 import json
 import math
 from types import SimpleNamespace
@@ -311,3 +312,27 @@ def test_an_earlier_report_is_kept_unless_it_may_be_replaced(place, capsys):
     assert probe(place, *words)[0] == 2
     assert "--overwrite_output_dir" in capsys.readouterr().err
     assert probe(place, *words, "--overwrite_output_dir", "true")[0] == 0
+
+
+def test_few_labelled_rows_leave_the_other_parts(place):
+    lines = (place / "rows.tsv").read_text().splitlines(keepends=True)
+    (place / "few.tsv").write_text("".join(lines[:91]))
+    code, found = probe(place, "stock", "few-report", "--train_file", str(place / "few.tsv"))
+    assert code == 0
+    assert [note.partition(":")[0] for note in found["notes"]] == ["few_labels"]
+    assert found["features"]["scores"]["checkpoint"].keys() == {"10", "50"}
+
+
+def test_average_precision_is_that_of_the_positive_class(tmp_path):
+    """`spam` is positive, whether the other class comes before it in the alphabet or after it."""
+    scores = []
+    for other in ("ham", "valid"):
+        for fold, part in itertools.product(range(3), ("train", "validation", "test")):
+            rng = np.random.default_rng([fold, len(part)])
+            rows = [("spam" if n % 3 == 0 else other, "w1" if n % 4 == 0 else "w2") for n in range(30)]
+            lines = [{"text": " ".join([word, *rng.choice(PIECES[:8], 3)]), "label": name} for name, word in rows]
+            path = tmp_path / other / f"fold-{fold}" / f"{part}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        scores.append(probe_labels.frozen_features({}, tiny_tokenizer(), tmp_path / other, 32)["scores"])
+    assert scores[0] == scores[1]

@@ -65,3 +65,21 @@ def test_a_check_names_columns_and_classes(tmp_path):
     task_args = made_task(tmp_path).task_args
     line = next(read_inputs(ClassificationTask, task_args, None))
     assert line.startswith("train: text: text, label: label, 40 rows; no 20, yes 20")
+
+
+def test_a_subset_of_the_training_rows_has_the_same_positive_class(tmp_path):
+    """A study with four training rows once reported F1 of `ok`, and with all rows that of `junk`."""
+    labels = {"train": ["ok", "ok", "junk", "junk"], "test": ["ok"] * 30 + ["junk"] * 6}
+    for part, names in labels.items():
+        rows = "".join(f"{name}\tw{n} w{n + 9}\n" for n, name in enumerate(names))
+        (tmp_path / f"{part}.tsv").write_text("label\ttext\n" + rows)
+    subset, test = [str(tmp_path / "train.tsv")], [str(tmp_path / "test.tsv")]
+    task = made_task(tmp_path, train_file=subset, validation_file=subset, test_file=test)
+    assert task.labels == ("ok", "junk")
+
+
+def test_classes_of_other_names_are_not_written_as_those_of_the_benchmark(tmp_path):
+    task = made_task(tmp_path, pairs=True, task="rte")
+    task.write_predictions(tmp_path, "test", np.tile([1.0, 0.0], (40, 1)))
+    assert not (tmp_path / "submission").exists()
+    assert (tmp_path / "test_predictions.tsv").read_text().splitlines()[1].startswith("0\tno\t")

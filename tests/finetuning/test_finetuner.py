@@ -56,6 +56,15 @@ def test_a_part_without_labels_is_predicted(tmp_path):
     assert trainer.kept["test"].shape == (len(trainer.task.parts["test"]), 3)
 
 
+def test_rows_that_are_not_a_part_of_the_task_are_refused(tmp_path):
+    """As many rows as the validation part has would be compared with its labels."""
+    trainer = make_finetuner(tmp_path)
+    other = trainer.task.encoded("validation")
+    for method in (trainer.evaluate, trainer.predict):
+        with pytest.raises(InputError, match="predict_part"):
+            method(other)
+
+
 # ---- the best evaluation
 
 

@@ -32,7 +32,9 @@ def labelled(count: int) -> datasets.Dataset:
 def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
     tokenizer = bert_hf.load_tokenizer(checkpoint)
     rows = {"train": labelled(120), "validation": labelled(20), "test": labelled(30)}
-    task_args = bert_hf.ClassificationArguments(checkpoint, dataset_name=rows, text_column="body_text")
+    task_args = bert_hf.ClassificationArguments(
+        checkpoint, dataset_name=rows, text_column="body_text", max_seq_length=16
+    )
     task = bert_hf.ClassificationTask(task_args, tokenizer)
     network = transformers.AutoModelForSequenceClassification
     model = network.from_pretrained(checkpoint, **task.config_options())
@@ -44,6 +46,10 @@ def test_a_classifier_in_ten_lines(checkpoint, tmp_path):
     assert [row["label"] for row in found] == ["spam", "ham"]
     assert trainer.predict_part("test", "test")["test_accuracy"] == 1.0
     assert tokenizer.model_max_length == task_args.max_seq_length
+
+    # The tokenizer of the checkpoint, which the model names, allows more tokens than the training
+    long_text = [f"{WORDS['spam']} w9 w8 {'w7 w6 ' * 20}"]
+    assert bert_hf.predict(trainer.model, long_text) == bert_hf.predict(trainer.model, long_text, tokenizer)
 
 
 def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_path, capsys):
@@ -58,7 +64,7 @@ def test_the_metrics_of_a_finished_model_are_those_of_its_run(checkpoint, tmp_pa
 
     config = json.loads((run / "config.json").read_text())
     columns = {"text_column": "body_text", "text_pair_column": None, "label_column": "kind"}
-    assert config["trained_on"] == {**columns, "long_texts": "windows"}
+    assert config["trained_on"] == {**columns, "long_texts": "windows", "max_seq_length": 8}
     assert (
         recipe("evaluate")([str(run), "--test_file", f"{tmp_path}/test.csv", "--output_dir", f"{tmp_path}/new"]) == 0
     )

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import BertConfig, BertForPreTraining, PreTrainedTokenizerBase, set_seed
 
 from bert_hf.analysis.features import open_network
-from bert_hf.analysis.probe_labels import few_labels, frozen_features, prepare_folds
+from bert_hf.analysis.probe_labels import FINE_TUNED, few_labels, frozen_features, prepare_folds
 from bert_hf.analysis.probe_language import (
     masked_lm,
     minimal_pairs,
@@ -115,8 +115,8 @@ def run_probe(
             results["notes"].append(f"{part}: {result}")
         else:
             results[part] = result
+        (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
-    (folder / "probe.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     notes = "".join(f"! {note}\n" for note in results["notes"])
     text = "\n".join(format_table(_table(results))) + "\n" + notes
     (folder / "probe.txt").write_text(text, encoding="utf-8")
@@ -148,10 +148,12 @@ def _measures(
         }  # fmt: skip
     if {"features", "few_labels"} & set(chosen):
         folds = folder / "folds"
-        prepare_folds(probe_args.train_file or [], probe_args.text_column, probe_args.label_column, folds)
+        fewest = prepare_folds(probe_args.train_file or [], probe_args.text_column, probe_args.label_column, folds)
         networks: Any = {"checkpoint": model.bert, "random": random.bert}
         measures["features"] = lambda: frozen_features(networks, tokenizer, folds, length)
         measures["few_labels"] = lambda: few_labels(subject.name, folder, length, main)
+        if fewest < FINE_TUNED:
+            measures["few_labels"] = lambda: f"the folds have {fewest} training rows, fewer than {FINE_TUNED}"
 
     if subject.lacks("cls.predictions"):
         measures["mlm"] = measures["grammar"] = lambda: "the checkpoint has no masked-language-model head"

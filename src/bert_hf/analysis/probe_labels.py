@@ -6,7 +6,7 @@ Both use the same three folds of a user's labelled rows, near-duplicates in one 
 import json
 import shutil
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bert_hf.analysis.study_report import collect, metric_names
 from bert_hf.config.finetuning_arguments import SplitArguments
 from bert_hf.finetuning.baselines import tfidf
 from bert_hf.finetuning.fold_files import make_folds, read_rows_to_split, write_folds
+from bert_hf.finetuning.known_tasks import order_labels
 from bert_hf.finetuning.splits import row_groups
 
 FOLDS = 3
@@ -32,8 +33,8 @@ Text = tuple[str, str]  # a text and the second one of a pair, else ""
 _C = 0.1  # of the logistic regression on standardised states
 
 
-def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> None:
-    """Writes `fold-N/{train,validation,test}.jsonl` of the labelled rows; those of an earlier probe are removed.
+def prepare_folds(files: list[str], text_column: str | None, label_column: str | None, folder: Path) -> int:
+    """Writes the rows of each fold, in place of an earlier probe's; returns the fewest training rows of a fold.
 
     Raises:
         InputError: the rows cannot be read, or are too few.
@@ -42,7 +43,9 @@ def prepare_folds(files: list[str], text_column: str | None, label_column: str |
     rows = read_rows_to_split(split_args)
     for old in (folder, folder.parent / "few_labels"):
         shutil.rmtree(old, ignore_errors=True)
-    write_folds(folder, make_folds(rows, row_groups(rows), split_args), split_args)
+    made = make_folds(rows, row_groups(rows), split_args)
+    write_folds(folder, made, split_args)
+    return min(len(parts["train"]) for parts in made)
 
 
 # ---- frozen features
@@ -57,7 +60,7 @@ def frozen_features(
         metric; scores {method: {labelled rows: mean over the folds}}.
     """
     folds = [_read_fold(folder / f"fold-{number}") for number in range(FOLDS)]
-    names = sorted({label for rows in folds for _, label in (*rows["train"], *rows["test"])})
+    names = order_labels(Counter(label for rows in folds for _, label in rows["test"]))  # all rows, each once
     texts = sorted({text for rows in folds for text, _ in (*rows["train"], *rows["test"])})
     place = {text: number for number, text in enumerate(texts)}
     states = {}
@@ -107,7 +110,7 @@ def _linear(inputs: np.ndarray, labels: np.ndarray, others: np.ndarray, truth: n
 
 
 def _score(inputs, labels: np.ndarray, others, truth: np.ndarray, c: float) -> float:
-    """Average precision of the second class, or macro F1 of more classes."""
+    """Average precision of the second class, the positive one, or macro F1 of more classes."""
     model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000).fit(inputs, labels)
     if len(model.classes_) == 2 and len(np.unique(truth)) <= 2:
         return float(average_precision_score(truth == model.classes_[1], model.decision_function(others)))

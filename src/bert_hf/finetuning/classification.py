@@ -110,7 +110,10 @@ class ClassificationTask(DownstreamTask):
 
     @classmethod
     def class_names(cls, task_args: Any, parts: dict[str, LabelledTexts]) -> tuple[str, ...]:
-        return () if is_regression(task_args) else order_labels(Counter(parts["train"].class_names()), task_args.task)
+        # Counted in all rows: a study's subsets of the training rows would differ in which class is the rare one
+        every = Counter(label for rows in parts.values() for label in rows.labels or ())
+        counts = {name: every[name] for name in parts["train"].class_names()}
+        return () if is_regression(task_args) else order_labels(counts, task_args.task)
 
     @classmethod
     def source(cls, task_args: Any) -> str:
@@ -223,8 +226,9 @@ class ClassificationTask(DownstreamTask):
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)
         values = logits[:, 0] if self.regression else predicted_classes(logits, self.threshold)
-        if self.task_args.task and part in TASKS[self.task_args.task].submissions:
-            write_submission(folder, self.task_args.task, part, values)
+        task = TASKS.get(self.task_args.task or "")  # its submission has no place for classes of other names
+        if task and part in task.submissions and self.labels in (task.labels, tuple("012"[: len(task.labels)])):
+            write_submission(folder, str(self.task_args.task), part, values)
             return
 
         shown = [f"{value:.6g}" if self.regression else self.labels[value] for value in values]

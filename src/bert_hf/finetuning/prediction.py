@@ -65,7 +65,8 @@ class Predictor(ABC):
         self.trained_on: dict[str, Any] = getattr(model.config, TRAINED_ON, None) or {}
         self.settings = self.trained_on | options
         self.pad = DataCollatorWithPadding(tokenizer)
-        self.length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
+        longest = self.settings.get("max_seq_length", tokenizer.model_max_length)
+        self.length = min(longest, model.config.max_position_embeddings)
         names: Any = model.config.id2label
         self.names: list[str] = [names[number] for number in sorted(names)]
 

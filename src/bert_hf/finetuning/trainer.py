@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArgum
 from transformers.trainer_utils import EvalLoopOutput
 
 from bert_hf.config.finetuning_arguments import FineTuningArguments
+from bert_hf.errors import InputError
 from bert_hf.finetuning.losses import count_labels
-from bert_hf.finetuning.task import Arrays, DownstreamTask
+from bert_hf.finetuning.task import TRAINED_ON, Arrays, DownstreamTask
 from bert_hf.training.exact_backward import check_training_step, exact_training_step, without_repeated_rows
 from bert_hf.training.log_lines import use_log_lines
 from bert_hf.training.resumable_trainer import ResumableTrainer
@@ -70,7 +71,9 @@ class FineTuner(ResumableTrainer):
         """Writes into the network's configuration how rows become inputs, for predictions."""
         config: Any = getattr(self.network, "config", None)
         if config is not None:
-            config.update(self.task.chosen_options())
+            options = self.task.chosen_options()
+            length = {"max_seq_length": self.task.task_args.max_seq_length}
+            config.update({**options, TRAINED_ON: {**options.get(TRAINED_ON, {}), **length}})
 
     # ---- loss
 
@@ -128,8 +131,10 @@ class FineTuner(ResumableTrainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         part = self._sorted_part(self._part)
+        if dataloader.dataset is not part.features:  # the metrics compare with the labels of the part
+            raise InputError("not a part of the task", where="dataset", remedy='use predict_part("test", "test")')
+        output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         kept, *losses = (part.restored(each) for each in output.predictions)
         self.kept[self._part] = kept
 
@@ -154,6 +159,11 @@ class FineTuner(ResumableTrainer):
             self._part = "validation"
 
     # ---- the best evaluation
+
+    def _load_best_model(self) -> None:
+        super()._load_best_model()
+        if self.task.threshold is not None:  # that of the last evaluation, not of these weights
+            self.predict_part("validation", "eval")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
         """Whether an evaluation is the best so far; if so its weights are saved regardless of --save_steps."""
