@@ -17,6 +17,13 @@ from bert_hf.data.corpus.checksums import json_checksum
 from bert_hf.data.text.sources import hub_rows
 from bert_hf.errors import InputError, check_known
 from bert_hf.finetuning.baselines import Baselines, cut_texts
+from bert_hf.finetuning.calibration import (
+    describe_calibration,
+    divide_logits,
+    draw_reliability,
+    fit_temperature,
+    probability_metrics,
+)
 from bert_hf.finetuning.known_tasks import TASKS, order_labels, read_task_folder, write_numbered, write_submission
 from bert_hf.finetuning.labelled_texts import (
     CLASSES,
@@ -76,6 +83,7 @@ class ClassificationTask(DownstreamTask):
         super().__init__(task_args, tokenizer)
         self.regression = is_regression(task_args)
         self._inputs: dict[str, EncodedTexts] = {}
+        self._temperature: float | None = None  # until `decide`
 
     # ---- rows
 
@@ -195,7 +203,10 @@ class ClassificationTask(DownstreamTask):
         if self.regression:
             return {**regression_metrics(logits, targets), **loss}
         names = self.metric_names(self.task_args)
-        return {**classification_metrics(logits, targets, names, self.threshold), **loss}
+        metrics = classification_metrics(logits, targets, names, self.threshold)
+        if self._temperature is not None:
+            metrics |= probability_metrics(logits, targets)
+        return {**metrics, **loss}
 
     def _loss_of_rows(self, logits: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         """The mean loss of rows that are read in windows; a mean over windows would weight long texts more."""
@@ -208,20 +219,39 @@ class ClassificationTask(DownstreamTask):
         assert isinstance(predictions, np.ndarray)
         return average_windows(predictions, self.inputs(part).row_of_feature)
 
-    def decide(self, predictions: Arrays) -> list[str]:
-        if threshold_option(self.task_args) is None:
+    def decide(self, predictions: Arrays, network: Any) -> list[str]:
+        if self.regression:
             return []
         logits, targets = self.logits("validation", predictions), self.targets("validation")
-        self.threshold = choose_threshold(logits, targets, self.task_args)
-        return [f"threshold: {self.labels[1]!r} from a probability of {self.threshold:.4f}, by the validation rows"]
+
+        # Probabilities first: the threshold is one of them
+        lines, self._temperature = [], 1.0
+        if network is not None:
+            self._temperature = fit_temperature(logits, targets)
+            divide_logits(network.classifier, self._temperature)
+            lines.append(f"calibration: logits divided by {self._temperature:.4f} (1: none helps), by validation rows")
+
+        if threshold_option(self.task_args) is not None:
+            self.threshold = choose_threshold(logits / self._temperature, targets, self.task_args)
+            how = f"from a probability of {self.threshold:.4f}, by validation rows"
+            lines.append(f"threshold: {self.labels[1]!r} {how}")
+        return lines
 
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:
+        if self.regression:
+            return []
         targets, logits = self.targets(part), self.logits(part, predictions[part])
+        by_name = {"as trained": logits}
+        if self._temperature not in (None, 1):
+            by_name = {"as trained": logits * self._temperature, "calibrated": logits}
+        draw_reliability(by_name, targets).savefig(folder / "reliability.png", dpi=120)
+        findings = [describe_calibration(by_name, targets)]
+
         if len(self.labels) == 2:
             draw_precision_recall(logits, targets, self.threshold).savefig(folder / "precision_recall.png", dpi=120)
-        if self.threshold is None:
-            return []
-        return [describe_threshold(logits, targets, self.threshold, self.labels)]
+        if self.threshold is not None:
+            findings.append(describe_threshold(logits, targets, self.threshold, self.labels))
+        return findings
 
     def write_predictions(self, folder: Path, part: str, predictions: Arrays) -> None:
         logits = self.logits(part, predictions)

@@ -10,6 +10,7 @@ import torch
 from bert_hf.config.parser import option
 from bert_hf.data.text.tables import file_rows
 from bert_hf.errors import InputError
+from bert_hf.finetuning.calibration import probability_metrics
 from bert_hf.finetuning.choice_rows import choice_row
 from bert_hf.finetuning.labelled_texts import labelled_rows, without_empty
 from bert_hf.finetuning.losses import cross_entropies, squared_errors
@@ -72,7 +73,8 @@ def _of_texts(predictor: TextPredictor, evaluation_args: EvaluationArguments) ->
     rows.check_labels(predictor.names)
     targets = rows.targets(predictor.names)
     losses = cross_entropies(torch.from_numpy(logits), torch.from_numpy(targets))
-    return {**classification_metrics(logits, targets, (), predictor.threshold), "loss": float(losses.mean())}
+    metrics = classification_metrics(logits, targets, (), predictor.threshold) | probability_metrics(logits, targets)
+    return {**metrics, "loss": float(losses.mean())}
 
 
 def _of_words(predictor: WordPredictor, evaluation_args: EvaluationArguments) -> dict[str, float]:

@@ -236,7 +236,8 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
 
     # Metrics: validation (the weights that are kept), its further parts, test
     metrics = {"eval": _final_evaluation(trainer), "test": {}}
-    if decisions := task.decide(trainer.kept["validation"]):
+    changeable = trained is not None and not trainer.is_deepspeed_enabled  # its engine keeps weights of its own
+    if decisions := task.decide(trainer.kept["validation"], trainer.network if changeable else None):
         logger.info("\n".join(decisions))
         metrics["eval"] = trainer.predict_part("validation", "eval")
     for part in _other_parts(trainer):

@@ -180,8 +180,12 @@ class DownstreamTask(ABC):
             labels: one per feature, padded in the same way.
         """
 
-    def decide(self, predictions: Arrays) -> list[str]:
-        """After the training: decides by the predictions for the validation rows, and says what in some lines."""
+    def decide(self, predictions: Arrays, network: Any) -> list[str]:
+        """After the training: what the predictions for the validation rows decide, in some lines.
+
+        Args:
+            network: whose weights may be changed; None: they may not.
+        """
         return []
 
     def analyse(self, folder: Path, part: str, predictions: dict[str, Arrays]) -> list[str]:

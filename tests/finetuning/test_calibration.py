@@ -1,0 +1,158 @@
+"""One temperature makes the probabilities of a classifier those of its mistakes, for everyone who loads the model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.recipe_runs import recipe
+from scipy.special import log_softmax, softmax
+from sklearn.metrics import brier_score_loss, log_loss
+from tiny import tiny_config, tiny_tokenizer
+from torch import nn
+from transformers import BertForPreTraining, pipeline
+
+from bert_hf.finetuning import run as finetuning_run
+from bert_hf.finetuning.calibration import describe_calibration, divide_logits, fit_temperature, probability_metrics
+
+
+def drawn(seed: int, rows: int = 400, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and targets that are drawn from their probabilities."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, 2, (rows, classes))
+    return logits, np.array([random.choice(classes, p=row) for row in softmax(logits, axis=-1)])
+
+
+def test_the_temperature_of_the_lowest_log_loss():
+    logits, targets = drawn(0, rows=4000)
+    temperature = fit_temperature(3 * logits, targets)
+    assert temperature == pytest.approx(3, rel=0.1)
+    grid = np.linspace(0.6, 9, 800)
+    losses = [-log_softmax(3 * logits / each, -1)[np.arange(4000), targets].mean() for each in grid]
+    assert temperature == pytest.approx(grid[np.argmin(losses)], abs=0.02)
+
+
+def test_no_temperature_without_a_gain_or_rows():
+    assert fit_temperature(*drawn(1)) == 1
+    logits, targets = drawn(0, rows=49)
+    assert fit_temperature(3 * logits, targets) == 1
+
+
+def test_rows_without_a_mistake_do_not_make_a_model_certain():
+    logits, _ = drawn(2)
+    assert fit_temperature(logits, logits.argmax(-1)) == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_layer_s_logits_are_divided():
+    layer, inputs = nn.Linear(4, 2), torch.randn(5, 4)
+    expected = layer(inputs) / 3
+    divide_logits(layer, 3)
+    torch.testing.assert_close(layer(inputs), expected)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_metrics_of_probabilities(classes):
+    logits, targets = drawn(3, classes=classes)
+    probabilities = softmax(logits, axis=-1)
+    metrics = probability_metrics(logits, targets)
+    if classes == 2:
+        assert metrics["brier_score"] == pytest.approx(brier_score_loss(targets, probabilities[:, 1]))
+    else:
+        squares = [(row - np.eye(3)[target]) ** 2 for row, target in zip(probabilities, targets, strict=True)]
+        assert metrics["brier_score"] == pytest.approx(np.sum(squares) / 400)
+
+    expected = 0.0
+    for begin in np.arange(15) / 15:
+        chosen = (probabilities.max(-1) >= begin) & (probabilities.max(-1) < begin + 1 / 15)
+        if chosen.any():
+            right = probabilities[chosen].argmax(-1) == targets[chosen]
+            expected += chosen.mean() * abs(right.mean() - probabilities[chosen].max(-1).mean())
+    assert metrics["calibration_error"] == pytest.approx(expected)
+    line = describe_calibration({"as trained": logits}, targets)
+    assert f"log loss {log_loss(targets, probabilities):.4f}" in line
+
+
+# ---- a run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A checkpoint, and rows of two labels, a third of them wrong, so that the trained model is too certain."""
+    folder = tmp_path_factory.mktemp("calibration")
+    torch.manual_seed(0)
+    BertForPreTraining(tiny_config()).save_pretrained(folder / "bert")
+    tiny_tokenizer().save_pretrained(folder / "bert")
+    random = np.random.default_rng(0)
+    for part, count in (("train", 60), ("validation", 80), ("test", 40)):
+        lines = ["label,text"]
+        for _ in range(count):
+            kind = random.integers(2)
+            words = random.integers(0, 40, 6) + 12 * kind
+            label = kind if random.random() < 0.67 else 1 - kind
+            lines.append(f"{'no yes'.split()[label]},{' '.join(f'w{word}' for word in words)}")
+        (folder / f"{part}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def train(place, output: str) -> int:
+    parts = ("train", "validation", "test")
+    words = [word for part in parts for word in (f"--{part}_file", str(place / f"{part}.csv"))]
+    words += ["--model_name_or_path", str(place / "bert"), "--output_dir", str(place / output)]
+    words += ["--max_steps", "80", "--learning_rate", "3e-3", "--per_device_train_batch_size", "8"]
+    words += ["--use_cpu", "true", "--bf16", "false", "--disable_tqdm", "true", "--eval_strategy", "no"]
+    return recipe("finetune_classification")([*words, "--max_seq_length", "16", "--save_steps", "80"])
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """A run, and the temperature that it found."""
+    temperatures = []
+
+    def remembered(logits, targets):
+        temperatures.append(fit_temperature(logits, targets))
+        return temperatures[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_hf.finetuning.classification.fit_temperature", remembered)
+        assert train(place, "run") == 0
+    return place / "run", temperatures[0]
+
+
+def test_the_stock_pipeline_gives_the_calibrated_scores(place, trained):
+    folder, temperature = trained
+    assert temperature > 1.2
+    texts = [line.partition(",")[2] for line in (place / "test.csv").read_text().splitlines()[1:]]
+
+    def scores(model) -> list[float]:
+        found = pipeline("text-classification", model=str(model), top_k=None)(texts)
+        return [one["score"] for row in found for one in row if one["label"] == "yes"]
+
+    # The checkpoint has the weights of the training
+    logits = np.log(np.array(scores(folder / "checkpoint-80"), np.float64))
+    other = np.log1p(-np.exp(logits))
+    expected = softmax(np.stack([other, logits], 1) / temperature, axis=-1)[:, 1]
+    np.testing.assert_allclose(scores(folder), expected, atol=1e-6)
+
+    # Metrics are those of the saved model
+    targets = [line.startswith("yes") for line in (place / "test.csv").read_text().splitlines()[1:]]
+    metrics = json.loads((folder / "test_results.json").read_text())
+    assert metrics["test_loss"] == pytest.approx(log_loss(targets, scores(folder)), abs=1e-5)
+    assert metrics["test_brier_score"] == pytest.approx(brier_score_loss(targets, scores(folder)), abs=1e-5)
+    assert (folder / "reliability.png").stat().st_size > 1000
+    assert "as trained → calibrated" in (folder / "README.md").read_text()
+
+
+def test_cut_off_after_saving_it_is_not_divided_twice(place, trained, monkeypatch):
+    def cut(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning_run.run, "write_card", cut)  # the weights are saved before it
+        with pytest.raises(KeyboardInterrupt):
+            train(place, "cut")
+    whole = (trained[0] / "model.safetensors").read_bytes()
+    assert (place / "cut/model.safetensors").read_bytes() == whole
+    assert train(place, "cut") == 0
+    assert (place / "cut/model.safetensors").read_bytes() == whole
+    assert train(place, "cut") == 0  # it is finished
+    assert (place / "cut/model.safetensors").read_bytes() == whole
