@@ -56,6 +56,7 @@ def checkpoint(tmp_path):
 def test_an_exported_network_computes_the_same_logits(head, checkpoint, tmp_path):
     folder = checkpoint(head)
     assert recipe("export")([str(folder), "--output_dir", str(tmp_path / "onnx")]) == 0
+    assert json.loads((tmp_path / "onnx/sentence_bert_config.json").read_text())["max_seq_length"] == 512
     model = head.from_pretrained(folder).eval()
     session = onnx_export.open_session(tmp_path / "onnx/model.onnx")
 

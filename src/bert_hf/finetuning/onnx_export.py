@@ -21,6 +21,7 @@ from bert_hf.config.parser import option
 from bert_hf.data.text.tokenization import save_tokenizer
 from bert_hf.errors import InputError
 from bert_hf.finetuning.prediction import Predictor
+from bert_hf.finetuning.run import write_input_length
 
 ONNX = "model.onnx"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -71,7 +72,7 @@ class _Logits(nn.Module):
 def export_onnx(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, length: int, quantize: bool = False
 ) -> float:
-    """Writes `model.onnx`, the tokenizer and config.json, with the labels, into a folder; all or nothing.
+    """Writes `model.onnx`, the tokenizer and config.json (labels, threshold) into a folder; all or nothing.
 
     The inputs are (batch, length), or (batch, choices, length) of a model for multiple choice, of any size.
 
@@ -96,9 +97,12 @@ def export_onnx(
             raise InputError(problem, remedy="install the versions of constraints.txt")
 
         if quantize:
-            _quantize(place / ONNX)
+            from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
+
+            quantize_dynamic(place / ONNX, place / ONNX, weight_type=QuantType.QInt8)
         model.config.save_pretrained(place)
         save_tokenizer(tokenizer, place)
+        write_input_length(place, length)
         folder.mkdir(exist_ok=True)
         for file in place.iterdir():
             shutil.move(file, folder / file.name)
@@ -166,16 +170,6 @@ def open_session(path: Path) -> Any:
     import onnxruntime  # pyright: ignore[reportMissingImports] - an extra
 
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
-def _quantize(path: Path) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
-
-    full = path.with_name("full.onnx")
-    path.rename(full)
-    quantize_dynamic(full, path, weight_type=QuantType.QInt8)
-    for file in path.parent.glob("full.onnx*"):
-        file.unlink()
 
 
 def run_in_session(predictor: Predictor, path: Path) -> None:

@@ -33,7 +33,6 @@ from bert_hf.training.publishing.card import Card, held_out_text, hub_id
 from bert_hf.training.run_checks import check_run, evaluated_checkpoint
 from bert_hf.training.run_fingerprint import kept_weights, weights_checksum
 
-SENTENCE_CONFIG = "sentence_bert_config.json"  # where text-embeddings-inference reads the length of inputs
 FEW_ROWS = 200  # with fewer validation rows, a metric that counts rows is too coarse to choose weights by
 
 
@@ -250,8 +249,7 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
             task.write_predictions(folder_of(args), part, trainer.kept[part])
 
     if args.process_index == 0 and task.pipeline_tag == "text-classification":
-        sizes = {"max_seq_length": task.task_args.max_seq_length, "do_lower_case": False}
-        write_durably(folder_of(args) / SENTENCE_CONFIG, json.dumps(sizes) + "\n")
+        write_input_length(folder_of(args), task.task_args.max_seq_length)
 
     tested = "test_loss" in metrics["test"]
     judged = "test" if tested else "validation"
@@ -281,6 +279,12 @@ def train_and_finish(trainer: FineTuner, run_start: RunStart) -> None:
             lines += [trained_line(trainer.state.global_step, trained.metrics), f"model: {args.output_dir}"]
             lines.append(_next_line(task, args))
         print("\n".join(line for line in lines if line), flush=True)
+
+
+def write_input_length(folder: Path, length: int) -> None:
+    """Writes the length of inputs to where text-embeddings-inference reads it."""
+    sizes = {"max_seq_length": length, "do_lower_case": False}
+    write_durably(folder / "sentence_bert_config.json", json.dumps(sizes) + "\n")
 
 
 def _final_evaluation(trainer: FineTuner) -> dict[str, float]:
