@@ -4,14 +4,19 @@ import json
 from random import Random
 
 import equal_loss
-import finetuning_throughput
+import finetuning_parity
 import pretraining_throughput
 import pytest
 import torch
 from corpus_preparation import Task, alone, datasets_map, encode_batch_fast, original_2018, ours
-from tiny import tiny_config
+from helpers.choice_rows import swag_lines
+from helpers.questions import write_questions
+from helpers.tagged_words import sentences, write_conll
+from tiny import tiny_config, tiny_tokenizer
+from transformers import BertForPreTraining
 
 from bert_hf.data.text.tokenization import save_tokenizer, train_tokenizer
+from bert_hf.finetuning.run import load_task_model
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +92,48 @@ def test_pretraining_sides_see_the_same_batches(words, monkeypatch, capsys):
         assert result[name]["padding"] == result[names[0]]["padding"]
 
 
-def test_finetuning_sides(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(finetuning_throughput, "stock_memory", lambda: None)
-    tiny_config(vocab_size=8192, max_position_embeddings=128).to_json_file(tmp_path / "model.json")
-    flags = ["--config_name", str(tmp_path / "model.json"), "--pairs", "1", "--batch_size", "8", "--steps", "6"]
-    assert finetuning_throughput.main(flags) == 0
+def rows_of(task: str, folder) -> list[str]:
+    """Flags with small training and validation files."""
+    if task == "spam":
+        rows = "".join(f"{label}\tw{n} w{n + 1}{' w3' * n}\n" for n in range(1, 25) for label in ("ham", "spam"))
+        files = [folder / "train.tsv", folder / "validation.tsv"]
+        for file in files:
+            file.write_text(rows)
+    elif task == "ner":
+        files = [write_conll(folder / f"{seed}.conll", sentences(40, seed)) for seed in (0, 1)]
+    elif task == "squad":
+        files = [write_questions(folder / f"{seed}.json", 40, seed) for seed in (0, 1)]
+    else:
+        files = [folder / "train.jsonl", folder / "validation.jsonl"]
+        for file in files:
+            file.write_text(swag_lines())
+    return ["--train_file", str(files[0]), "--validation_file", str(files[1])]
+
+
+@pytest.mark.parametrize("task", ["spam", "ner", "squad", "swag"])
+def test_finetuning_sides_end_in_the_same_weights(task, tmp_path, monkeypatch, capsys):
+    """In the same order of rows; a tokenization, label, loss or argument that differs would show."""
+    monkeypatch.setattr(finetuning_parity, "stock_memory", lambda: None)
+    networks = []
+
+    def load_and_remember(*args):
+        networks.append(load_task_model(*args))
+        return networks[-1]
+
+    monkeypatch.setattr(finetuning_parity, "load_task_model", load_and_remember)
+    BertForPreTraining(tiny_config(0.0)).save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    flags = ["--model_name_or_path", str(tmp_path / "model"), "--seeds", "1", "--num_train_epochs", "2"]
+    sizes = ["--per_device_train_batch_size", "8", "--max_seq_length", "64", "--doc_stride", "16"]
+    assert finetuning_parity.main(["--task", task, *flags, *sizes, *rows_of(task, tmp_path)]) == 0
+    stock, longest, _, ours = (network.state_dict() for network, _ in networks)
+    for name, weight in longest.items():
+        torch.testing.assert_close(ours[name], weight, atol=1e-5, rtol=0)
+        if task != "squad":  # whose stock loss depends on the padding
+            torch.testing.assert_close(stock[name], weight, atol=1e-5, rtol=0)
+
     result = last_line(capsys)
-    sides = (finetuning_throughput.STOCK, finetuning_throughput.BETWEEN, finetuning_throughput.OURS)
-    padding = [result[side]["padding"] for side in sides]
-    assert padding == sorted(padding, reverse=True)
-    assert padding[2] < 0.3 < 0.6 < padding[0]
-    assert result[sides[0]]["ratio"] == 1.0
+    assert result[finetuning_parity.LONGEST][0][0] == pytest.approx(result[finetuning_parity.RANDOM][0][0])
 
 
 @pytest.mark.slow
