@@ -93,7 +93,6 @@ def write_table(root: Path, rows: list[Row]) -> None:
 
 Values = dict[int, list[float]]  # fold → the metric of each seed
 
-
 # One metric: model or baseline → number of training rows (None: all) → values
 Scores = dict[str, dict[int | None, Values]]
 

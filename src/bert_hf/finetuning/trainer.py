@@ -53,7 +53,6 @@ class FineTuner(ResumableTrainer):
     ):
         self.task = task
         self._parts: dict[str, _SortedPart] = {}
-        self._part = "validation"  # of the next evaluation
         self.kept: dict[str, Arrays] = {}  # by part: what `reduce` kept in the latest evaluation
         args.remove_unused_columns = False  # `reduce` may need columns that the network does not take
         args.train_sampling_strategy = args.train_sampling_strategy or task.train_sampling_strategy
@@ -131,18 +130,19 @@ class FineTuner(ResumableTrainer):
     def evaluation_loop(
         self, dataloader, description, prediction_loss_only=None, ignore_keys=None, metric_key_prefix="eval"
     ) -> EvalLoopOutput:
-        part = self._sorted_part(self._part)
-        if dataloader.dataset is not part.features:  # the metrics compare with the labels of the part
+        name = next((name for name, part in self._parts.items() if part.features is dataloader.dataset), None)
+        if name is None:  # rows whose order and labels the task does not know
             raise InputError("not a part of the task", where="dataset", remedy='use predict_part("test", "test")')
+        part = self._parts[name]
         output: Any = super().evaluation_loop(dataloader, description, False, ignore_keys, metric_key_prefix)
         kept, *losses = (part.restored(each) for each in output.predictions)
-        self.kept[self._part] = kept
+        self.kept[name] = kept
 
         metrics = {}
         if losses:
             total, count = np.asarray(losses[0], dtype=np.float64).sum(axis=0)
             labels = part.restored(output.label_ids)
-            metrics = {"loss": total / max(1.0, count), **self.task.evaluate(self._part, kept, labels)}
+            metrics = {"loss": total / max(1.0, count), **self.task.evaluate(name, kept, labels)}
             self._record_options()  # the validation rows may have decided one
             order = [name for name in self.task.metric_names(self.task.task_args) if name in metrics]
             metrics = {name: metrics[name] for name in order} | metrics  # the task's main metric comes first
@@ -151,12 +151,8 @@ class FineTuner(ResumableTrainer):
 
     def predict_part(self, part: str, prefix: str) -> dict[str, float]:
         """Predicts the rows of any part (`kept`), and returns its metrics under `prefix`; none without labels."""
-        self._part = part
-        try:
-            features: Any = self._sorted_part(part).features
-            return self.predict(features, metric_key_prefix=prefix).metrics or {}
-        finally:
-            self._part = "validation"
+        features: Any = self._sorted_part(part).features
+        return self.predict(features, metric_key_prefix=prefix).metrics or {}
 
     # ---- the best evaluation
 
