@@ -62,6 +62,8 @@ class _DropoutAdd(Function):
         ctx.save_for_backward(mask)
         ctx.p = p
         ctx.has_residual = residual is not None
+        if residual is not None and residual.dtype != x.dtype:  # `addcmul` first converts both factors to fp32
+            return torch.add(residual, x * mask, alpha=keep_scale(p))
         return torch.addcmul(x.new_zeros(()) if residual is None else residual, x, mask, value=keep_scale(p))
 
     @staticmethod
