@@ -26,6 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import transformers
@@ -148,12 +149,7 @@ def _plain_dropout(self, input, residual=None):
     return dropped if residual is None else dropped + residual
 
 
-def _pytorch_attention(query, key, value, dropout, scaling):
-    turned = (x.transpose(1, 2) for x in (query, key, value))
-    context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
-    return context.transpose(1, 2).reshape(-1, *query.shape[2:])
-
-
+_PYTORCH_ATTENTION = SimpleNamespace(apply=unpadded_attention._pytorch_attention)
 _EXACT_SHAPES = ((unpadded_attention, "_ROW_MULTIPLE", 1),)
 _BIAS_APART = ((functional, "_linear", F.linear), (functional, "_linear_without_gradient", F.linear))
 _WHOLE_SOFTMAX = ((functional, "_subtract_targets_from_softmax_", _softmax_of_all_logits),)
@@ -168,7 +164,7 @@ WAYS = {  # what `--ablate` takes away: (owner, name, the plain form) of each pa
     "bias in the product": _BIAS_APART,
     "the last three": (*_WHOLE_SOFTMAX, *_EXACT_SHAPES, *_BIAS_APART),
     "cheap dropout": ((functional.DropoutAdd, "forward", _plain_dropout),),
-    "attention with dropout": ((unpadded_attention, "_dense_attention", _pytorch_attention),),
+    "attention with dropout": ((unpadded_attention, "_GroupedAttention", _PYTORCH_ATTENTION),),
 }
 
 

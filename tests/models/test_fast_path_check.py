@@ -14,12 +14,12 @@ from bert_hf.models.fast_path_check import FP32, HALF, FastPathCheck, difference
 
 # ---- kernels that are broken on purpose
 
-attention, head_gradient = unpadded_attention._dense_attention, functional._ProjectedCrossEntropy.backward
+attention, head_gradient = modeling_bert.unpadded_attention, functional._ProjectedCrossEntropy.backward
 
 
-def wrong_attention(query, key, value, dropout, scaling):
+def wrong_attention(*inputs, scaling, **options):
     """Attends a little too sharply: the forward pass is wrong."""
-    return attention(query, key, value, dropout, scaling * 1.02)
+    return attention(*inputs, scaling=scaling * 1.02, **options)
 
 
 def wrong_gradient(ctx, gradient, unused):
@@ -34,7 +34,7 @@ def missing_kernel(*args, **kwargs):
 
 BROKEN = {
     "wrong attention": (
-        "bert_hf.models.unpadded_attention._dense_attention", wrong_attention, "the loss of the fast path is",
+        "bert_hf.models.modeling_bert.unpadded_attention", wrong_attention, "the loss of the fast path is",
     ),
     "wrong gradient": (
         "bert_hf.models.functional._ProjectedCrossEntropy.backward", staticmethod(wrong_gradient),

@@ -22,7 +22,7 @@ from bert_hf.models.functional import (
     projected_cross_entropy,
     token_losses,
 )
-from bert_hf.models.unpadded_attention import _ChunkedAttention, _chunks, unpad_batch, unpadded_attention
+from bert_hf.models.unpadded_attention import _GroupedAttention, _parts, unpad_batch, unpadded_attention
 
 RAGGED = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 MASKED = torch.tensor([2, 4 + 1, 4 + 3, 8 + 1, 12 + 2, 12 + 3])  # of rows 0, 1, 1, 2, 3, 3
@@ -128,20 +128,22 @@ def test_attention_without_padding_is_padded_attention(grouped, selected_queries
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-@pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few heads
+@pytest.mark.parametrize("scores", [1 << 20, 200])  # one part, and parts of a few sequences
 def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, scores):
     monkeypatch.setattr("bert_hf.models.unpadded_attention._CHUNK_SCORES", scores)
     torch.manual_seed(0)
-    query, key, value = (torch.randn(6, n, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
+    query, key, value = (torch.randn(3 * n, 2, 5, dtype=torch.float64, requires_grad=True) for n in (4, 9, 9))
+    groups = list(_parts(((3, 9, 4),), 2, selected_queries=True))
+    assert groups == [(3, 9, 4)] if scores > 1000 else [(2, 9, 4), (1, 9, 4)]
     torch.manual_seed(5)
-    found = _ChunkedAttention.apply(query, key, value, dropout, 0.4)
+    found = _GroupedAttention.apply(query, key, value, groups, dropout, 0.4)
     torch.manual_seed(5)
-    weights = (query @ key.transpose(1, 2) * 0.4).softmax(-1)
+    q, k, v = (x.unflatten(0, (3, -1)).transpose(1, 2) for x in (query, key, value))
+    weights = (q @ k.transpose(2, 3) * 0.4).softmax(-1)
     if dropout:
-        masks = [keep_mask(weights[part].shape, dropout, torch.int8) for part in _chunks(query, key)]
-        assert len(masks) == (1 if scores > 1000 else 2)
+        masks = [keep_mask(torch.Size((count, 2, 4, 9)), dropout, torch.int8) for count, _, _ in groups]
         weights = weights * torch.cat(masks) / (1 - round(65536 * dropout) / 65536)
-    expected = weights @ value
+    expected = (weights @ v).transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(found, expected)
     upstream = torch.randn_like(found)
     gradients = [torch.autograd.grad(out, (query, key, value), upstream) for out in (found, expected)]
@@ -151,10 +153,10 @@ def test_attention_with_dropout_is_the_written_out_one(monkeypatch, dropout, sco
 
 def test_attention_in_16_bit_fills_up_rows_and_is_the_same():
     torch.manual_seed(0)
-    inputs = [torch.randn(6, n, 8, dtype=torch.bfloat16, requires_grad=True) for n in (4, 9, 9)]
-    query, key, value = (x.float() for x in inputs)
-    found = _ChunkedAttention.apply(*inputs, 0.0, 0.4)
-    expected = (query @ key.transpose(1, 2) * 0.4).softmax(-1) @ value
+    inputs = [torch.randn(3 * n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in (4, 9, 9)]
+    query, key, value = (x.float().unflatten(0, (3, -1)).transpose(1, 2) for x in inputs)
+    found = _GroupedAttention.apply(*inputs, [(3, 9, 4)], 0.0, 0.4)
+    expected = ((query @ key.transpose(2, 3) * 0.4).softmax(-1) @ value).transpose(1, 2).flatten(0, 1)
     torch.testing.assert_close(found.float(), expected, rtol=2e-2, atol=2e-2)
     gradients = [torch.autograd.grad(out.float().square().sum(), inputs) for out in (found, expected)]
     for mine, theirs in zip(*gradients, strict=True):

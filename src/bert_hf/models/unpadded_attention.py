@@ -4,10 +4,9 @@ Shapes: B sequences · L padded length · T real tokens of the batch · M masked
 use (each [CLS] and the masked ones) · A heads · D head size.
 """
 
-import math
 from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple, cast
 
 import torch
@@ -23,7 +22,7 @@ _CHUNK_SCORES = 1 << 20  # attention scores computed at a time on a CPU: 4 MiB o
 _SHORT_LENGTH = 256  # up to this length a CPU stores attention scores even where dropout does not need them
 _ROW_MULTIPLE = 16  # in 16 bit a CPU fills up queries and keys to a multiple of this
 
-_Groups = tuple[tuple[int, int, int], ...]
+_Group = tuple[int, int, int]  # numbers of sequences, tokens of each, queries of each
 
 
 class UnpaddedBatch(NamedTuple):
@@ -37,7 +36,7 @@ class UnpaddedBatch(NamedTuple):
     query_indices: Tensor  # (Q,) indices into `token_indices`: the [CLS] and the masked tokens of each sequence
     cls_queries: Tensor  # (B,) indices into `query_indices`: the [CLS] of each sequence
     masked_queries: Tensor  # (M,) indices into `query_indices`: the masked tokens, in the order of the batch
-    groups: _Groups | None  # (sequences, tokens of each, queries of each); None: not grouped
+    groups: tuple[_Group, ...] | None  # sequences of equal shape; None: not grouped
     cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's tokens begin
     query_cu_seqlens: Tensor  # (B + 1,) int32: where each sequence's queries begin
     max_seqlen: int  # no sequence has more tokens
@@ -106,7 +105,7 @@ def unpad_batch(
     )
 
 
-def _equal_neighbours(lengths: Tensor, queries: Tensor) -> _Groups:
+def _equal_neighbours(lengths: Tensor, queries: Tensor) -> tuple[_Group, ...]:
     shapes = zip(lengths.tolist(), queries.tolist(), strict=True)
     return tuple((len(list(same)), *shape) for shape, same in groupby(shapes))
 
@@ -155,75 +154,73 @@ def unpadded_attention(
     if batch.groups is None:
         return _attend_varlen(query, key, value, batch, selected_queries, dropout, scaling)
 
-    # Sequences of equal shape together
-    query_shapes = [(count, selected if selected_queries else tokens) for count, tokens, selected in batch.groups]
-    key_shapes = [(count, tokens) for count, tokens, _ in batch.groups]
-    contexts = [
-        _dense_attention(q, k, v, dropout, scaling)
-        for q, k, v in zip(
-            _split(query, query_shapes), _split(key, key_shapes), _split(value, key_shapes), strict=True
-        )
-    ]
-    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+    groups = list(_parts(batch.groups, query.shape[1], selected_queries))
+    longest = max(tokens for _, tokens, _ in groups)
+    if dropout == 1 or (not dropout and (query.dtype == torch.float32 or longest > _SHORT_LENGTH)):
+        return _pytorch_attention(query, key, value, groups, dropout, scaling)
+    return cast(Tensor, _GroupedAttention.apply(query, key, value, groups, dropout, scaling))
 
 
-# ---- on a CPU: a group of sequences of equal shape
+# ---- on a CPU: groups of sequences of equal shape
 
 
-def _split(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
-    parts = x.split([math.prod(shape) for shape in shapes])
-    return [part.unflatten(0, shape) for part, shape in zip(parts, shapes, strict=True)]
+def _parts(groups: tuple[_Group, ...], heads: int, selected_queries: bool) -> Iterator[_Group]:
+    """The groups in parts that have no more scores than a cache holds."""
+    for count, tokens, selected in groups:
+        queries = selected if selected_queries else tokens
+        size = max(1, _CHUNK_SCORES // (heads * queries * tokens))
+        for begin in range(0, count, size):
+            yield min(size, count - begin), tokens, queries
 
 
-def _dense_attention(query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: float) -> Tensor:
-    """Attention in a group of sequences of equal shape: query (B, q, A, D), key and value (B, k, A, D) → (B·q, A, D).
+def _split(x: Tensor, groups: list[_Group], column: int) -> list[Tensor]:
+    """(T, A, D) → (B, n, A, D) of each group, n being its tokens (column 1) or its queries (column 2)."""
+    parts = x.split([group[0] * group[column] for group in groups])
+    return [part.unflatten(0, (group[0], group[column])) for part, group in zip(parts, groups, strict=True)]
 
-    In 16 bit the backward pass of PyTorch's own kernel took longer than any other operation of the mini model, so
-    short sequences use matrix products. (That this is faster is expected and not measured: `docs/speed.md`.)
-    """
-    count, queries, heads, size = query.shape
-    length = key.shape[1]
 
-    if dropout == 1 or (not dropout and (query.dtype == torch.float32 or length > _SHORT_LENGTH)):
-        turned = (x.transpose(1, 2) for x in (query, key, value))
+def _pytorch_attention(
+    query: Tensor, key: Tensor, value: Tensor, groups: list[_Group], dropout: float, scaling: float
+) -> Tensor:
+    contexts = []
+    for qkv in zip(_split(query, groups, 2), _split(key, groups, 1), _split(value, groups, 1), strict=True):
+        turned = (x.transpose(1, 2) for x in qkv)
         context = F.scaled_dot_product_attention(*turned, dropout_p=dropout, scale=scaling)
-        return context.transpose(1, 2).reshape(count * queries, heads, size)
-
-    flat = [x.transpose(1, 2).reshape(count * heads, x.shape[1], size) for x in (query, key, value)]  # (B·A, n, D)
-    context = _ChunkedAttention.apply(*flat, dropout, scaling)
-    return context.view(count, heads, queries, size).transpose(1, 2).reshape(count * queries, heads, size)
+        contexts.append(context.transpose(1, 2).flatten(0, 1))
+    return torch.cat(contexts)
 
 
-class _ChunkedAttention(Function):
-    """dropout(softmax(query · keyᵀ · scaling)) · value, for a dense batch (B·A, n, D).
+class _GroupedAttention(Function):
+    """dropout(softmax(query · keyᵀ · scaling)) · value, for each group of sequences.
 
-    Only as many scores are computed at a time as a cache holds. PyTorch's fast CPU attention has no dropout; with
-    dropout, it falls back to a form that keeps four (B, A, L, L) tensors. In 16 bit,
-    queries and keys are filled up to multiples of 16: oneDNN spends more time on compiling for a new shape than on the
-    product, and softmax is faster.
+    PyTorch's fast CPU attention has no dropout; with dropout, it falls back to a form that keeps four (B, A, L, L)
+    tensors. In 16 bit its backward pass took longer than any other operation of the mini model; there, queries and
+    keys are filled up to multiples of 16: oneDNN spends more time on compiling for a new shape than on the product,
+    and softmax is faster.
     """
 
     @staticmethod
-    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, p: float, scaling: float) -> Tensor:
-        ctx.rows = query.shape[1], key.shape[1]
-        queries, length = ctx.rows
-        query, key, value = (_fill_up(x) for x in (query, key, value))
-        context = torch.empty_like(query)
+    def forward(
+        ctx, query: Tensor, key: Tensor, value: Tensor, groups: list[_Group], p: float, scaling: float
+    ) -> Tensor:
+        context = query.new_empty(query.shape)
+        parts = (_split(query, groups, 2), _split(key, groups, 1), _split(value, groups, 1))
         saved: list[Tensor | None] = []
 
-        for chunk in _chunks(query, key):
-            weights = torch.bmm(query[chunk], key[chunk].transpose(1, 2)).mul_(scaling)
-            weights[:, :, length:] = -torch.inf
+        for (_, tokens, _), *qkv, output in zip(groups, *parts, _split(context, groups, 2), strict=True):
+            q, k, v = (_by_head(x) for x in qkv)
+            weights = torch.bmm(q, k.transpose(1, 2)).mul_(scaling)
+            weights[:, :, tokens:] = -torch.inf
             torch.softmax(weights, -1, out=weights)
             mask = keep_mask(weights.shape, p, torch.int8) if p else None
-            torch.bmm(weights if mask is None else weights * mask, value[chunk], out=context[chunk])
+            _copy_by_token(torch.bmm(weights if mask is None else weights * mask, v), output)
             if any(ctx.needs_input_grad):
-                saved += [weights, mask]
+                saved += [q, k, v, weights, mask]
 
+        ctx.groups = groups
         ctx.p = p
         ctx.scaling = scaling
-        ctx.save_for_backward(query, key, value, *saved)
-        context = context[:, :queries]
+        ctx.save_for_backward(*saved)
         return context.mul_(keep_scale(p)) if p else context
 
     @staticmethod
@@ -231,41 +228,46 @@ class _ChunkedAttention(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride] - the decorator makes ctx positional-only
         ctx, grad_output: Tensor
     ) -> tuple[Tensor | None, ...]:
-        query, key, value, *saved = ctx.saved_tensors
-        grad_query, grad_key, grad_value = (torch.empty_like(x) for x in (query, key, value))
+        tokens = sum(count * length for count, length, _ in ctx.groups)
+        grad_query = grad_output.new_empty(grad_output.shape)
+        grad_key, grad_value = (grad_output.new_empty(tokens, *grad_output.shape[1:]) for _ in range(2))
 
         # output = scale · (mask ∘ weights) · value: scaling its gradient once scales the three others
         if ctx.p:
             grad_output = grad_output * keep_scale(ctx.p)
-        grad_output = _fill_up(grad_output)
+        parts = [_split(x, ctx.groups, 2) for x in (grad_output, grad_query)]
+        parts += [_split(x, ctx.groups, 1) for x in (grad_key, grad_value)]
+        saved = iter(ctx.saved_tensors)
 
-        for index, chunk in enumerate(_chunks(query, key)):
-            weights, mask = saved[2 * index : 2 * index + 2]  # as `forward` saved them, a pair a chunk
+        for upstream, for_query, for_key, for_value in zip(*parts, strict=True):
+            q, k, v, weights, mask = islice(saved, 5)  # as `forward` saved them
+            grad_context = _by_head(upstream)
             dropped = weights if mask is None else weights * mask
-            torch.bmm(dropped.transpose(1, 2), grad_output[chunk], out=grad_value[chunk])
+            _copy_by_token(torch.bmm(dropped.transpose(1, 2), grad_context), for_value)
 
-            grad_weights = torch.bmm(grad_output[chunk], value[chunk].transpose(1, 2))
+            grad_weights = torch.bmm(grad_context, v.transpose(1, 2))
             if mask is not None:
                 grad_weights.mul_(mask)
 
             grad_scores = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
             grad_scores.mul_(ctx.scaling)
-            torch.bmm(grad_scores, key[chunk], out=grad_query[chunk])
-            torch.bmm(grad_scores.transpose(1, 2), query[chunk], out=grad_key[chunk])
+            _copy_by_token(torch.bmm(grad_scores, k), for_query)
+            _copy_by_token(torch.bmm(grad_scores.transpose(1, 2), q), for_key)
 
-        queries, length = ctx.rows
-        return grad_query[:, :queries], grad_key[:, :length], grad_value[:, :length], None, None
+        return grad_query, grad_key, grad_value, None, None, None
 
 
-def _fill_up(x: Tensor) -> Tensor:
-    """(B·A, n, D), in 16 bit with rows of zeros until n is a multiple of `_ROW_MULTIPLE`."""
+def _by_head(x: Tensor) -> Tensor:
+    """(B, n, A, D) → (B·A, n, D), in 16 bit with rows of zeros until n is a multiple of `_ROW_MULTIPLE`."""
     missing = -x.shape[1] % _ROW_MULTIPLE if x.dtype.itemsize == 2 else 0
-    return F.pad(x, (0, 0, 0, missing)) if missing else x
+    turned = x.transpose(1, 2)
+    return (F.pad(turned, (0, 0, 0, missing)) if missing else turned).flatten(0, 1)
 
 
-def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
-    size = max(1, _CHUNK_SCORES // (query.shape[1] * key.shape[1]))
-    return (slice(begin, begin + size) for begin in range(0, len(query), size))
+def _copy_by_token(x: Tensor, target: Tensor) -> None:
+    """Copies (B·A, n, D) to (B, n, A, D), without the rows of `_by_head`."""
+    count, length, heads, _ = target.shape
+    target.copy_(x.unflatten(0, (count, heads))[:, :, :length].transpose(1, 2))
 
 
 # ---- on an accelerator: all sequences at once
