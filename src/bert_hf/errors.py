@@ -92,16 +92,18 @@ class RunInterrupted(BaseException):
         text: why, after which step, and how to continue.
         code: the exit code: `NOT_FINITE`, `UNAVAILABLE` or `STOPPED`.
         report: this process prints the line; None: rank 0 does.
+        restart: another attempt may end otherwise, as it may where a process died.
     """
 
-    def __init__(self, text: str, code: int, report: bool | None = None):
+    def __init__(self, text: str, code: int, report: bool | None = None, restart: bool = False):
         super().__init__(text)
         self.text = text
         self.code = code
         self.report = report
+        self.restart = restart or code == UNAVAILABLE
 
     def __reduce__(self) -> tuple:
-        return RunInterrupted, (self.text, self.code, self.report)
+        return RunInterrupted, (self.text, self.code, self.report, self.restart)
 
 
 # Errors of a disk or its permissions, wherever a file is written.
@@ -183,9 +185,35 @@ def one_line_errors(main: Callable[..., int]) -> Callable[..., int]:
             report = getattr(error, "report", None)
             if report or (report is None and os.environ.get("RANK", "0") == "0"):
                 print_to_stderr(f"{'stopped' if code == STOPPED else 'error'}: {_context}{line}")
+                if not getattr(error, "restart", False):
+                    _end_further_attempts(code)
             return code
 
     return guarded
+
+
+def end_repeated_attempt() -> None:
+    """Ends a process that torchelastic has restarted although an earlier attempt has ended for good, and said so.
+
+    torchelastic (`--max-restarts`) restarts the ranks after any failure. Called before imports that take seconds.
+    """
+    link = _end_of_attempts()
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if restarted and link is not None and link.is_symlink():
+        sys.exit(int(os.readlink(link)))
+
+
+def _end_further_attempts(code: int) -> None:
+    link = _end_of_attempts()
+    if link is not None:
+        with contextlib.suppress(OSError):  # another rank was first
+            link.symlink_to(str(code))  # created with its content in one step
+
+
+def _end_of_attempts() -> Path | None:
+    """A link to the exit code, in the folder that the launcher has made for this launch; None without a launcher."""
+    error_file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # FOLDER/attempt_0/LOCAL_RANK/error.json
+    return Path(error_file).parents[2] / "ended" if error_file else None
 
 
 def _reader_of_stdout_is_gone() -> bool:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_hf.config.package_files import CONSOLE_COMMANDS, RECIPES
-from bert_hf.errors import InputError, one_line_errors
+from bert_hf.errors import InputError, end_repeated_attempt, one_line_errors
 
 _TRAINING = ("pretrain", "finetune_", "estimate", "study")  # recipes that take the options of a training run
 
 
 def answer_at_once(script: str) -> None:
-    """Ends the process where its command line asks for help, or has an unknown option."""
+    """Ends the process where its command line asks for help, or has an unknown option, or a restart is in vain."""
+    end_repeated_attempt()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, after this
     if code := answer(Path(script).stem, sys.argv[1:]):
         sys.exit(code)

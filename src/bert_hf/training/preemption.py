@@ -76,7 +76,9 @@ def _on_signal(number: int, frame) -> None:
         _requested_by = "launcher exited" if orphan else signal.Signals(number).name
     if not _deferred:
         raise RunInterrupted(
-            f"{_requested_by} outside training; the same command resumes from the newest checkpoint", STOPPED
+            f"{_requested_by} outside training; the same command resumes from the newest checkpoint",
+            STOPPED,
+            restart=True,  # torchelastic ends the other ranks by a signal
         )
 
 

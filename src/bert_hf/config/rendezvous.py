@@ -1,0 +1,61 @@
+"""Lets the ranks that torchelastic restarts find each other."""
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.rendezvous import _rendezvous_handlers
+
+
+def use_new_keys_after_restarts() -> None:
+    """Gives each attempt of a launch with `--max-restarts` its own keys in the launcher's store.
+
+    The store outlives the ranks, and those of the next attempt read the addresses of dead ones from it (torch 2.13).
+    Called before the process group exists; torch has no public place between its store and its first use.
+    """
+    if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0" or dist.is_initialized():
+        return
+    stock_handler = _rendezvous_handlers["env"]
+
+    def handler(url: str, timeout: timedelta, **kwargs):
+        store, rank, ranks = next(stock_handler(url, timeout=timeout, **kwargs))
+        attempt = _name_of_attempt(store, rank, ranks, time.monotonic() + timeout.total_seconds())
+        prefixed = dist.PrefixStore(attempt, store)  # pyright: ignore[reportPrivateImportUsage] - a documented name
+        yield prefixed, rank, ranks
+
+    _rendezvous_handlers["env"] = handler
+
+
+def _name_of_attempt(store: Any, rank: int, ranks: int, deadline: float) -> str:
+    """A name that rank 0 of this attempt has drawn, the same on all ranks.
+
+    The number of the restart would not do: the launchers of two hosts may count differently. So each rank asks under
+    a name of its own, which no dead rank 0 can have answered, and rank 0 answers until every rank has said that it
+    knows.
+    """
+    mine = uuid.uuid4().hex
+    store.set(f"asks/{rank}", mine)
+    if rank:
+        _wait(store, [f"answer/{mine}"], deadline)
+        name = store.get(f"answer/{mine}").decode()
+        store.set(f"knows/{name}/{rank}", "")
+        return name
+
+    def answer() -> None:
+        for other in range(1, ranks):
+            if store.check([f"asks/{other}"]):
+                store.set(f"answer/{store.get(f'asks/{other}').decode()}", mine)
+
+    _wait(store, [f"knows/{mine}/{other}" for other in range(1, ranks)], deadline, answer)
+    return mine
+
+
+def _wait(store: Any, keys: list[str], deadline: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Until all keys exist, or the deadline; signals are handled."""
+    while not store.check(keys) and time.monotonic() < deadline:
+        meanwhile()
+        time.sleep(0.05)
